@@ -1,0 +1,15 @@
+# Writes OUTPUT, a C file with one string per OpenCL file in FILES, and the table kernel_sources that names them.
+# Bytes are written as numbers, since compilers need not accept string literals as long as these files.
+set(text "#include \"runtime/kernel_sources.h\"\n#include <stddef.h>\n\n")
+set(table "")
+foreach(file IN LISTS FILES)
+  get_filename_component(name ${file} NAME)
+  string(MAKE_C_IDENTIFIER ${name} identifier)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+  string(APPEND text "static const char ${identifier}[] = {\n${bytes}0x00};\n\n")
+  string(APPEND table "    {\"${name}\", ${identifier}},\n")
+endforeach()
+string(APPEND text "const struct kernel_source kernel_sources[] = {\n${table}    {NULL, NULL},\n};\n")
+file(WRITE ${OUTPUT} "${text}")

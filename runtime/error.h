@@ -1,0 +1,20 @@
+/* Errors as values: a function that can fail returns 0 or -1 and leaves a message here; mains print it and exit.
+ * One message per thread, the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...". */
+#ifndef HC_RUNTIME_ERROR_H
+#define HC_RUNTIME_ERROR_H
+
+/* Replaces the message by the formatted text. Returns -1, so that callers write `return error_set(...)`. */
+int error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Puts "<formatted text>: " before the message, to say what was being done. Returns -1. */
+int error_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* As error_set, with ": <strerror(errno)>" appended. errno is read on entry. Returns -1. */
+int error_set_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The message of the last failure on this thread, "" when none. Valid until the next call here. */
+const char *error_text(void);
+
+void error_clear(void);
+
+#endif

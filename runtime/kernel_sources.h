@@ -1,0 +1,12 @@
+/* The OpenCL files of cl/, embedded at build time. */
+#ifndef HC_RUNTIME_KERNEL_SOURCES_H
+#define HC_RUNTIME_KERNEL_SOURCES_H
+
+struct kernel_source {
+    const char *name; /* file name, e.g. "attention.cl"; NULL ends the table */
+    const char *text; /* its text */
+};
+
+extern const struct kernel_source kernel_sources[];
+
+#endif

@@ -1,0 +1,26 @@
+/* Times of everything launched, from OpenCL's event profiling: a table per kernel and a Chrome trace. */
+#ifndef HC_RUNTIME_PROFILER_H
+#define HC_RUNTIME_PROFILER_H
+
+#include <CL/cl.h>
+#include <stdio.h>
+
+struct profiler;
+
+struct profiler *profiler_create(void);
+void profiler_destroy(struct profiler *profiler);
+
+/* Takes the event of a launch named `name` with `flops` of work in it (0 if not known). Retains nothing of the caller's;
+ * takes over the event. */
+void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event event);
+
+/* Reads the times of all events so far (they must be complete) and releases them. */
+void profiler_collect(struct profiler *profiler);
+
+/* A table: kernel, calls, total and mean time, share, GFLOP/s where known; sorted by total time. */
+void profiler_print_table(struct profiler *profiler, FILE *file);
+
+/* Chrome's trace format (load in chrome://tracing or ui.perfetto.dev), the first 200000 launches. 0 or -1. */
+int profiler_write_trace(struct profiler *profiler, const char *path);
+
+#endif
