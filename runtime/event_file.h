@@ -1,0 +1,23 @@
+/* TensorBoard event files: TFRecord framing (masked CRC-32C) around hand-encoded Event protocol buffers. */
+#ifndef HC_RUNTIME_EVENT_FILE_H
+#define HC_RUNTIME_EVENT_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct event_file;
+
+struct event_scalar {
+    const char *tag; /* e.g. "train/loss" */
+    float value;
+};
+
+/* Creates "<folder>/events.out.tfevents.<seconds>.<host>.<pid>.<number>", exclusively, with the version record. */
+int event_file_create(const char *folder, struct event_file **created);
+
+/* Appends one event with these scalars and flushes, so that a live TensorBoard sees it. wall_time in seconds. */
+int event_file_add(struct event_file *file, double wall_time, int64_t step, const struct event_scalar *scalars,
+                   size_t count);
+int event_file_close(struct event_file *file);
+
+#endif

@@ -1,0 +1,41 @@
+/* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path. */
+#ifndef HC_RUNTIME_FILES_H
+#define HC_RUNTIME_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
+char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+bool files_exist(const char *path);
+
+/* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
+int files_make_folder(const char *path);
+
+/* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
+int files_read(const char *path, size_t limit, char **text, size_t *bytes);
+
+/* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
+int files_write(const char *path, const void *data, size_t bytes);
+
+/* A folder written aside and moved into place: files_stage_begin makes a fresh "<parent>/.tmp-<name>-XXXXXX" (mkdtemp),
+ * the caller fills it, files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an
+ * existing one is replaced: moved aside, then removed) and syncs the parent. files_stage_abandon removes it.
+ * *staging is heap memory, freed by commit and abandon. */
+int files_stage_begin(const char *path, char **staging);
+int files_stage_commit(const char *path, char *staging);
+void files_stage_abandon(char *staging);
+
+/* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer runs. */
+void files_stage_clean(const char *parent);
+
+/* Removes a folder with the regular files and folders in it; does not follow links. */
+int files_remove_folder(const char *path);
+
+/* Bytes that an unprivileged writer can still put on the file system of `path`. */
+int files_free_bytes(const char *path, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,61 @@
+/* Safetensors: 8-byte little-endian header length, JSON header, then the tensors' bytes.
+ * Format: https://github.com/huggingface/safetensors. All input is hostile: offsets, overlaps, shapes, overflow, types,
+ * duplicate names and trailing bytes are checked before anything is used. */
+#ifndef HC_RUNTIME_SAFETENSORS_H
+#define HC_RUNTIME_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TENSOR_MAX_RANK 8
+
+enum tensor_type { TENSOR_F32, TENSOR_F64, TENSOR_F16, TENSOR_BF16, TENSOR_I32, TENSOR_I64, TENSOR_U16, TENSOR_U8 };
+
+struct tensor_info {
+    char *name; /* owned by the file */
+    enum tensor_type type;
+    unsigned rank; /* 0: scalar */
+    uint64_t shape[TENSOR_MAX_RANK];
+    uint64_t elements;
+    uint64_t offset; /* of the first byte, from the start of the file */
+    uint64_t bytes;
+};
+
+/* ---- reading: the header is parsed on opening, tensors are read one by one, so that memory stays small */
+
+struct safetensors;
+
+/* On success *opened is owned by the caller (safetensors_close). */
+int safetensors_open(const char *path, struct safetensors **opened);
+void safetensors_close(struct safetensors *file);
+
+size_t safetensors_count(const struct safetensors *file);
+const struct tensor_info *safetensors_at(const struct safetensors *file, size_t index);
+const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
+
+/* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if in
+ * range, U16, U8). Other types and ranges outside of the tensor are errors. */
+int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first, uint64_t count,
+                         float *values);
+int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first, uint64_t count,
+                         int32_t *values);
+
+/* ---- writing: declare all tensors, then write their bytes in that order; the header is 8-byte aligned */
+
+struct safetensors_writer;
+
+/* `path` is created; on any failure the caller removes it. Tensors are laid out in the order of `infos` (name, type, rank
+ * and shape are used). */
+int safetensors_create(const char *path, const struct tensor_info *infos, size_t count,
+                       struct safetensors_writer **created);
+
+/* Appends the next bytes; a tensor may come in several pieces, and pieces may not cross tensors' total. */
+int safetensors_append(struct safetensors_writer *writer, const void *data, uint64_t bytes);
+
+/* Checks that all bytes came, flushes, syncs, closes and frees, also on failure. */
+int safetensors_finish(struct safetensors_writer *writer);
+
+size_t tensor_type_bytes(enum tensor_type type);
+const char *tensor_type_name(enum tensor_type type);
+
+#endif
