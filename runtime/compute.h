@@ -17,7 +17,7 @@ struct profiler;     /* runtime/profiler.h */
 
 struct compute_options {
     const char *device;     /* as device_choose takes it; NULL is "auto" */
-    const char *gemm;       /* "auto", "clblast" or "cblas"; NULL is "auto" */
+    const char *gemm;       /* "auto", "clblast", "cblas" or "portable"; NULL is "auto" */
     unsigned local_rank;    /* picks the GPU */
     bool profile;           /* record the time of every launch */
     unsigned lanes;         /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
@@ -32,11 +32,13 @@ struct compute {
     unsigned lanes;
     unsigned vector;
     const struct gemm_backend *gemm;
-    void *gemm_state;           /* the backend's own */
+    void *gemm_state;           /* of runtime/gemm.c and the backend */
     struct profiler *profiler;  /* NULL unless profiling */
     char *cache_dir;            /* NULL: no cache */
     char *failure;              /* the first failure's text, NULL while all is well */
     size_t allocated_bytes;     /* in live buffers */
+    unsigned programs_compiled; /* from source, since opening */
+    unsigned programs_cached;   /* taken from the cache on disk, since opening */
 };
 
 /* Opens the device and chooses the GEMM backend. On success *opened is owned by the caller (compute_close). */

@@ -23,7 +23,7 @@ struct device {
     size_t max_buffer_bytes;   /* the largest single buffer */
     size_t base_alignment;     /* bytes, for sub-buffers */
     bool shares_host_memory;   /* CL_DEVICE_HOST_UNIFIED_MEMORY */
-    bool native_kernels;       /* runs clEnqueueNativeKernel */
+    bool native_kernels;       /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;               /* type has CL_DEVICE_TYPE_CPU */
     bool is_gpu;
 };
@@ -43,6 +43,9 @@ unsigned device_local_rank(void);
 /* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read from the
  * environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */
 void device_prepare_environment(void);
+
+/* How many processor cores this process may run on: its affinity, which MPI launchers set per rank. */
+unsigned device_host_cores(void);
 
 /* The name of an OpenCL error code, e.g. "CL_OUT_OF_RESOURCES". */
 const char *device_error_name(cl_int code);

@@ -1,0 +1,224 @@
+#include "runtime/gemm.h"
+#include "runtime/error.h"
+#include "runtime/gemm_backend.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
+
+/* ---- cl/gemm.cl: the portable backend, and C = beta C for all of them */
+
+static int portable_prepare(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    const char *const files[] = {"gemm.cl", NULL};
+    if (state->program)
+        return 0;
+    if (program_build(compute, files, NULL, &state->program))
+        return -1;
+    if (kernel_create(compute, state->program, "gemm_tile", &state->tile))
+        return -1;
+    return kernel_create(compute, state->program, "gemm_scale", &state->scale);
+}
+
+/* Work-items of a work-group: enough to fill a GPU's wave or to vectorise over on a CPU. */
+static size_t portable_local(const struct compute *compute) {
+    return compute->device.max_work_group < 64 ? 1 : 64;
+}
+
+static int portable_open(struct compute *compute, void **state) {
+    *state = NULL;
+    return portable_prepare(compute);
+}
+
+static void portable_close(struct compute *compute, void *state) {
+    (void)compute, (void)state;
+}
+
+static void portable_run(struct compute *compute, void *own, const struct gemm_call *call) {
+    (void)own;
+    struct gemm_state *state = compute->gemm_state;
+    const struct matrix *a = &call->a, *b = &call->b, *c = &call->c;
+    size_t local = portable_local(compute), tiles;
+    if (__builtin_mul_overflow((call->m - 1) / TILE + 1, (call->n - 1) / TILE + 1, &tiles)) {
+        compute_fail(compute, "%s is too large", call->name);
+        return;
+    }
+    struct kernel named = state->tile;
+    memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
+    KERNEL_RUN(compute, &named, (tiles - 1) / local + 1, local, ARG_U64(call->m), ARG_U64(call->n),
+               ARG_U64(call->k), ARG_F32(call->alpha), ARG_BUFFER(a->buffer), ARG_U64(a->offset),
+               ARG_U64(call->transpose_a ? 1 : a->stride), ARG_U64(call->transpose_a ? a->stride : 1),
+               ARG_BUFFER(b->buffer), ARG_U64(b->offset), ARG_U64(call->transpose_b ? 1 : b->stride),
+               ARG_U64(call->transpose_b ? b->stride : 1), ARG_F32(call->beta), ARG_BUFFER(c->buffer),
+               ARG_U64(c->offset), ARG_U64(c->stride));
+}
+
+static const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run};
+
+/* C = beta C, what is left of a product over nothing. */
+static void scale_run(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    size_t local = portable_local(compute), elements;
+    if (portable_prepare(compute)) {
+        compute_fail(compute, "%s", error_text());
+        return;
+    }
+    if (__builtin_mul_overflow(call->m, call->n, &elements)) {
+        compute_fail(compute, "%s is too large", call->name);
+        return;
+    }
+    KERNEL_RUN(compute, &state->scale, (elements - 1) / local + 1, local, ARG_U64(call->m), ARG_U64(call->n),
+               ARG_F32(call->beta), ARG_BUFFER(call->c.buffer), ARG_U64(call->c.offset), ARG_U64(call->c.stride));
+}
+
+/* ---- choosing */
+
+static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm_backend_clblast,
+                                                      &gemm_backend_portable};
+#define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
+
+static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
+    struct gemm_state *state = compute->gemm_state;
+    if (backend->open(compute, &state->backend))
+        return error_prefix("GEMM backend %s", backend->name);
+    compute->gemm = backend;
+    return 0;
+}
+
+int gemm_open(struct compute *compute, const char *name) {
+    compute->gemm_state = calloc(1, sizeof(struct gemm_state));
+    if (!compute->gemm_state)
+        return error_set("out of memory");
+    if (!strcmp(name, "auto"))
+        return open_backend(compute, &gemm_backend_cblas) ? open_backend(compute, &gemm_backend_clblast) : 0;
+    for (size_t i = 0; i < BACKEND_COUNT; i++)
+        if (!strcmp(name, backends[i]->name))
+            return open_backend(compute, backends[i]);
+    return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, portable", name);
+}
+
+void gemm_close(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    if (!state)
+        return;
+    if (compute->gemm)
+        compute->gemm->close(compute, state->backend);
+    kernel_release(&state->tile);
+    kernel_release(&state->scale);
+    if (state->program)
+        clReleaseProgram(state->program);
+    free(state);
+    compute->gemm_state = NULL;
+}
+
+const char *gemm_name(const struct compute *compute) {
+    return compute->gemm->name;
+}
+
+/* ---- running */
+
+/* Whether `rows` rows of `columns` elements lie in the matrix's buffer; if not, that is kept as the failure. */
+static bool matrix_fits(struct compute *compute, const struct gemm_call *call, const char *letter,
+                        const struct matrix *matrix, size_t rows, size_t columns) {
+    size_t end, elements = matrix->buffer->bytes / sizeof(float);
+    bool fits = matrix->stride >= columns && !__builtin_mul_overflow(rows - 1, matrix->stride, &end) &&
+                !__builtin_add_overflow(end, columns, &end) && !__builtin_add_overflow(end, matrix->offset, &end) &&
+                end <= elements;
+    if (!fits)
+        compute_fail(compute, "%s: %s [%zu, %zu] at %zu with stride %zu does not fit its buffer of %zu elements",
+                     call->name, letter, rows, columns, matrix->offset, matrix->stride, elements);
+    return fits;
+}
+
+static bool inputs_fit(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_call *x = call;
+    return matrix_fits(compute, x, "A", &x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k) &&
+           matrix_fits(compute, x, "B", &x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n);
+}
+
+void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
+    struct gemm_call call = {transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c, ""};
+    struct gemm_state *state = compute->gemm_state;
+    if (compute->failure || !m || !n)
+        return;
+    snprintf(call.name, sizeof(call.name), "gemm_%c%c %zux%zux%zu", transpose_a ? 't' : 'n',
+             transpose_b ? 't' : 'n', m, n, k);
+    if (!matrix_fits(compute, &call, "C", &call.c, m, n))
+        return;
+    if (k && !inputs_fit(compute, &call))
+        return;
+    /* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
+    if (!k || alpha == 0.0f)
+        scale_run(compute, &call);
+    else
+        compute->gemm->run(compute, state->backend, &call);
+}
+
+/* ---- measuring */
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Fills with values in [-0.5, 0.5): zeros would not draw the power that real data does. */
+static int fill_buffer(struct compute *compute, const struct buffer *buffer) {
+    size_t count = buffer->bytes / sizeof(float);
+    float *values = malloc(buffer->bytes);
+    if (!values)
+        return error_set("out of memory");
+    uint32_t state = 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525U + 1013904223U;
+        values[i] = (float)(state >> 8) / 16777216.0f - 0.5f;
+    }
+    int result = buffer_write(compute, buffer, 0, values, buffer->bytes);
+    free(values);
+    return result;
+}
+
+static int measure(struct compute *compute, const struct gemm_call *call, double *rate) {
+    double flops = 2.0 * (double)call->m * (double)call->n * (double)call->k, deadline = 0.0;
+    for (int round = 0;; round++) {
+        double start = seconds_now();
+        gemm_run(compute, false, true, call->m, call->n, call->k, 1.0f, call->a, call->b, 0.0f, call->c);
+        if (compute_finish(compute))
+            return -1;
+        double end = seconds_now();
+        if (round == 0)
+            deadline = end + 0.3; /* the first call compiles and warms up */
+        else if (end > start && flops / (end - start) > *rate)
+            *rate = flops / (end - start);
+        if (round > 1 && end > deadline)
+            return 0;
+    }
+}
+
+/* Creates the buffer of a rows x columns matrix with something in it. */
+static int create_matrix(struct compute *compute, struct buffer *buffer, size_t rows, size_t columns) {
+    size_t bytes;
+    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes))
+        return error_set("a matrix of %zu x %zu is too large", rows, columns);
+    if (buffer_create(compute, buffer, bytes))
+        return -1;
+    return fill_buffer(compute, buffer);
+}
+
+int gemm_measure_rate(struct compute *compute, size_t m, size_t n, size_t k, double *flops_per_second) {
+    struct buffer a = {0}, b = {0}, c = {0};
+    *flops_per_second = 0.0;
+    if (!m || !n || !k)
+        return error_set("cannot measure the rate of an empty product");
+    struct gemm_call call = {.m = m, .n = n, .k = k, .a = {&a, 0, k}, .b = {&b, 0, k}, .c = {&c, 0, n}};
+    int result = create_matrix(compute, &a, m, k) || create_matrix(compute, &b, n, k) ||
+                 create_matrix(compute, &c, m, n) || measure(compute, &call, flops_per_second);
+    buffer_release(compute, &a);
+    buffer_release(compute, &b);
+    buffer_release(compute, &c);
+    if (result)
+        *flops_per_second = 0.0;
+    return result ? error_prefix("measuring the rate of gemm") : 0;
+}

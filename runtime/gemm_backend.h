@@ -1,0 +1,42 @@
+/* What a GEMM backend provides to runtime/gemm.c, and what gemm.c provides to compute.c. */
+#ifndef HC_RUNTIME_GEMM_BACKEND_H
+#define HC_RUNTIME_GEMM_BACKEND_H
+
+#include "runtime/compute.h"
+#include "runtime/gemm.h"
+
+/* One checked product: m, n, k > 0, all extents inside of their buffers, alpha != 0. */
+struct gemm_call {
+    bool transpose_a, transpose_b;
+    size_t m, n, k;
+    float alpha;
+    struct matrix a, b;
+    float beta;
+    struct matrix c;
+    char name[64]; /* in profiles, e.g. "gemm_nt 1024x3072x768" */
+};
+
+struct gemm_backend {
+    const char *name;
+    /* 0, or -1 with a reason why this device or host cannot use the backend. *state is the backend's own. */
+    int (*open)(struct compute *compute, void **state);
+    void (*close)(struct compute *compute, void *state);
+    void (*run)(struct compute *compute, void *state, const struct gemm_call *call);
+};
+
+extern const struct gemm_backend gemm_backend_cblas;
+extern const struct gemm_backend gemm_backend_clblast;
+
+/* What compute.gemm_state points to. */
+struct gemm_state {
+    void *backend;       /* of the backend in use */
+    cl_program program;  /* cl/gemm.cl, built at the first need; NULL before */
+    struct kernel tile;  /* the portable product */
+    struct kernel scale; /* C = beta C */
+};
+
+/* Chooses the backend by name ("auto": the host's BLAS where it can run, else CLBlast). */
+int gemm_open(struct compute *compute, const char *name);
+void gemm_close(struct compute *compute);
+
+#endif

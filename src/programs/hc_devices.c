@@ -1,0 +1,85 @@
+/* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_help(void) {
+    puts("Usage: hc_devices [--help] [--version]\n"
+         "\n"
+         "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows\n"
+         "which of them each word that --device takes would pick for this process.\n"
+         "\n"
+         "  --help     print this text\n"
+         "  --version  print the version\n"
+         "\n"
+         "Exit status: 0 when there is a device, 1 when there is none, 2 for wrong usage.");
+}
+
+static const char *type_name(const struct device *device) {
+    if (device->is_gpu)
+        return device->is_cpu ? "simulator" : "GPU";
+    return device->is_cpu ? "CPU" : "accelerator";
+}
+
+static void print_device(size_t index, const struct device *device) {
+    const double mebibyte = 1024.0 * 1024.0;
+    printf("%zu: %s\n", index, device->name);
+    printf("   platform      %s\n", device->platform_name);
+    printf("   version       %s, driver %s\n", device->version, device->driver);
+    printf("   type          %s, %u compute units, float vectors of %u\n", type_name(device), device->compute_units,
+           device->vector_width);
+    printf("   memory        %.0f MiB%s, buffers up to %.0f MiB\n", (double)device->memory_bytes / mebibyte,
+           device->shares_host_memory ? " (the host's, available now)" : "",
+           (double)device->max_buffer_bytes / mebibyte);
+    printf("   work-groups   up to %zu work-items, %.0f KiB of local memory\n", device->max_work_group,
+           (double)device->local_bytes / 1024.0);
+    printf("   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
+}
+
+static void print_choice(const char *word, unsigned local_rank) {
+    struct device device;
+    if (device_choose(word, local_rank, &device))
+        printf("   --device %-5s none: %s\n", word, error_text());
+    else
+        printf("   --device %-5s %s (%s)\n", word, device.name, device.platform_name);
+}
+
+static int print_all(void) {
+    static const char *const words[] = {"auto", "gpu", "cpu", "pocl"};
+    struct device *devices;
+    size_t count;
+    if (device_list(&devices, &count)) {
+        fprintf(stderr, "hc_devices: %s\n", error_text());
+        return 1;
+    }
+    for (size_t i = 0; i < count; i++)
+        print_device(i, &devices[i]);
+    if (!count)
+        puts("There is no OpenCL device. Install a GPU's OpenCL driver, or PoCL for the CPU.");
+    free(devices);
+    printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", device_local_rank());
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        print_choice(words[i], device_local_rank());
+    return count ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    device_prepare_environment();
+    if (argc == 2 && !strcmp(argv[1], "--help")) {
+        print_help();
+    } else if (argc == 2 && !strcmp(argv[1], "--version")) {
+        puts("hc_devices " HC_VERSION);
+    } else if (argc > 1) {
+        fprintf(stderr, "hc_devices: unknown argument %s; --help tells more\n", argv[1]);
+        return 2;
+    } else if (print_all()) {
+        return 1;
+    }
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("hc_devices: cannot write");
+        return 1;
+    }
+    return 0;
+}
