@@ -20,4 +20,7 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
                    size_t count);
 int event_file_close(struct event_file *file);
 
+/* The CRC-32C (Castagnoli) that the records carry, before masking. */
+uint32_t event_file_crc32c(const void *data, size_t bytes);
+
 #endif

@@ -21,13 +21,18 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
 
-/* A folder written aside and moved into place: files_stage_begin makes a fresh "<parent>/.tmp-<name>-XXXXXX" (mkdtemp),
- * the caller fills it, files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an
- * existing one is replaced: moved aside, then removed) and syncs the parent. files_stage_abandon removes it.
- * *staging is heap memory, freed by commit and abandon. */
+/* A folder written aside and moved into place: files_stage_begin makes a fresh
+ * "<parent>/.tmp-<name>-<host>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
+ * files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an existing folder is
+ * replaced in one step where the file system can exchange names, and removed) and syncs the parent.
+ * files_stage_abandon removes it. *staging is heap memory, freed by commit and abandon, also when commit fails. */
 int files_stage_begin(const char *path, char **staging);
 int files_stage_commit(const char *path, char *staging);
 void files_stage_abandon(char *staging);
+
+/* For folders that may hold other files too: syncs the staged folder, then moves the files `names` (ends with NULL) from
+ * it into the existing `folder`, in this order, over older ones of their names, and removes the staged folder. */
+int files_stage_commit_into(const char *folder, char *staging, const char *const *names);
 
 /* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer runs. */
 void files_stage_clean(const char *parent);

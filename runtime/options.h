@@ -21,7 +21,7 @@ struct option_spec {
     const char *name;          /* with underscores; the command line also takes hyphens */
     void *target;              /* variable of the type above, set to the default first */
     const char *default_value; /* as text; NULL: text options stay NULL */
-    double minimum, maximum;   /* INT and FLOAT, both inclusive */
+    double minimum, maximum;   /* INT and FLOAT, both inclusive; equal: no limits */
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
     bool given;                /* out: set by command line or config file */
@@ -43,7 +43,10 @@ enum options_result {
 /* Applies defaults, then every `--config FILE` in order, then the command line, which wins wherever it stands. --help,
  * --version and --config are added. Unknown names, wrong types, values out of range: OPTIONS_WRONG with a message that
  * names option, file and line, and a near name if there is one. Abbreviations are not taken.
- * Arguments that are not options are left, in order, in argv[*first_free .. argc). */
+ * Arguments that are not options are left, in order, in argv[*first_free .. argc).
+ *
+ * In config files a value may stand in double quotes, where \" \\ \n \r \t mean what they do in C and # begins no
+ * comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again. */
 enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
                                   char **argv, int *first_free);
 

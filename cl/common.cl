@@ -1,0 +1,116 @@
+/* What every kernel file starts with: vector and storage types, sums over a work-group, random bits.
+ *
+ * Constants given at build time:
+ *   LANES    work-items that share one row (a work-group): 1 on CPUs, where a row is one work-item's vector loop
+ *   VEC      floats per vector; divides every row length that it is used on
+ *   VEC_MAX  the widest vector that suits the device
+ *
+ * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC)  so that one source serves
+ * both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on GPUs.
+ */
+#pragma OPENCL FP_CONTRACT ON
+
+#define CONCAT_(a, b) a##b
+#define CONCAT(a, b)  CONCAT_(a, b)
+
+/* ---- vectors of VEC floats */
+#if VEC == 1
+typedef float vec_t;
+#define VEC_LOAD(p)     (*(p))
+#define VEC_STORE(v, p) (*(p) = (v))
+#else
+typedef CONCAT(float, VEC) vec_t;
+#define VEC_LOAD(p)     CONCAT(vload, VEC)(0, p)
+#define VEC_STORE(v, p) CONCAT(vstore, VEC)(v, 0, p)
+#endif
+
+inline float sum2(float2 v) {
+    return v.x + v.y;
+}
+inline float sum4(float4 v) {
+    return sum2(v.lo + v.hi);
+}
+inline float sum8(float8 v) {
+    return sum4(v.lo + v.hi);
+}
+inline float sum16(float16 v) {
+    return sum8(v.lo + v.hi);
+}
+inline float max2(float2 v) {
+    return fmax(v.x, v.y);
+}
+inline float max4(float4 v) {
+    return max2(fmax(v.lo, v.hi));
+}
+inline float max8(float8 v) {
+    return max4(fmax(v.lo, v.hi));
+}
+inline float max16(float16 v) {
+    return max8(fmax(v.lo, v.hi));
+}
+#if VEC == 1
+#define VEC_SUM(v) (v)
+#define VEC_HIGHEST(v) (v)
+#else
+#define VEC_SUM(v)     CONCAT(sum, VEC)(v)
+#define VEC_HIGHEST(v) CONCAT(max, VEC)(v)
+#endif
+
+/* ---- activations: stored as act_t, computed in float */
+typedef float act_t;
+#define ACT_LOAD(p)            VEC_LOAD(p)
+#define ACT_STORE(v, p)        VEC_STORE(v, p)
+#define ACT_LOAD_SCALAR(p)     (*(p))
+#define ACT_STORE_SCALAR(v, p) (*(p) = (v))
+
+/* ---- sums and maxima over the lanes of a work-group; every lane gets the result. The tree is fixed. */
+#if LANES == 1
+#define GROUP_SCRATCH(name)
+#define GROUP_SUM(x, name) (x)
+#define GROUP_MAX(x, name) (x)
+#define GROUP_BARRIER()
+#else
+#define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
+#define GROUP_SCRATCH(name) __local float name[LANES]
+#define GROUP_SUM(x, name)  group_reduce(x, name, 0)
+#define GROUP_MAX(x, name)  group_reduce(x, name, 1)
+inline float group_reduce(float x, __local float *scratch, int take_max) {
+    const int lane = get_local_id(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    scratch[lane] = x;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        if (lane < width) {
+            const float other = scratch[lane + width];
+            scratch[lane] = take_max ? fmax(scratch[lane], other) : scratch[lane] + other;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    return scratch[0];
+}
+#endif
+
+/* Steps that a lane takes along a row, for private arrays that hold its share of it. */
+#define SLOTS(width) (((width) / VEC + LANES - 1) / LANES)
+
+#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
+
+/* ---- Philox4x32-10, as runtime/random.h */
+inline uint4 philox(uint4 counter, uint2 key) {
+    for (int round = 0; round < 10; round++) {
+        const uint high0 = mul_hi(0xD2511F53u, counter.x), low0 = 0xD2511F53u * counter.x;
+        const uint high1 = mul_hi(0xCD9E8D57u, counter.z), low1 = 0xCD9E8D57u * counter.z;
+        counter = (uint4)(high1 ^ counter.y ^ key.x, low1, high0 ^ counter.w ^ key.y, low0);
+        key += (uint2)(0x9E3779B9u, 0xBB67AE85u);
+    }
+    return counter;
+}
+
+/* Factor of dropout for element `element` of row `row` at one site: 0 with probability rate, else 1/(1-rate).
+ * key: of this iteration and site; row: number of the token row in the global batch, so that the way in which rows are
+ * divided among ranks and micro-steps changes nothing. */
+inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
+    const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), key);
+    const uint word = element % 4 == 0 ? words.x : element % 4 == 1 ? words.y : element % 4 == 2 ? words.z : words.w;
+    return (word >> 8) * 0x1p-24f < rate ? 0.0f : 1.0f / (1.0f - rate);
+}

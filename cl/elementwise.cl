@@ -1,0 +1,53 @@
+/* Element by element: exact GELU, bias, dropout of branch outputs, sums.
+ *
+ *   gelu(x) = x Phi(x),  Phi(x) = (1 + erf(x / sqrt 2)) / 2,  gelu'(x) = Phi(x) + x exp(-x^2/2) / sqrt(2 pi)
+ *
+ * Lengths are multiples of VEC; a work-item takes one vector; global sizes are rounded up, so items past the end return.
+ */
+#define VECTOR_INDEX() (get_global_id(0) * VEC)
+
+inline vec_t normal_distribution(vec_t x) {
+    return 0.5f * (1.0f + erf(x * 0.70710678118654752f));
+}
+
+__kernel void gelu_forward(__global const act_t *x, ulong count, __global act_t *y) {
+    const size_t i = VECTOR_INDEX();
+    if (i < count) {
+        const vec_t v = ACT_LOAD(x + i);
+        ACT_STORE(v * normal_distribution(v), y + i);
+    }
+}
+
+/* In place: d becomes d * gelu'(x). */
+__kernel void gelu_backward(__global const act_t *x, ulong count, __global act_t *d) {
+    const size_t i = VECTOR_INDEX();
+    if (i < count) {
+        const vec_t v = ACT_LOAD(x + i);
+        const vec_t density = 0.39894228040143268f * exp(-0.5f * v * v);
+        ACT_STORE(ACT_LOAD(d + i) * (normal_distribution(v) + v * density), d + i);
+    }
+}
+
+/* x [rows, width] += bias [width] */
+__kernel void bias_add(__global const float *parameters, ulong bias_at, ulong count, int width, __global act_t *x) {
+    const size_t i = VECTOR_INDEX();
+    if (i < count) {
+        ACT_STORE(ACT_LOAD(x + i) + VEC_LOAD(parameters + bias_at + i % width), x + i);
+    }
+}
+
+/* Dropout in place, forward and backward alike; x [rows, width]. */
+__kernel void dropout_apply(ulong count, int width, float rate, uint key0, uint key1, ulong first_row,
+                            __global act_t *x) {
+    const size_t i = VECTOR_INDEX();
+    if (i < count) {
+        float values[VEC];
+        const vec_t in = ACT_LOAD(x + i);
+        VEC_STORE(in, values);
+        for (int k = 0; k < VEC; k++) {
+            values[k] *= dropout_factor((uint2)(key0, key1), first_row + i / width, i % width + k, rate);
+        }
+        const vec_t out = VEC_LOAD(values);
+        ACT_STORE(out, x + i);
+    }
+}

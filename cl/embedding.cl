@@ -1,0 +1,91 @@
+/* Token and position embedding, copied to every stream:  x_s = dropout(wte[token] + wpe[position]).
+ *
+ * Build constants: STREAMS (S), CHANNELS (C).
+ */
+#define ROW_LENGTH (STREAMS * CHANNELS)
+
+/* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl. */
+ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
+                                  ulong wpe_at, int sequence, float dropout, uint key0, uint key1, ulong first_row,
+                                  __global act_t *streams, __global float *squares) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    const size_t position = token % sequence;
+    __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
+    __global const float *place = parameters + wpe_at + position * CHANNELS;
+    vec_t sum = (vec_t)(0.0f);
+    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+        vec_t x = VEC_LOAD(word + c) + VEC_LOAD(place + c);
+        if (dropout > 0.0f) {
+            float kept[VEC];
+            VEC_STORE(x, kept);
+            for (int k = 0; k < VEC; k++) {
+                kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
+            }
+            x = VEC_LOAD(kept);
+        }
+        sum += x * x;
+        for (int s = 0; s < STREAMS; s++) {
+            ACT_STORE(x, streams + token * ROW_LENGTH + s * CHANNELS + c);
+        }
+    }
+    const float total = GROUP_SUM(VEC_SUM(sum), scratch);
+    if (lane < 1) {
+        for (int s = 0; s < STREAMS; s++) {
+            squares[token * STREAMS + s] = total;
+        }
+    }
+}
+
+/* One work-group a token: d_embedding [N, C] = dropout'(sum_s d_streams [N, S, C]). */
+ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, float dropout, uint key0, uint key1,
+                                       ulong first_row, __global float *d_embedding) {
+    const size_t token = get_group_id(0);
+    for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
+        vec_t d = ACT_LOAD(d_streams + token * ROW_LENGTH + c);
+        for (int s = 1; s < STREAMS; s++) {
+            d += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c);
+        }
+        if (dropout > 0.0f) {
+            float kept[VEC];
+            VEC_STORE(d, kept);
+            for (int k = 0; k < VEC; k++) {
+                kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
+            }
+            d = VEC_LOAD(kept);
+        }
+        VEC_STORE(d, d_embedding + token * CHANNELS + c);
+    }
+}
+
+/* One work-group a distinct token: gradients[row of the token] += the sum over its places, in their order.
+ * ids [U] the distinct tokens; starts [U + 1] into places [N], which lists token places grouped by id. */
+ROW_KERNEL void embedding_backward_tokens(__global const float *d_embedding, __global const int *ids,
+                                          __global const int *starts, __global const int *places,
+                                          __global float *gradients, ulong wte_at) {
+    const size_t unique = get_group_id(0);
+    __global float *row = gradients + wte_at + (size_t)ids[unique] * CHANNELS;
+    const int first = starts[unique], last = starts[unique + 1];
+    for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
+        vec_t sum = (vec_t)(0.0f);
+        for (int i = first; i < last; i++) {
+            sum += VEC_LOAD(d_embedding + (size_t)places[i] * CHANNELS + c);
+        }
+        VEC_STORE(VEC_LOAD(row + c) + sum, row + c);
+    }
+}
+
+/* One work-group a position: gradients[wpe row] += the sum over the batch. */
+ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, int batch, int sequence,
+                                             __global float *gradients, ulong wpe_at) {
+    const size_t position = get_group_id(0);
+    __global float *row = gradients + wpe_at + position * CHANNELS;
+    for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
+        vec_t sum = (vec_t)(0.0f);
+        for (int b = 0; b < batch; b++) {
+            sum += VEC_LOAD(d_embedding + ((size_t)b * sequence + position) * CHANNELS + c);
+        }
+        VEC_STORE(VEC_LOAD(row + c) + sum, row + c);
+    }
+}

@@ -1,0 +1,106 @@
+/* mhc_lite (Yang et al. 2026): res = sum_r a_r P_r, a = softmax(alpha_res z + b_res) over all S! permutations.
+ *
+ * P_r[i, perm_r(i)] = 1 for the r-th permutation in lexicographic order. Up to 40320 coefficients (S = 8): they stay in
+ * global memory, and the permutations are generated as the loop goes.
+ */
+#define PERMUTATIONS (COLUMNS - GATE_COLUMNS)
+
+/* The next permutation in lexicographic order. */
+inline void permutation_next(int *p) {
+    int i = STREAMS - 2;
+    while (i >= 0 && p[i] > p[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return;
+    }
+    int j = STREAMS - 1;
+    while (p[j] < p[i]) {
+        j--;
+    }
+    int swap = p[i];
+    p[i] = p[j];
+    p[j] = swap;
+    for (int low = i + 1, high = STREAMS - 1; low < high; low++, high--) {
+        swap = p[low];
+        p[low] = p[high];
+        p[high] = swap;
+    }
+}
+
+inline void permutation_first(int *p) {
+    for (int i = 0; i < STREAMS; i++) {
+        p[i] = i;
+    }
+}
+
+inline float permutation_logit(__global const float *theta, __global const float *z, int r) {
+    return theta[P_alpha_res] * z[GATE_COLUMNS + r] + theta[P_b_res + r];
+}
+
+inline float permutation_highest(__global const float *theta, __global const float *z) {
+    float highest = -INFINITY;
+    for (int r = 0; r < PERMUTATIONS; r++) {
+        highest = fmax(highest, permutation_logit(theta, z, r));
+    }
+    return highest;
+}
+
+inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+    float res[STREAMS][STREAMS], sum = 0.0f;
+    int p[STREAMS];
+    sigmoid_gates_forward(theta, z, h);
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            res[i][j] = 0.0f;
+        }
+    }
+    const float highest = permutation_highest(theta, z);
+    permutation_first(p);
+    for (int r = 0; r < PERMUTATIONS; r++) {
+        const float weight = exp(permutation_logit(theta, z, r) - highest);
+        sum += weight;
+        for (int i = 0; i < STREAMS; i++) {
+            res[i][p[i]] += weight;
+        }
+        permutation_next(p);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            h[GATE_COLUMNS + i * STREAMS + j] = res[i][j] / sum;
+        }
+    }
+}
+
+/* d a_r = sum_i d_res[i, perm_r(i)];  through the softmax  d logit_r = a_r (d a_r - sum_q a_q d a_q),  and that last sum is
+ * the product of res and d_res. */
+inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                        __global const float *d_h, __global float *d_z, __global float *d_theta) {
+    float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, d_alpha = 0.0f;
+    int p[STREAMS];
+    sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            const int entry = GATE_COLUMNS + i * STREAMS + j;
+            d_res[i][j] = d_h[entry];
+            product += d_h[entry] * h[entry];
+        }
+    }
+    const float highest = permutation_highest(theta, z);
+    for (int r = 0; r < PERMUTATIONS; r++) {
+        sum += exp(permutation_logit(theta, z, r) - highest);
+    }
+    permutation_first(p);
+    for (int r = 0; r < PERMUTATIONS; r++) {
+        float d = -product;
+        for (int i = 0; i < STREAMS; i++) {
+            d += d_res[i][p[i]];
+        }
+        d *= exp(permutation_logit(theta, z, r) - highest) / sum;
+        d_theta[P_b_res + r] += d;
+        d_alpha += d * z[GATE_COLUMNS + r];
+        d_z[GATE_COLUMNS + r] = theta[P_alpha_res] * d;
+        permutation_next(p);
+    }
+    d_theta[P_alpha_res] += d_alpha;
+}

@@ -1,0 +1,256 @@
+/* The frame of a hyper-connection: streams to branch input and branch output back to streams (shapes for one token).
+ *
+ *   width   u = sum_s pre_s x_s                        a = LN(u)                     X [S, C] -> a [C]
+ *   depth   x'_i = sum_j res_ij x_j + post_i o         q_i = sum_c x'_ic^2           o [C] -> X' [S, C], q [S]
+ *
+ * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no h.
+ * q is the sum of squares that the next sublayer's RMSNorm needs.
+ *
+ * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
+ */
+#define H_ROW      (STREAMS * (STREAMS + 2))
+#define ROW_LENGTH (STREAMS * CHANNELS)
+#define LN_EPSILON 1e-5f
+
+#if PLAIN
+#define PRE(s)    1.0f
+#define POST(s)   1.0f
+#define RES(i, j) 1.0f
+#else
+#define PRE(s)    h[s]
+#define POST(s)   h[STREAMS + (s)]
+#define RES(i, j) h[2 * STREAMS + (i) * STREAMS + (j)]
+#endif
+
+/* u at channels c .. c+VEC-1 */
+inline vec_t mix_width(__global const act_t *x, __global const float *h, int c) {
+    vec_t u = PRE(0) * ACT_LOAD(x + c);
+    for (int s = 1; s < STREAMS; s++) {
+        u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
+    }
+    return u;
+}
+
+/* One work-group a token. x [N, S, C], h [N, H_ROW] -> normed [N, C], statistics [N, 2] (mean, 1/deviation). */
+ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const float *h_all,
+                                  __global const float *parameters, ulong gain_at, ulong bias_at,
+                                  __global act_t *normed, __global float *statistics) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    __global const float *h = h_all + token * H_ROW;
+    vec_t u[SLOTS(CHANNELS)];
+    vec_t sum = (vec_t)(0.0f);
+    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        u[slot] = mix_width(x, h, c);
+        sum += u[slot];
+    }
+    const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
+    vec_t squares = (vec_t)(0.0f);
+    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        u[slot] -= mean;
+        squares += u[slot] * u[slot];
+    }
+    const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
+    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        vec_t y = u[slot] * scale * VEC_LOAD(parameters + gain_at + c);
+#if BIAS
+        y += VEC_LOAD(parameters + bias_at + c);
+#endif
+        ACT_STORE(y, normed + token * CHANNELS + c);
+    }
+    if (lane == 0) {
+        statistics[2 * token] = mean;
+        statistics[2 * token + 1] = scale;
+    }
+}
+
+/* One work-group a chunk of tokens.
+ * d_normed [N, C] -> d_u [N, C], d_h's pre part, partial sums [chunks, 2 C] of the gradients of gain and bias. */
+ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const float *h_all,
+                                   __global const float *parameters, ulong gain_at, __global const float *statistics,
+                                   __global const act_t *d_normed, ulong tokens, ulong tokens_per_chunk,
+                                   __global act_t *d_u, __global float *d_h, __global float *partials) {
+    GROUP_SCRATCH(scratch);
+    const int lane = get_local_id(0);
+    const size_t first = get_group_id(0) * tokens_per_chunk;
+    const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
+    vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
+    for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+        d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
+    }
+    for (size_t token = first; token < last; token++) {
+        __global const act_t *x = x_all + token * ROW_LENGTH;
+        __global const float *h = h_all + token * H_ROW;
+        const float mean = statistics[2 * token], scale = statistics[2 * token + 1];
+        vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
+        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+            const vec_t d_y = ACT_LOAD(d_normed + token * CHANNELS + c);
+            normal[slot] = (mix_width(x, h, c) - mean) * scale;
+            d_normal[slot] = d_y * VEC_LOAD(parameters + gain_at + c);
+            sum += d_normal[slot];
+            product += d_normal[slot] * normal[slot];
+            d_gain[slot] += d_y * normal[slot];
+            d_bias[slot] += d_y;
+        }
+        const float mean_d = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
+        const float mean_product = GROUP_SUM(VEC_SUM(product), scratch) / CHANNELS;
+        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+            d_normal[slot] = scale * (d_normal[slot] - mean_d - normal[slot] * mean_product);
+            ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
+        }
+#if !PLAIN
+        for (int s = 0; s < STREAMS; s++) {
+            vec_t d_pre = (vec_t)(0.0f);
+            for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+                d_pre += d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c);
+            }
+            const float total = GROUP_SUM(VEC_SUM(d_pre), scratch);
+            if (lane == 0) {
+                d_h[token * H_ROW + s] = total;
+            }
+        }
+#endif
+    }
+    __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
+    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        VEC_STORE(d_gain[slot], partial + c);
+        VEC_STORE(d_bias[slot], partial + CHANNELS + c);
+    }
+}
+
+/* One work-group a token. x [N, S, C], h, output o [N, C] -> mixed X' [N, S, C], squares q [N, S]. */
+ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const float *h_all,
+                                  __global const act_t *output, __global act_t *mixed, __global float *squares) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    __global const float *h = h_all + token * H_ROW;
+    __global act_t *y = mixed + token * ROW_LENGTH;
+    vec_t sum[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        sum[i] = (vec_t)(0.0f);
+    }
+    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+        const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
+        vec_t in[STREAMS];
+        for (int j = 0; j < STREAMS; j++) {
+            in[j] = ACT_LOAD(x + j * CHANNELS + c);
+        }
+        for (int i = 0; i < STREAMS; i++) {
+            vec_t out = POST(i) * o;
+            for (int j = 0; j < STREAMS; j++) {
+                out += RES(i, j) * in[j];
+            }
+            ACT_STORE(out, y + i * CHANNELS + c);
+            sum[i] += out * out;
+        }
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        const float total = GROUP_SUM(VEC_SUM(sum[i]), scratch);
+        if (lane == 0) {
+            squares[token * STREAMS + i] = total;
+        }
+    }
+}
+
+/* One work-group a token; not for PLAIN, where d_output is d_mixed itself.
+ * d_mixed [N, S, C] -> d_output [N, C]; d_h's post and res parts: <d_x'_i, o> and <d_x'_i, x_j>. */
+ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const float *h_all,
+                                   __global const act_t *output, __global const act_t *d_mixed,
+                                   __global act_t *d_output, __global float *d_h_all) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    __global const act_t *d_y = d_mixed + token * ROW_LENGTH;
+    __global const float *h = h_all + token * H_ROW;
+    __global float *d_h = d_h_all + token * H_ROW;
+    vec_t d_post[STREAMS], d_res[STREAMS][STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        d_post[i] = (vec_t)(0.0f);
+        for (int j = 0; j < STREAMS; j++) {
+            d_res[i][j] = (vec_t)(0.0f);
+        }
+    }
+    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+        const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
+        vec_t in[STREAMS], d_o = (vec_t)(0.0f);
+        for (int j = 0; j < STREAMS; j++) {
+            in[j] = ACT_LOAD(x + j * CHANNELS + c);
+        }
+        for (int i = 0; i < STREAMS; i++) {
+            const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
+            d_o += POST(i) * d;
+            d_post[i] += d * o;
+            for (int j = 0; j < STREAMS; j++) {
+                d_res[i][j] += d * in[j];
+            }
+        }
+        ACT_STORE(d_o, d_output + token * CHANNELS + c);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        const float post = GROUP_SUM(VEC_SUM(d_post[i]), scratch);
+        if (lane == 0) {
+            d_h[STREAMS + i] = post;
+        }
+        for (int j = 0; j < STREAMS; j++) {
+            const float res = GROUP_SUM(VEC_SUM(d_res[i][j]), scratch);
+            if (lane == 0) {
+                d_h[2 * STREAMS + i * STREAMS + j] = res;
+            }
+        }
+    }
+}
+
+/* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j.
+ * rms_scale [N, RMS_GROUPS]: what the RMSNorm of the projections passes back to x; the projections' own part is added by a
+ * matrix product afterwards. RMS_GROUPS is 1 (all streams together) or STREAMS. */
+ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *d_u,
+                                __global const float *rms_scale, __global act_t *d_streams) {
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    __global act_t *d_x = d_streams + token * ROW_LENGTH;
+    __global const float *h = h_all + token * H_ROW;
+    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+        const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
+        vec_t d[STREAMS];
+        for (int i = 0; i < STREAMS; i++) {
+            d[i] = ACT_LOAD(d_x + i * CHANNELS + c);
+        }
+        for (int j = 0; j < STREAMS; j++) {
+            vec_t sum = PRE(j) * branch;
+            for (int i = 0; i < STREAMS; i++) {
+                sum += RES(i, j) * d[i];
+            }
+#if !PLAIN
+            sum += rms_scale[token * RMS_GROUPS + j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+#endif
+            ACT_STORE(sum, d_x + j * CHANNELS + c);
+        }
+    }
+}
+
+/* One work-group a token: gram [N, S, S] = <x_i, x_j>, from which cosines of streams and of their mixtures follow. */
+ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram) {
+    GROUP_SCRATCH(scratch);
+    const size_t token = get_group_id(0);
+    const int lane = get_local_id(0);
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j <= i; j++) {
+            vec_t sum = (vec_t)(0.0f);
+            for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+                sum += ACT_LOAD(x + i * CHANNELS + c) * ACT_LOAD(x + j * CHANNELS + c);
+            }
+            const float total = GROUP_SUM(VEC_SUM(sum), scratch);
+            if (lane == 0) {
+                gram[(token * STREAMS + i) * STREAMS + j] = total;
+                gram[(token * STREAMS + j) * STREAMS + i] = total;
+            }
+        }
+    }
+}

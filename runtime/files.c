@@ -1,0 +1,463 @@
+#include "runtime/files.h"
+#include "runtime/error.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEMPORARY_PREFIX ".tmp-"
+
+enum {
+    WALK_DESCRIPTORS = 16,  /* that nftw may keep open */
+    SECONDS_TO_KEEP = 3600, /* of leftovers whose process cannot be asked for */
+    MOST_ATTEMPTS = 10000,  /* at a free temporary name */
+};
+
+char *files_path(const char *format, ...) {
+    char *path = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vasprintf(&path, format, arguments);
+    va_end(arguments);
+    if (length < 0) {
+        error_set("out of memory");
+        return NULL;
+    }
+    return path;
+}
+
+bool files_exist(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0;
+}
+
+static bool is_folder(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+int files_make_folder(const char *path) {
+    if (is_folder(path)) {
+        return 0;
+    }
+    char *partial = files_path("%s", path);
+    if (partial == NULL) {
+        return -1;
+    }
+    int result = 0;
+    for (char *at = partial; result == 0 && *at != '\0';) {
+        at += strspn(at, "/");
+        at += strcspn(at, "/");
+        const char kept = *at;
+        *at = '\0';
+        if (mkdir(partial, 0777) != 0 && !is_folder(partial)) {
+            result = error_set_errno("cannot make folder %s", partial);
+        }
+        *at = kept;
+    }
+    if (result == 0 && !is_folder(path)) {
+        errno = ENOENT; /* the empty path */
+        result = error_set_errno("cannot make folder '%s'", path);
+    }
+    free(partial);
+    return result;
+}
+
+/* ---- reading */
+
+static int read_descriptor(int descriptor, const char *path, size_t limit, char **text, size_t *bytes) {
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        return error_set_errno("cannot read %s", path);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return error_set("cannot read %s: it is %s", path,
+                         S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+    }
+    if ((uintmax_t)status.st_size > limit) {
+        return error_set("cannot read %s: it has %jd bytes, more than the %zu that are allowed", path,
+                         (intmax_t)status.st_size, limit);
+    }
+    const size_t size = (size_t)status.st_size;
+    char *data = malloc(size + 1);
+    if (data == NULL) {
+        return error_set("cannot read %s: out of memory", path);
+    }
+    size_t done = 0;
+    while (done < size) {
+        const ssize_t got = read(descriptor, data + done, size - done);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            error_set_errno("cannot read %s", path);
+            free(data);
+            return -1;
+        }
+        if (got == 0) {
+            break; /* it got shorter meanwhile */
+        }
+        done += (size_t)got;
+    }
+    data[done] = '\0';
+    *text = data;
+    *bytes = done;
+    return 0;
+}
+
+int files_read(const char *path, size_t limit, char **text, size_t *bytes) {
+    *text = NULL;
+    *bytes = 0;
+    /* O_NONBLOCK: a named pipe is refused, not waited for. */
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) {
+        return error_set_errno("cannot open %s", path);
+    }
+    const int result = read_descriptor(descriptor, path, limit, text, bytes);
+    close(descriptor);
+    return result;
+}
+
+/* ---- temporary names
+ *
+ * "<parent>/.tmp-<name>-<host>-<process>-<number>": who made a leftover can be told from its name. The host is a
+ * hash, for folders that several machines share. */
+
+static uint32_t host_hash(void) {
+    char host[256] = "";
+    uint32_t hash = 0x811C9DC5u; /* FNV-1a */
+    if (gethostname(host, sizeof host - 1) == 0) {
+        for (const char *at = host; *at != '\0'; at++) {
+            hash = (hash ^ (unsigned char)*at) * 0x01000193u;
+        }
+    }
+    return hash;
+}
+
+/* The folder that `path` is in, and its last component; both heap memory. Names like "." or "/" are refused. */
+static int split_path(const char *path, char **parent, char **name) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    size_t parent_end = begin;
+    while (parent_end > 1 && path[parent_end - 1] == '/') {
+        parent_end--;
+    }
+    *parent = parent_end == 0 ? files_path(".") : files_path("%.*s", (int)parent_end, path);
+    *name = files_path("%.*s", (int)(end - begin), path + begin);
+    if (*parent != NULL && *name != NULL) {
+        if (**name != '\0' && strcmp(*name, "/") != 0 && strcmp(*name, ".") != 0 && strcmp(*name, "..") != 0) {
+            return 0;
+        }
+        error_set("'%s' does not end in a name", path);
+    }
+    free(*parent);
+    free(*name);
+    return -1;
+}
+
+/* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) to stand for `path` later. mkdir and
+ * O_EXCL instead of mkstemp, for permissions as the user's umask wants them. */
+static char *make_temporary(const char *path, int *descriptor) {
+    static unsigned number; /* threads that meet in it only try once more */
+    char *parent, *name;
+    if (split_path(path, &parent, &name) != 0) {
+        return NULL;
+    }
+    char *made = NULL;
+    const uint32_t host = host_hash();
+    for (int attempt = 0; attempt < MOST_ATTEMPTS && made == NULL; attempt++) {
+        char *wanted = files_path("%s/" TEMPORARY_PREFIX "%s-%08x-%ld-%u", parent, name, host, (long)getpid(),
+                                  __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+        if (wanted == NULL) {
+            break;
+        }
+        const int result = descriptor != NULL
+                               ? (*descriptor = open(wanted, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
+                               : mkdir(wanted, 0777);
+        if (result >= 0) {
+            made = wanted;
+            break;
+        }
+        const int reason = errno;
+        free(wanted);
+        if (reason != EEXIST) {
+            errno = reason;
+            error_set_errno("cannot write %s: cannot make a temporary %s in %s", path,
+                            descriptor != NULL ? "file" : "folder", parent);
+            break;
+        }
+        error_set("cannot write %s: %s is full of temporary files", path, parent);
+    }
+    free(parent);
+    free(name);
+    return made;
+}
+
+/* ---- syncing */
+
+static int sync_path(const char *path, int flags) {
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | flags);
+    if (descriptor < 0) {
+        return error_set_errno("cannot open %s", path);
+    }
+    int result = 0;
+    /* Some file systems cannot sync folders and say EINVAL. */
+    if (fsync(descriptor) != 0 && errno != EINVAL) {
+        result = error_set_errno("cannot write %s to disk", path);
+    }
+    close(descriptor);
+    return result;
+}
+
+static int sync_parent(const char *path) {
+    char *parent, *name;
+    if (split_path(path, &parent, &name) != 0) {
+        return -1;
+    }
+    const int result = sync_path(parent, O_DIRECTORY);
+    free(parent);
+    free(name);
+    return result;
+}
+
+static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    return S_ISREG(status->st_mode) ? sync_path(path, 0) : kind == FTW_DP ? sync_path(path, O_DIRECTORY) : 0;
+}
+
+static int sync_folder(const char *path) {
+    error_clear();
+    const int result = nftw(path, sync_visited, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    if (result != 0 && *error_text() == '\0') {
+        return error_set_errno("cannot go through %s", path);
+    }
+    return result == 0 ? 0 : -1;
+}
+
+/* ---- writing */
+
+static int write_all(int descriptor, const char *path, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        const ssize_t put = write(descriptor, at, bytes);
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put < 0) {
+            return error_set_errno("cannot write %s", path);
+        }
+        at += put;
+        bytes -= (size_t)put;
+    }
+    return fsync(descriptor) == 0 ? 0 : error_set_errno("cannot write %s to disk", path);
+}
+
+int files_write(const char *path, const void *data, size_t bytes) {
+    int descriptor = -1;
+    char *temporary = make_temporary(path, &descriptor);
+    if (temporary == NULL) {
+        return -1;
+    }
+    int result = write_all(descriptor, path, data, bytes);
+    if (close(descriptor) != 0 && result == 0) {
+        result = error_set_errno("cannot write %s", path);
+    }
+    if (result == 0 && rename(temporary, path) != 0) {
+        result = error_set_errno("cannot move the new %s into place", path);
+    }
+    if (result != 0) {
+        unlink(temporary);
+    } else {
+        result = sync_parent(path);
+    }
+    free(temporary);
+    return result;
+}
+
+/* ---- staged folders */
+
+int files_stage_begin(const char *path, char **staging) {
+    char *parent, *name;
+    *staging = NULL;
+    if (split_path(path, &parent, &name) != 0) {
+        return -1;
+    }
+    if (files_make_folder(parent) == 0) {
+        *staging = make_temporary(path, NULL);
+    }
+    free(parent);
+    free(name);
+    return *staging != NULL ? 0 : -1;
+}
+
+/* Replaces folder `path` by `staging`, which afterwards is the old folder's name. */
+static int exchange_folders(const char *path, const char *staging) {
+    if (renameat2(AT_FDCWD, staging, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return error_set_errno("cannot move the new %s into place", path);
+    }
+    /* A file system that cannot exchange: for a moment the folder is not there. */
+    char *aside = make_temporary(path, NULL);
+    if (aside == NULL) {
+        return -1;
+    }
+    int result = 0;
+    if (rename(path, aside) != 0) { /* replaces the empty folder */
+        result = error_set_errno("cannot move the old %s aside", path);
+        rmdir(aside);
+    } else if (rename(staging, path) != 0) {
+        result = error_set_errno("cannot move the new %s into place", path);
+        rename(aside, path);
+    } else if (rename(aside, staging) != 0) {
+        result = error_set_errno("cannot move the old %s aside", path);
+    }
+    free(aside);
+    return result;
+}
+
+static int move_folder(const char *path, const char *staging) {
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return rename(staging, path) == 0 ? 0 : error_set_errno("cannot move the new %s into place", path);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return error_set("cannot write %s: there is something else than a folder of this name", path);
+    }
+    return exchange_folders(path, staging) == 0 ? files_remove_folder(staging) : -1;
+}
+
+int files_stage_commit(const char *path, char *staging) {
+    if (sync_folder(staging) != 0 || move_folder(path, staging) != 0) {
+        error_prefix("cannot write %s", path);
+        /* Abandoning must not cost the message. */
+        char *kept = files_path("%s", error_text());
+        files_stage_abandon(staging);
+        if (kept != NULL) {
+            error_set("%s", kept);
+        }
+        free(kept);
+        return -1;
+    }
+    free(staging);
+    return sync_parent(path);
+}
+
+int files_stage_commit_into(const char *folder, char *staging, const char *const *names) {
+    int result = sync_folder(staging);
+    for (; result == 0 && *names != NULL; names++) {
+        char *from = files_path("%s/%s", staging, *names);
+        char *to = files_path("%s/%s", folder, *names);
+        if (from == NULL || to == NULL) {
+            result = -1;
+        } else if (rename(from, to) != 0) {
+            result = error_set_errno("cannot move the new %s into place", to);
+        }
+        free(from);
+        free(to);
+    }
+    if (result == 0) {
+        result = sync_path(folder, O_DIRECTORY);
+    }
+    char *kept = files_path("%s", error_text());
+    files_stage_abandon(staging);
+    if (kept != NULL && result != 0) {
+        error_set("%s", kept);
+    }
+    free(kept);
+    return result;
+}
+
+void files_stage_abandon(char *staging) {
+    if (staging != NULL) {
+        files_remove_folder(staging);
+        free(staging);
+    }
+}
+
+/* Whether a temporary name was left behind: its process ran on this host and runs no more, or it is old. */
+static bool is_leftover(const char *path, const char *name) {
+    struct stat status;
+    if (strncmp(name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) != 0 || lstat(path, &status) != 0) {
+        return false;
+    }
+    /* The last three parts of the name, from its end, since the first may have hyphens. */
+    const char *part = name + strlen(name);
+    for (int hyphens = 0; hyphens < 3 && part != NULL; hyphens++) {
+        part = memrchr(name, '-', (size_t)(part - name));
+    }
+    unsigned host = 0, number = 0;
+    long process = 0;
+    if (part != NULL && sscanf(part, "-%8x-%ld-%u", &host, &process, &number) == 3 && host == host_hash() &&
+        process > 0) {
+        if (process == (long)getpid()) {
+            return false;
+        }
+        if (kill((pid_t)process, 0) != 0 && errno == ESRCH) {
+            return true;
+        }
+    }
+    return time(NULL) - status.st_mtime > SECONDS_TO_KEEP;
+}
+
+void files_stage_clean(const char *parent) {
+    DIR *folder = opendir(parent);
+    if (folder == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        char *path = files_path("%s/%s", parent, entry->d_name);
+        if (path != NULL && is_leftover(path, entry->d_name) && unlink(path) != 0) {
+            files_remove_folder(path);
+        }
+        free(path);
+    }
+    closedir(folder);
+}
+
+static int remove_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path) == 0 ? 0 : error_set_errno("cannot remove %s", path);
+}
+
+int files_remove_folder(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return error_set_errno("cannot remove %s", path);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return error_set("cannot remove %s: it is not a folder", path);
+    }
+    error_clear();
+    if (nftw(path, remove_visited, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0) {
+        return *error_text() != '\0' ? -1 : error_set_errno("cannot remove %s", path);
+    }
+    return 0;
+}
+
+int files_free_bytes(const char *path, uint64_t *bytes) {
+    struct statvfs status;
+    if (statvfs(path, &status) != 0) {
+        return error_set_errno("cannot tell the free space of %s", path);
+    }
+    *bytes = (uint64_t)status.f_bavail * status.f_frsize;
+    return 0;
+}

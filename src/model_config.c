@@ -1,0 +1,159 @@
+#include "src/model_config.h"
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* the whole numbers of config.json; ranges keep every product of sizes within 64 bits */
+static const struct integer_key {
+    const char *name;
+    size_t offset;
+    int64_t minimum, maximum;
+    bool optional;
+} integer_keys[] = {
+    {"n_layer", offsetof(struct model_config, n_layer), 1, 1024, false},
+    {"n_head", offsetof(struct model_config, n_head), 1, 1024, false},
+    {"n_embd", offsetof(struct model_config, n_embd), 1, 65536, false},
+    {"vocab_size", offsetof(struct model_config, vocab_size), 1, 1 << 24, false},
+    {"block_size", offsetof(struct model_config, block_size), 1, 1 << 20, false},
+    {"n_streams", offsetof(struct model_config, n_streams), 1, RESIDUAL_MAX_STREAMS, true},
+    {"sinkhorn_iters", offsetof(struct model_config, sinkhorn_iters), 1, 100, true},
+};
+#define INTEGER_KEYS (sizeof integer_keys / sizeof integer_keys[0])
+
+static int64_t *integer_at(struct model_config *config, const struct integer_key *key) {
+    return (int64_t *)((char *)config + key->offset);
+}
+
+int model_config_check(struct model_config *config) {
+    if (residual_is_plain(config->residual)) {
+        config->n_streams = 1;
+    } else if (config->n_streams < RESIDUAL_MIN_STREAMS) {
+        return error_set("n_streams = %" PRId64 ": '%s' needs %d to %d streams", config->n_streams,
+                         config->residual->name, RESIDUAL_MIN_STREAMS, RESIDUAL_MAX_STREAMS);
+    }
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        const int64_t value = *integer_at(config, &integer_keys[i]);
+        if (value < integer_keys[i].minimum || value > integer_keys[i].maximum) {
+            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name, value,
+                             integer_keys[i].minimum, integer_keys[i].maximum);
+        }
+    }
+    if (config->n_embd % config->n_head != 0) {
+        return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
+                         ": every head needs the same whole number of channels",
+                         config->n_embd, config->n_head);
+    }
+    if (!(config->dropout >= 0.0 && config->dropout < 1.0)) {
+        return error_set("dropout = %g is out of range 0 .. 1 (1 excluded)", config->dropout);
+    }
+    return 0;
+}
+
+/* ---- JSON */
+
+static int read_integers(json_t *json, struct model_config *config) {
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        json_t *value = json_object_get(json, integer_keys[i].name);
+        if (!value && integer_keys[i].optional) {
+            continue;
+        }
+        if (!json_is_integer(value)) {
+            return error_set("'%s' is %s", integer_keys[i].name, value ? "not a whole number" : "missing");
+        }
+        *integer_at(config, &integer_keys[i]) = json_integer_value(value);
+    }
+    return 0;
+}
+
+static int read_flag(json_t *json, const char *name, bool *flag) {
+    json_t *value = json_object_get(json, name);
+    if (value && !json_is_boolean(value)) {
+        return error_set("'%s' is not true or false", name);
+    }
+    *flag = value ? json_boolean_value(value) : *flag;
+    return 0;
+}
+
+static int read_stream_reduce(json_t *json, struct model_config *config) {
+    json_t *value = json_object_get(json, "stream_reduce");
+    const char *text = value ? json_string_value(value) : "norm_sum";
+    if (!text || (strcmp(text, "norm_sum") != 0 && strcmp(text, "sum_norm") != 0)) {
+        return error_set("'stream_reduce' is neither \"norm_sum\" nor \"sum_norm\"");
+    }
+    config->norm_sum = strcmp(text, "norm_sum") == 0;
+    return 0;
+}
+
+static int read_keys(json_t *json, struct model_config *config) {
+    *config = (struct model_config){.n_streams = 1, .sinkhorn_iters = 20, .norm_sum = true};
+    const char *residual = json_string_value(json_object_get(json, "residual"));
+    config->residual = residual ? residual_find(residual) : NULL;
+    if (!config->residual) {
+        return error_set("'residual' is not one of %s", residual_names());
+    }
+    json_t *dropout = json_object_get(json, "dropout");
+    if (dropout && !json_is_number(dropout)) {
+        return error_set("'dropout' is not a number");
+    }
+    config->dropout = json_number_value(dropout);
+    if (read_integers(json, config) || read_flag(json, "bias", &config->bias) ||
+        read_flag(json, "freeze_gamma", &config->freeze_gamma) || read_stream_reduce(json, config)) {
+        return -1;
+    }
+    return model_config_check(config);
+}
+
+int model_config_read(const char *folder, struct model_config *config) {
+    char *path = files_path("%s/config.json", folder), *text = NULL;
+    size_t bytes = 0;
+    json_t *json = NULL;
+    int status = path ? files_read(path, 1 << 20, &text, &bytes) : -1;
+    if (status == 0) {
+        json_error_t error;
+        json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+        status = json ? read_keys(json, config) : error_set("line %d: %s", error.line, error.text);
+        status = status ? error_prefix("%s", path) : 0;
+    }
+    json_decref(json);
+    free(text);
+    free(path);
+    return status;
+}
+
+int model_config_write(const char *folder, const struct model_config *config) {
+    struct model_config copy = *config;
+    json_t *json = json_object();
+    int failed = json == NULL;
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        failed |= json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
+    }
+    failed |= json_object_set_new(json, "bias", json_boolean(config->bias));
+    failed |= json_object_set_new(json, "dropout", json_real(config->dropout));
+    failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
+    failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
+    failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    char *text = failed ? NULL : json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *path = files_path("%s/config.json", folder);
+    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    free(path);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+const char *model_config_difference(const struct model_config *a, const struct model_config *b) {
+    struct model_config first = *a, second = *b;
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        if (*integer_at(&first, &integer_keys[i]) != *integer_at(&second, &integer_keys[i])) {
+            return integer_keys[i].name;
+        }
+    }
+    return a->residual != b->residual   ? "residual"
+           : a->bias != b->bias         ? "bias"
+           : a->norm_sum != b->norm_sum ? "stream_reduce"
+                                        : NULL;
+}

@@ -1,0 +1,36 @@
+/* The shape of a model, as config.json keeps it. */
+#ifndef HC_SRC_MODEL_CONFIG_H
+#define HC_SRC_MODEL_CONFIG_H
+
+#include "src/residual.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model_config {
+    int64_t n_layer;
+    int64_t n_head;
+    int64_t n_embd;
+    int64_t vocab_size;
+    int64_t block_size;
+    int64_t n_streams;      /* 1 for rc */
+    int64_t sinkhorn_iters; /* mhc */
+    bool bias;              /* of layer norms and linear layers */
+    bool norm_sum;          /* stream_reduce: norm_sum or sum_norm */
+    bool freeze_gamma;      /* shc: gamma_u, gamma_v stay as they are */
+    double dropout;
+    const struct residual_variant *residual;
+};
+
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1 for rc. */
+int model_config_check(struct model_config *config);
+
+/* Reads and checks <folder>/config.json. Unknown keys are ignored, so that files of other programs can be read. */
+int model_config_read(const char *folder, struct model_config *config);
+
+/* Writes <folder>/config.json. */
+int model_config_write(const char *folder, const struct model_config *config);
+
+/* NULL if the same model, else the name of the first setting that differs. Dropout and freeze_gamma may differ. */
+const char *model_config_difference(const struct model_config *a, const struct model_config *b);
+
+#endif
