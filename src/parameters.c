@@ -144,7 +144,7 @@ static void place(struct parameters *parameters, const struct model_config *conf
 }
 
 static uint64_t offset_of(const struct parameters *parameters, int64_t layer, const char *leaf) {
-    char name[96];
+    char name[128];
     snprintf(name, sizeof name, "transformer.h.%lld.%s", (long long)layer, leaf);
     const struct parameter *parameter = parameters_find(parameters, name);
     return parameter ? parameter->offset : 0;
