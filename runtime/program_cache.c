@@ -12,12 +12,14 @@
 #define MAGIC       "HCPROG1"
 #define ENTRY_LIMIT ((off_t)1 << 30)
 
+#define DIGITS (CHECKSUM_SIZE - 1)
+
 /* What an entry file begins with; the binary follows. */
 struct header {
     char magic[8];
-    char key[CHECKSUM_SIZE];      /* of what was compiled */
-    char checksum[CHECKSUM_SIZE]; /* of the binary */
-    uint64_t bytes;               /* of the binary */
+    char key[DIGITS];      /* of what was compiled */
+    char checksum[DIGITS]; /* of the binary */
+    uint64_t bytes;        /* of the binary */
 };
 
 static int copy_path(char **path, const char *parent, const char *child) {
@@ -82,12 +84,12 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
         !read_all(file, &header, sizeof(header)))
         return false;
     *bytes = (size_t)size - sizeof(header);
-    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, CHECKSUM_SIZE) ||
+    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, DIGITS) ||
         header.bytes != *bytes)
         return false;
     *binary = malloc(*bytes);
     if (*binary && read_all(file, *binary, *bytes) && !checksum_memory(*binary, *bytes, checksum) &&
-        !memcmp(header.checksum, checksum, CHECKSUM_SIZE))
+        !memcmp(header.checksum, checksum, DIGITS))
         return true;
     free(*binary);
     return false;
@@ -122,9 +124,12 @@ static void make_folder(const char *folder) {
 
 static bool write_entry(int file, const char *key, const unsigned char *binary, size_t bytes) {
     struct header header = {.magic = MAGIC, .bytes = bytes};
-    memcpy(header.key, key, CHECKSUM_SIZE);
-    return !checksum_memory(binary, bytes, header.checksum) && write_all(file, &header, sizeof(header)) &&
-           write_all(file, binary, bytes);
+    char checksum[CHECKSUM_SIZE];
+    if (checksum_memory(binary, bytes, checksum))
+        return false;
+    memcpy(header.key, key, DIGITS);
+    memcpy(header.checksum, checksum, DIGITS);
+    return write_all(file, &header, sizeof(header)) && write_all(file, binary, bytes);
 }
 
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
