@@ -88,6 +88,10 @@ void gpt_zero(struct gpt *gpt) {
     if (gpt->options.mode == GPT_TRAINING) {
         buffer_zero(gpt->compute, gpt->parameters.gradients, 0, gpt->parameters.elements * sizeof(float));
     }
+    gpt_zero_loss(gpt);
+}
+
+void gpt_zero_loss(struct gpt *gpt) {
     buffer_zero(gpt->compute, gpt->loss, 0, sizeof(float));
 }
 
@@ -264,6 +268,9 @@ static void plan_scratch(struct gpt *gpt) {
     struct memory_plan *plan = &gpt->plan;
     scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
     scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
+    if (gpt->options.mode != GPT_INFERENCE) {
+        scratch->d_h = add(gpt, "scratch", streams * (streams + 2));
+    }
     if (!training) {
         return;
     }
@@ -275,7 +282,6 @@ static void plan_scratch(struct gpt *gpt) {
     scratch->d_normed = add(gpt, "scratch", width);
     scratch->d_inner = add(gpt, "scratch", 4 * width);
     scratch->d_wide = add(gpt, "scratch", 3 * width);
-    scratch->d_h = add(gpt, "scratch", streams * (streams + 2));
     scratch->d_z = add(gpt, "scratch", groups * columns);
     scratch->rms_scale = add(gpt, "scratch", groups);
     scratch->d_embedding = add(gpt, "scratch", width);

@@ -43,7 +43,8 @@ struct gpt_scratch {
     const struct buffer *d_output;          /* [N, C] */
     const struct buffer *d_normed;          /* [N, C] */
     const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
-    const struct buffer *d_h, *d_z;
+    const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
+    const struct buffer *d_z;
     const struct buffer *rms_scale;   /* [N, norm_groups] */
     const struct buffer *d_embedding; /* [N, C] */
 };
@@ -106,6 +107,7 @@ void gpt_backward(struct gpt *gpt);
 
 /* Zeroes gradients and the loss: the start of a step. */
 void gpt_zero(struct gpt *gpt);
+void gpt_zero_loss(struct gpt *gpt);
 
 /* Sum of losses since gpt_zero, and the last step's gradient norm (may be NULL). Waits. */
 int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm);
