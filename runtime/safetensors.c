@@ -129,7 +129,7 @@ static int parse_shape(const json_t *value, struct tensor_info *info) {
 
 /* data_offsets [begin, end), relative to the end of the header. */
 static int parse_offsets(const json_t *value, struct tensor_info *info, uint64_t data_offset, uint64_t data_bytes) {
-    uint64_t begin, end;
+    uint64_t begin = 0, end = 0;
     if (!json_is_array(value) || json_array_size(value) != 2) {
         return error_set("data_offsets is missing or not a list of two numbers");
     }
