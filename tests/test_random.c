@@ -51,10 +51,14 @@ static void test_below(void **state) {
         assert_in_range(counts[i], 10000 - 465, 10000 + 465);
     }
     assert_true(random_below(key, 5, 1) == 0);
-    /* A bound where nearly half of the draws are rejected. */
-    for (uint64_t i = 0; i < 100; i++) {
-        assert_true(random_below(key, i, (UINT64_C(1) << 63) + 1) <= UINT64_C(1) << 63);
+    /* A quarter of the draws is rejected; else the lowest third of the results would come half of the time. */
+    unsigned lowest = 0;
+    for (uint64_t i = 0; i < 30000; i++) {
+        const uint64_t value = random_below(key, i, UINT64_C(3) << 62);
+        assert_true(value < UINT64_C(3) << 62);
+        lowest += value < UINT64_C(1) << 62;
     }
+    assert_in_range(lowest, 10000 - 410, 10000 + 410); /* five standard deviations of 82 */
     assert_true(random_below(key, UINT64_MAX, UINT64_MAX) < UINT64_MAX);
 }
 
