@@ -116,6 +116,14 @@ static bool is_source(struct part content) {
 
 /* ---- a paragraph */
 
+/* Takes out the blank before a point that ends a word: "Laminas ." */
+static void close_point(struct text_buffer *out, size_t begin) {
+    if (out->size >= begin + 2 && memcmp(out->bytes + out->size - 2, " .", 2) == 0) {
+        out->size--;
+        out->bytes[out->size - 1] = '.';
+    }
+}
+
 /* Appends text so that blanks do not run, and none are before closing punctuation. */
 static int put(struct text_buffer *out, size_t begin, const char *text, size_t bytes) {
     if (text_reserve(out, bytes) != 0) {
@@ -123,6 +131,9 @@ static int put(struct text_buffer *out, size_t begin, const char *text, size_t b
     }
     for (size_t i = 0; i < bytes; i++) {
         const char byte = is_blank(text[i]) ? ' ' : text[i];
+        if (byte == ' ') {
+            close_point(out, begin);
+        }
         const bool at_begin = out->size == begin;
         const char last = at_begin ? ' ' : out->bytes[out->size - 1];
         if (byte == ' ' && (last == ' ' || last == '(')) {
@@ -219,6 +230,7 @@ static int flush_paragraph(struct markup_gcide *markup, struct text_buffer *out)
         }
         i += taken > 0 ? taken : 1;
     }
+    close_point(out, begin);
     bool has_letters = false;
     for (size_t i = begin; i < out->size && !has_letters; i++) {
         has_letters = isalnum((unsigned char)out->bytes[i]);

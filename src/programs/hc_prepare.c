@@ -2,11 +2,12 @@
 #include "runtime/error.h"
 #include "runtime/options.h"
 #include "src/prepare.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_INTERRUPTED = 130 };
@@ -33,16 +34,34 @@ struct settings {
     char *strip_markup;
 };
 
-/* A descriptor that becomes readable when the user or the system asks to stop. */
+static int stop_pipe[2] = {-1, -1};
+
+static void request_stop(int signal_number) {
+    (void)signal_number;
+    const int kept = errno;
+    /* A full pipe says the same. */
+    if (write(stop_pipe[1], "", 1) < 0) {
+        errno = kept;
+    }
+}
+
+/* A descriptor that becomes readable when the user or the system asks to stop; -1 with an error text. A handler and
+ * a pipe, since blocking the signals for signalfd would not do: libraries have threads from before main. */
 static int open_stop_descriptor(void) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return error_set_errno("cannot make a pipe");
+    }
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction action = {0};
+        sigaction(signals[i], NULL, &action);
+        if (action.sa_handler != SIG_IGN) { /* nohup stays in force */
+            action = (struct sigaction){.sa_handler = request_stop, .sa_flags = SA_RESTART};
+            sigaction(signals[i], &action, NULL);
+        }
+    }
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
-    return signalfd(-1, &signals, SFD_CLOEXEC);
+    return stop_pipe[0];
 }
 
 static int run(const struct settings *settings, const char *const *sources, size_t source_count) {
@@ -56,6 +75,10 @@ static int run(const struct settings *settings, const char *const *sources, size
         .stop_descriptor = open_stop_descriptor(),
         .progress = isatty(STDERR_FILENO) == 1,
     };
+    if (prepare.stop_descriptor < 0) {
+        fprintf(stderr, "%s: %s\n", program.name, error_text());
+        return EXIT_FAILED;
+    }
     struct prepare_report report;
     switch (prepare_run(&prepare, &report)) {
     case PREPARE_DONE:
