@@ -15,6 +15,7 @@ void interrupt_install(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit then is a failed write, which can be reported */
 }
 
 bool interrupt_requested(void) {

@@ -89,6 +89,11 @@ struct device_settings {
 /* Opens the device that the settings name. */
 int settings_open_device(const struct device_settings *settings, struct compute **compute);
 
+/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (printed). Without
+ * first_free, arguments that are not options are wrong too. */
+int settings_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
+                   char **argv, int *first_free);
+
 /* For mains: prints "<program>: <error text>" to stderr and returns `status`. */
 int settings_fail(const char *program, int status);
 

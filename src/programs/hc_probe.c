@@ -63,17 +63,10 @@ int main(int argc, char **argv) {
         DEVICE_OPTIONS(&device),
     };
     device_prepare_environment();
-    int first_free = 0;
-    const enum options_result result = options_parse(specs, COUNT(specs), &program, argc, argv, &first_free);
-    int status = result == OPTIONS_DONE ? 0 : 2;
-    if (result == OPTIONS_WRONG) {
-        settings_fail(program.name, 2);
-    } else if (result == OPTIONS_OK && first_free < argc) {
-        error_set("unexpected argument '%s'", argv[first_free]);
-        settings_fail(program.name, 2);
-    } else if (result == OPTIONS_OK) {
+    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
+    if (status == 0) {
         status = run(&settings, &device);
     }
     options_free(specs, COUNT(specs));
-    return status;
+    return status < 0 ? 0 : status;
 }
