@@ -30,7 +30,7 @@ typedef CONCAT(float, KEY_VEC) keys_t;
 #define KEYS_LOAD(p)     CONCAT(vload, KEY_VEC)(0, p)
 #define KEYS_STORE(v, p) CONCAT(vstore, KEY_VEC)(v, 0, p)
 #define KEYS_SUM(v)      CONCAT(sum, KEY_VEC)(v)
-#define KEYS_HIGHEST(v)  CONCAT(max, KEY_VEC)(v)
+#define KEYS_HIGHEST(v)  CONCAT(highest, KEY_VEC)(v)
 #endif
 
 struct dropout {

@@ -36,24 +36,24 @@ inline float sum8(float8 v) {
 inline float sum16(float16 v) {
     return sum8(v.lo + v.hi);
 }
-inline float max2(float2 v) {
+inline float highest2(float2 v) {
     return fmax(v.x, v.y);
 }
-inline float max4(float4 v) {
-    return max2(fmax(v.lo, v.hi));
+inline float highest4(float4 v) {
+    return highest2(fmax(v.lo, v.hi));
 }
-inline float max8(float8 v) {
-    return max4(fmax(v.lo, v.hi));
+inline float highest8(float8 v) {
+    return highest4(fmax(v.lo, v.hi));
 }
-inline float max16(float16 v) {
-    return max8(fmax(v.lo, v.hi));
+inline float highest16(float16 v) {
+    return highest8(fmax(v.lo, v.hi));
 }
 #if VEC == 1
 #define VEC_SUM(v) (v)
 #define VEC_HIGHEST(v) (v)
 #else
 #define VEC_SUM(v)     CONCAT(sum, VEC)(v)
-#define VEC_HIGHEST(v) CONCAT(max, VEC)(v)
+#define VEC_HIGHEST(v) CONCAT(highest, VEC)(v)
 #endif
 
 /* ---- activations: stored as act_t, computed in float */

@@ -38,8 +38,8 @@ int model_config_check(struct model_config *config) {
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
         const int64_t value = *integer_at(config, &integer_keys[i]);
         if (value < integer_keys[i].minimum || value > integer_keys[i].maximum) {
-            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name, value,
-                             integer_keys[i].minimum, integer_keys[i].maximum);
+            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name,
+                             value, integer_keys[i].minimum, integer_keys[i].maximum);
         }
     }
     if (config->n_embd % config->n_head != 0) {
@@ -129,7 +129,8 @@ int model_config_write(const char *folder, const struct model_config *config) {
     json_t *json = json_object();
     int failed = json == NULL;
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        failed |= json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
+        failed |=
+            json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
     }
     failed |= json_object_set_new(json, "bias", json_boolean(config->bias));
     failed |= json_object_set_new(json, "dropout", json_real(config->dropout));

@@ -21,7 +21,8 @@ struct model_config {
     const struct residual_variant *residual;
 };
 
-/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1 for rc. */
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1
+ * for rc. */
 int model_config_check(struct model_config *config);
 
 /* Reads and checks <folder>/config.json. Unknown keys are ignored, so that files of other programs can be read. */
