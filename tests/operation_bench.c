@@ -177,8 +177,16 @@ const struct buffer *bench_scratch(struct bench *bench, size_t count) {
     return buffer;
 }
 
-void bench_copy(struct bench *bench, const struct buffer *from, const struct buffer *to, size_t count) {
-    buffer_copy(bench->operations->compute, from, 0, to, 0, count * sizeof(float));
+void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
+                size_t to_at, size_t count) {
+    struct compute *compute = bench->operations->compute;
+    double *values = calloc(count + 1, sizeof *values);
+    keep_failure(bench,
+                 values ? support_download(compute, from, from_at, values, count) : error_set("out of memory"));
+    if (!bench->failed) {
+        keep_failure(bench, support_upload(compute, to, to_at, values, count));
+    }
+    free(values);
 }
 
 float bench_prefill(size_t element) {

@@ -96,8 +96,9 @@ size_t bench_offset(const struct bench *bench, const char *name); /* of a parame
 /* A buffer of `count` floats, NaN, released with the bench. */
 const struct buffer *bench_scratch(struct bench *bench, size_t count);
 
-/* Copies `count` floats between buffers. */
-void bench_copy(struct bench *bench, const struct buffer *from, const struct buffer *to, size_t count);
+/* Copies `count` floats between buffers, by way of the host: simulators then know them to be initialised. */
+void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
+                size_t to_at, size_t count);
 
 /* What the prefilled arena of gradients holds at an element. */
 float bench_prefill(size_t element);

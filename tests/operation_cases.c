@@ -232,7 +232,8 @@ static void map_reference(struct bench *bench) {
 
 static void run_map_forward(struct bench *bench) {
     const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
-    bench_copy(bench, bench_buffer(bench, "z"), bench_buffer(bench, "normalised"), bench->token_count * z_row);
+    bench_copy(bench, bench_buffer(bench, "z"), 0, bench_buffer(bench, "normalised"), 0,
+               bench->token_count * z_row);
     map_forward(bench->operations, bench->token_count, &bench->weights, bench_offset(bench, "b_pre"),
                 bench_buffer(bench, "squares"), bench_buffer(bench, "normalised"), bench_buffer(bench, "h"));
 }
@@ -335,10 +336,10 @@ static void run_mix_backward(struct bench *bench) {
     const struct buffer *d_normed = bench_scratch(bench, n * c);
     /* d_u may take the place of d_normed */
     const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch(bench, n * c);
-    bench_copy(bench, bench_derivative(bench, "normed"), d_normed, n * c);
-    bench_copy(bench, d_mixed, d_streams, n * bench->streams * c);
+    bench_copy(bench, bench_derivative(bench, "normed"), 0, d_normed, 0, n * c);
+    bench_copy(bench, d_mixed, 0, d_streams, 0, n * bench->streams * c);
     if (plain) {
-        bench_copy(bench, d_mixed, bench_derivative(bench, "branch"), n * c);
+        bench_copy(bench, d_mixed, 0, bench_derivative(bench, "branch"), 0, n * c);
     } else {
         depth_mix_backward(bench->operations, n, streams, mix_h(bench), bench_buffer(bench, "branch"), d_mixed,
                            bench_derivative(bench, "branch"), d_h);
@@ -441,7 +442,7 @@ static void run_gelu_forward(struct bench *bench) {
 }
 
 static void run_gelu_backward(struct bench *bench) {
-    bench_copy(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"), wide_count(bench));
+    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
     gelu_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_derivative(bench, "x"));
 }
 
@@ -461,13 +462,13 @@ static void bias_reference(struct bench *bench) {
 }
 
 static void run_bias_forward(struct bench *bench) {
-    bench_copy(bench, bench_buffer(bench, "x"), bench_buffer(bench, "y"), wide_count(bench));
+    bench_copy(bench, bench_buffer(bench, "x"), 0, bench_buffer(bench, "y"), 0, wide_count(bench));
     bias_forward(bench->operations, bench->token_count, 2 * bench->channels, &bench->weights,
                  bench_offset(bench, "bias"), bench_buffer(bench, "y"));
 }
 
 static void run_bias_backward(struct bench *bench) {
-    bench_copy(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"), wide_count(bench));
+    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
     bias_backward(bench->operations, bench->token_count, 2 * bench->channels, bench_derivative(bench, "x"),
                   &bench->gradients, bench_offset(bench, "bias"));
 }
@@ -483,7 +484,7 @@ static void dropout_reference(struct bench *bench) {
 }
 
 static void drop(struct bench *bench, const struct buffer *from, const struct buffer *to) {
-    bench_copy(bench, from, to, wide_count(bench));
+    bench_copy(bench, from, 0, to, 0, wide_count(bench));
     dropout_apply(bench->operations, bench->token_count, 2 * bench->channels, case_dropout(bench), to);
 }
 
@@ -518,15 +519,14 @@ static const char *dropout_check(const struct bench *bench) {
 /* The rows in two launches: the second begins with the number of its first row, and on a buffer of its own. */
 static void run_dropout_split(struct bench *bench) {
     const size_t width = 2 * bench->channels, first = bench->token_count / 3, rest = bench->token_count - first;
-    struct compute *compute = bench->operations->compute;
     const struct buffer *y = bench_buffer(bench, "y"), *part = bench_scratch(bench, rest * width);
     struct dropout settings = case_dropout(bench);
-    bench_copy(bench, bench_buffer(bench, "x"), y, first * width);
+    bench_copy(bench, bench_buffer(bench, "x"), 0, y, 0, first * width);
     dropout_apply(bench->operations, first, width, settings, y);
-    buffer_copy(compute, bench_buffer(bench, "x"), first * width * 4, part, 0, rest * width * 4);
+    bench_copy(bench, bench_buffer(bench, "x"), first * width, part, 0, rest * width);
     settings.first_row += first;
     dropout_apply(bench->operations, rest, width, settings, part);
-    buffer_copy(compute, part, 0, y, first * width * 4, rest * width * 4);
+    bench_copy(bench, part, 0, y, first * width, rest * width);
 }
 
 static const struct operation_test dropout_split = {"dropout_split",   elements_describe, ones_prepare,
@@ -623,14 +623,13 @@ static void cross_entropy_reference(struct bench *bench) {
  * logits. */
 static void run_cross_entropy(struct bench *bench, bool gradient, const struct buffer *to) {
     const size_t v = bench->vocabulary, half = bench->token_count / 2, parts[] = {0, half, bench->token_count};
-    struct compute *compute = bench->operations->compute;
     const struct buffer *part = bench_scratch(bench, (half + 1) * v);
     for (size_t p = 0; p < 2; p++) {
         const size_t first = parts[p], rows = parts[p + 1] - first;
-        buffer_copy(compute, bench_buffer(bench, "logits"), first * v * 4, part, 0, rows * v * 4);
+        bench_copy(bench, bench_buffer(bench, "logits"), first * v, part, 0, rows * v);
         cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE, gradient,
                       bench_buffer(bench, "losses"));
-        buffer_copy(compute, part, 0, to, first * v * 4, rows * v * 4);
+        bench_copy(bench, part, 0, to, first * v, rows * v);
     }
 }
 
@@ -751,7 +750,7 @@ static void run_adamw(struct bench *bench) {
     const double size = (double)test->norm;
     bench->failed = bench->failed || support_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
     for (size_t i = 0; i < 3; i++) {
-        bench_copy(bench, bench_buffer(bench, adamw_names[i]), bench_buffer(bench, adamw_results[i]), count);
+        bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
     }
     adamw_step(bench->operations, count, adamw_decayed(bench), test->settings, norm,
                bench_buffer(bench, "new_weights"), bench_buffer(bench, "grad"), bench_buffer(bench, "new_first"),
