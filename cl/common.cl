@@ -111,6 +111,8 @@ inline uint4 philox(uint4 counter, uint2 key) {
  * divided among ranks and micro-steps changes nothing. */
 inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
     const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), key);
-    const uint word = element % 4 == 0 ? words.x : element % 4 == 1 ? words.y : element % 4 == 2 ? words.z : words.w;
+    /* two selections instead of a switch on two bits, which oclgrind 21.10 gets wrong */
+    const uint2 half_words = element & 2 ? words.hi : words.lo;
+    const uint word = element & 1 ? half_words.y : half_words.x;
     return (word >> 8) * 0x1p-24f < rate ? 0.0f : 1.0f / (1.0f - rate);
 }
