@@ -1,0 +1,10 @@
+#!/bin/sh
+# Builds the release preset in build/. Called by ci/demo.sh and ci/test.sh.
+set -eu
+cd "$(dirname "$0")/.."
+cmake --preset release >build-configure.log 2>&1 || {
+    cat build-configure.log >&2
+    exit 1
+}
+rm -f build-configure.log
+cmake --build --preset release

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Every test: set-up, build with warnings as errors, all of CTest, and the readers of files under sanitizers.
+set -eu
+cd "$(dirname "$0")/.."
+sh ci/setup.sh
+sh ci/build.sh
+cmake --preset sanitize >/dev/null
+cmake --build --preset sanitize
+# what reads files and parses input, with AddressSanitizer and UndefinedBehaviorSanitizer
+ctest --test-dir build-sanitize --output-on-failure --label-regex reader
+ctest --test-dir build --output-on-failure
