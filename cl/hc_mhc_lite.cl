@@ -82,8 +82,8 @@ inline void hc_backward(__global const float *theta, __global const float *z, __
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
-            d_res[i][j] = d_h[entry];
-            product += d_h[entry] * h[entry];
+            d_res[i][j] = row_gradient(d_h, i, j);
+            product += d_res[i][j] * h[entry];
         }
     }
     const float highest = permutation_highest(theta, z);
