@@ -118,7 +118,7 @@ static void finish_launch(struct compute *compute, const char *name, cl_event ev
 
 int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data,
                  size_t bytes) {
-    cl_event event;
+    cl_event event = NULL;
     if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "write"))
         return compute_check(compute);
     if (!bytes)
@@ -130,7 +130,7 @@ int buffer_write(struct compute *compute, const struct buffer *buffer, size_t of
 }
 
 int buffer_read(struct compute *compute, const struct buffer *buffer, size_t offset, void *data, size_t bytes) {
-    cl_event event;
+    cl_event event = NULL;
     if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "read"))
         return compute_check(compute);
     if (!bytes)
@@ -142,7 +142,7 @@ int buffer_read(struct compute *compute, const struct buffer *buffer, size_t off
 }
 
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes) {
-    cl_event event;
+    cl_event event = NULL;
     cl_uint zero = 0;
     if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "zero") || !bytes)
         return;
@@ -155,7 +155,7 @@ void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t of
 
 void buffer_copy(struct compute *compute, const struct buffer *from, size_t from_offset, const struct buffer *to,
                  size_t to_offset, size_t bytes) {
-    cl_event event;
+    cl_event event = NULL;
     if (compute->failure || !range_is_inside(compute, from, from_offset, bytes, "copy from") ||
         !range_is_inside(compute, to, to_offset, bytes, "copy to") || !bytes)
         return;

@@ -115,7 +115,7 @@ static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
 }
 
 static void enqueue(struct compute *compute, const struct gemm_call *call, struct work *work) {
-    cl_event event;
+    cl_event event = NULL;
     cl_mem memory[3];
     const void *places[] = {&work->places[0], &work->places[1], &work->places[2]};
     cl_uint count = list_memory(call, memory);

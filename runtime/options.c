@@ -365,7 +365,8 @@ static int apply_config(struct option_spec *specs, size_t count, const char *pat
 
 enum { HELP_COLUMNS = 100, HELP_INDENT = 30 };
 
-/* Prints words, breaking lines so that they fit; the cursor is at `column`, later lines begin at `indent`. */
+/* Prints words, breaking lines where they are full and at '\n'; the cursor is at `column`, later lines begin at
+ * `indent`. */
 static void print_wrapped(FILE *file, const char *text, int column, int indent) {
     while (*text != '\0') {
         const int length = (int)strcspn(text, " \n");
@@ -378,6 +379,10 @@ static void print_wrapped(FILE *file, const char *text, int column, int indent) 
         }
         column += fprintf(file, "%.*s", length, text);
         text += length;
+        if (*text == '\n' && text[1] != '\0') {
+            fprintf(file, "\n%*s", indent, "");
+            column = indent;
+        }
         text += strspn(text, " \n");
     }
     fputc('\n', file);

@@ -192,7 +192,7 @@ static bool set_arguments(struct compute *compute, const struct kernel *kernel,
 void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,
                 const struct kernel_argument *arguments, size_t count) {
     size_t global;
-    cl_event event;
+    cl_event event = NULL;
     if (compute->failure || !groups)
         return;
     if (!kernel->handle || !local || __builtin_mul_overflow(groups, local, &global)) {

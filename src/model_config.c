@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,8 +39,8 @@ int model_config_check(struct model_config *config) {
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
         const int64_t value = *integer_at(config, &integer_keys[i]);
         if (value < integer_keys[i].minimum || value > integer_keys[i].maximum) {
-            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name, value,
-                             integer_keys[i].minimum, integer_keys[i].maximum);
+            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name,
+                             value, integer_keys[i].minimum, integer_keys[i].maximum);
         }
     }
     if (config->n_embd % config->n_head != 0) {
@@ -100,6 +101,8 @@ static int read_keys(json_t *json, struct model_config *config) {
         return error_set("'dropout' is not a number");
     }
     config->dropout = json_number_value(dropout);
+    const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
+    snprintf(config->tokenizer, sizeof config->tokenizer, "%s", tokenizer ? tokenizer : "");
     if (read_integers(json, config) || read_flag(json, "bias", &config->bias) ||
         read_flag(json, "freeze_gamma", &config->freeze_gamma) || read_stream_reduce(json, config)) {
         return -1;
@@ -129,13 +132,17 @@ int model_config_write(const char *folder, const struct model_config *config) {
     json_t *json = json_object();
     int failed = json == NULL;
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        failed |= json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
+        failed |=
+            json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
     }
     failed |= json_object_set_new(json, "bias", json_boolean(config->bias));
     failed |= json_object_set_new(json, "dropout", json_real(config->dropout));
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
     failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    if (*config->tokenizer) {
+        failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
+    }
     char *text = failed ? NULL : json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     char *path = files_path("%s/config.json", folder);
     const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
@@ -145,15 +152,15 @@ int model_config_write(const char *folder, const struct model_config *config) {
     return status;
 }
 
-const char *model_config_difference(const struct model_config *a, const struct model_config *b) {
+bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {
     struct model_config first = *a, second = *b;
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        if (*integer_at(&first, &integer_keys[i]) != *integer_at(&second, &integer_keys[i])) {
-            return integer_keys[i].name;
+        if (strcmp(name, integer_keys[i].name) == 0) {
+            return *integer_at(&first, &integer_keys[i]) == *integer_at(&second, &integer_keys[i]);
         }
     }
-    return a->residual != b->residual   ? "residual"
-           : a->bias != b->bias         ? "bias"
-           : a->norm_sum != b->norm_sum ? "stream_reduce"
-                                        : NULL;
+    return strcmp(name, "residual") == 0        ? a->residual == b->residual
+           : strcmp(name, "bias") == 0          ? a->bias == b->bias
+           : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
+                                                : true;
 }

@@ -19,9 +19,11 @@ struct model_config {
     bool freeze_gamma;      /* shc: gamma_u, gamma_v stay as they are */
     double dropout;
     const struct residual_variant *residual;
+    char tokenizer[16]; /* what its tokens mean: "byte", "gpt2", "" when not known */
 };
 
-/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1 for rc. */
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1
+ * for rc. */
 int model_config_check(struct model_config *config);
 
 /* Reads and checks <folder>/config.json. Unknown keys are ignored, so that files of other programs can be read. */
@@ -30,7 +32,7 @@ int model_config_read(const char *folder, struct model_config *config);
 /* Writes <folder>/config.json. */
 int model_config_write(const char *folder, const struct model_config *config);
 
-/* NULL if the same model, else the name of the first setting that differs. Dropout and freeze_gamma may differ. */
-const char *model_config_difference(const struct model_config *a, const struct model_config *b);
+/* Whether a setting of the model's shape, by its name, is the same in both. True for all other names. */
+bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);
 
 #endif

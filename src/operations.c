@@ -8,7 +8,8 @@
 #include <string.h>
 
 struct operation_kernels {
-    struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens, embedding_backward_positions;
+    struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens,
+        embedding_backward_positions;
     struct kernel hc_pack, hc_unpack, hc_map_forward, hc_map_backward;
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram;
@@ -20,7 +21,8 @@ struct operation_kernels {
 
 /* ---- shapes that suit the device */
 
-/* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on every run. */
+/* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on
+ * every run. */
 static size_t row_chunks(const struct compute *compute) {
     return compute->device.is_gpu ? 256 : 32;
 }
@@ -48,8 +50,9 @@ struct attention_tiles {
 };
 
 static struct attention_tiles attention_tiles(const struct compute *compute) {
-    return compute->device.native_kernels ? (struct attention_tiles){8, 64, 32, compute->vector}
-                                          : (struct attention_tiles){2, 16, 8, compute->vector < 8 ? compute->vector : 8};
+    return compute->device.native_kernels
+               ? (struct attention_tiles){8, 64, 32, compute->vector}
+               : (struct attention_tiles){2, 16, 8, compute->vector < 8 ? compute->vector : 8};
 }
 
 size_t operations_key_tile(const struct compute *compute) {
@@ -112,9 +115,10 @@ static int build(struct operations *operations, const char *const *files, const 
 }
 
 #define FILES(...) ((const char *const[]){"common.cl", __VA_ARGS__, NULL})
-#define SLOT(name) {&operations->kernels->name, #name}
-#define BUILD(files, options, ...)                                                                                    \
-    build(operations, files, options, (const struct kernel_slot[]){__VA_ARGS__},                                      \
+#define SLOT(name)                                                                                                 \
+    { &operations->kernels->name, #name }
+#define BUILD(files, options, ...)                                                                                 \
+    build(operations, files, options, (const struct kernel_slot[]){__VA_ARGS__},                                   \
           sizeof((const struct kernel_slot[]){__VA_ARGS__}) / sizeof(struct kernel_slot))
 
 static int build_streams(struct operations *operations) {
@@ -129,7 +133,8 @@ static int build_streams(struct operations *operations) {
               SLOT(embedding_backward_tokens), SLOT(embedding_backward_positions)) ||
         BUILD(FILES("stream_mix.cl"), options, SLOT(width_mix_forward), SLOT(width_mix_backward),
               SLOT(depth_mix_forward), SLOT(depth_mix_backward), SLOT(stream_backward), SLOT(stream_gram)) ||
-        BUILD(FILES("head.cl"), options, SLOT(final_norm_forward), SLOT(final_norm_backward), SLOT(cross_entropy))) {
+        BUILD(FILES("head.cl"), options, SLOT(final_norm_forward), SLOT(final_norm_backward),
+              SLOT(cross_entropy))) {
         return -1;
     }
     if (residual_is_plain(shape->residual)) {
@@ -137,8 +142,9 @@ static int build_streams(struct operations *operations) {
     }
     char variant_file[64];
     snprintf(variant_file, sizeof variant_file, "hc_%s.cl", shape->residual->name);
-    define(options, sizeof options, " -DCOLUMNS=%zu -DTHETA=%zu -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d",
-           operations->columns, operations->theta, shape->sinkhorn_iterations, shape->freeze_gamma);
+    define(options, sizeof options,
+           " -DCOLUMNS=%zu -DTHETA=%zu -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d", operations->columns,
+           operations->theta, shape->sinkhorn_iterations, shape->freeze_gamma);
     define_theta(options, sizeof options, shape);
     return BUILD(FILES("hc_gates.cl", variant_file, "hc_map.cl"), options, SLOT(hc_pack), SLOT(hc_unpack),
                  SLOT(hc_map_forward), SLOT(hc_map_backward));
@@ -215,12 +221,12 @@ void operations_release(struct operations *operations) {
 #define KERNELS (operations->kernels)
 
 /* A row kernel: `groups` work-groups of one row's lanes. */
-#define RUN_ROWS(kernel, groups, ...)                                                                                 \
+#define RUN_ROWS(kernel, groups, ...)                                                                              \
     KERNEL_RUN(operations->compute, &KERNELS->kernel, (size_t)(groups), operations->compute->lanes, __VA_ARGS__)
 
 /* At least `items` work-items, in whole groups. */
-#define RUN_ITEMS(kernel, items, ...)                                                                                 \
-    KERNEL_RUN(operations->compute, &KERNELS->kernel, groups_for(items, operations->item_group),                      \
+#define RUN_ITEMS(kernel, items, ...)                                                                              \
+    KERNEL_RUN(operations->compute, &KERNELS->kernel, groups_for(items, operations->item_group),                   \
                operations->item_group, __VA_ARGS__)
 
 static size_t groups_for(size_t items, size_t group) {
@@ -229,9 +235,9 @@ static size_t groups_for(size_t items, size_t group) {
 
 /* Elementwise kernels take one vector an item; larger groups spare a CPU the cost of each group. */
 #define ELEMENT_GROUP 64
-#define RUN_ELEMENTS(kernel, count, vector, ...)                                                                      \
-    KERNEL_RUN(operations->compute, &KERNELS->kernel, groups_for((count) / (vector), ELEMENT_GROUP), ELEMENT_GROUP,   \
-               __VA_ARGS__)
+#define RUN_ELEMENTS(kernel, count, vector, ...)                                                                   \
+    KERNEL_RUN(operations->compute, &KERNELS->kernel, groups_for((count) / (vector), ELEMENT_GROUP),               \
+               ELEMENT_GROUP, __VA_ARGS__)
 
 #define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
 
@@ -286,9 +292,9 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 /* ---- hyper-connections */
 
 /* Runs hc_pack or hc_unpack for every projection leaf. */
-static void run_projections(struct operations *operations, const struct kernel *kernel, const struct buffer *weights,
-                            const uint64_t *projections_at, size_t gain_at, const struct buffer *packed,
-                            const struct buffer *gradients) {
+static void run_projections(struct operations *operations, const struct kernel *kernel,
+                            const struct buffer *weights, const uint64_t *projections_at, size_t gain_at,
+                            const struct buffer *packed, const struct buffer *gradients) {
     const struct operation_shape *shape = &operations->shape;
     const size_t rows = (size_t)(shape->streams * shape->channels) / operations->norm_groups;
     size_t column = 0, next = 0;
@@ -298,9 +304,13 @@ static void run_projections(struct operations *operations, const struct kernel *
         if (width == 0) {
             continue;
         }
-        const struct kernel_argument arguments[] = {
-            ARG_BUFFER(weights), ARG_U64(at),        ARG_U64(gain_at), ARG_I32(width),
-            ARG_I32(column),     ARG_BUFFER(packed), ARG_BUFFER(gradients ? gradients : packed)};
+        const struct kernel_argument arguments[] = {ARG_BUFFER(weights),
+                                                    ARG_U64(at),
+                                                    ARG_U64(gain_at),
+                                                    ARG_I32(width),
+                                                    ARG_I32(column),
+                                                    ARG_BUFFER(packed),
+                                                    ARG_BUFFER(gradients ? gradients : packed)};
         kernel_run(operations->compute, kernel, groups_for(rows, ELEMENT_GROUP), ELEMENT_GROUP, arguments,
                    gradients ? 7 : 6);
         column += width;
@@ -372,8 +382,8 @@ void depth_mix_forward(struct operations *operations, size_t tokens, const struc
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                         const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
                         const struct buffer *d_output, const struct buffer *d_h) {
-    RUN_ROWS(depth_mix_backward, tokens, ARG_BUFFER(streams), ARG_BUFFER(h), ARG_BUFFER(output), ARG_BUFFER(d_mixed),
-             ARG_BUFFER(d_output), ARG_BUFFER(d_h));
+    RUN_ROWS(depth_mix_backward, tokens, ARG_BUFFER(streams), ARG_BUFFER(h), ARG_BUFFER(output),
+             ARG_BUFFER(d_mixed), ARG_BUFFER(d_output), ARG_BUFFER(d_h));
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -405,17 +415,16 @@ static size_t attention_items(const struct operations *operations, struct token_
     return (size_t)(tokens.batch * operations->shape.heads) * (((size_t)tokens.sequence + block - 1) / block);
 }
 
-#define ARG_TOKENS(operations, tokens)                                                                                \
+#define ARG_TOKENS(operations, tokens)                                                                             \
     ARG_I32((tokens).batch), ARG_I32((tokens).sequence), ARG_I32(operations_padded(operations, (tokens).sequence))
 
 void attention_forward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
                        struct dropout dropout, const struct buffer *keys_t, const struct buffer *y,
                        const struct buffer *lse) {
     transpose_keys(operations, tokens, qkv, 1, keys_t);
-    RUN_ITEMS(attention_forward,
-              attention_items(operations, tokens, attention_tiles(operations->compute).queries), ARG_BUFFER(qkv),
-              ARG_BUFFER(keys_t), ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(y),
-              ARG_BUFFER(lse));
+    RUN_ITEMS(attention_forward, attention_items(operations, tokens, attention_tiles(operations->compute).queries),
+              ARG_BUFFER(qkv), ARG_BUFFER(keys_t), ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout),
+              ARG_BUFFER(y), ARG_BUFFER(lse));
 }
 
 void attention_backward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
@@ -504,8 +513,8 @@ void norm_total(struct operations *operations, const struct buffer *x, size_t co
     const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
     RUN_ROWS(square_sums, chunks, ARG_BUFFER(x), ARG_U64(count), ARG_U64(per_chunk),
              ARG_BUFFER(&operations->partials));
-    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(1.0f), ARG_I32(0), ARG_I32(1),
-             ARG_BUFFER(out), ARG_U64(at));
+    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(1.0f), ARG_I32(0),
+             ARG_I32(1), ARG_BUFFER(out), ARG_U64(at));
 }
 
 void adamw_step(struct operations *operations, size_t count, size_t decayed, struct adamw_settings settings,

@@ -1,9 +1,9 @@
 /* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
  * runtime/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are act_t (float), all
- * else float. Offsets named *_at are elements in the parameter arena; gradients of parameters are added to the gradient
- * arena, other outputs are overwritten. tests/test_operations.c holds each to a plain double reference. */
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are act_t (float),
+ * all else float. Offsets named *_at are elements in the parameter arena; gradients of parameters are added to the
+ * gradient arena, other outputs are overwritten. tests/test_operations.c holds each to a plain double reference. */
 #ifndef HC_SRC_OPERATIONS_H
 #define HC_SRC_OPERATIONS_H
 
@@ -35,15 +35,15 @@ struct token_shape {
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
-    size_t columns;      /* projections per normalised row */
-    size_t norm_groups;  /* normalised rows per token */
-    size_t theta;        /* small parameters of a sublayer */
-    size_t h_row;        /* floats of H per token: S (S + 2) */
-    size_t chunks;       /* at most so many partial sums of row kernels */
-    size_t map_chunks;   /* and of the map's backward pass */
-    size_t key_tile;     /* sequences are padded to a multiple of this in transposed keys and values */
-    unsigned vector;     /* channels per vector */
-    size_t item_group;   /* local size of one-item-a-thing kernels */
+    size_t columns;         /* projections per normalised row */
+    size_t norm_groups;     /* normalised rows per token */
+    size_t theta;           /* small parameters of a sublayer */
+    size_t h_row;           /* floats of H per token: S (S + 2) */
+    size_t chunks;          /* at most so many partial sums of row kernels */
+    size_t map_chunks;      /* and of the map's backward pass */
+    size_t key_tile;        /* sequences are padded to a multiple of this in transposed keys and values */
+    unsigned vector;        /* channels per vector */
+    size_t item_group;      /* local size of one-item-a-thing kernels */
     struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
     struct operation_kernels *kernels;
 };
@@ -79,7 +79,8 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* packed [row, columns]: the projection matrices side by side, with the RMSNorm's gain folded in. row = S C / norm_groups. */
+/* packed [row, columns]: the projection matrices side by side, with the RMSNorm's gain folded in. row = S C /
+ * norm_groups. */
 void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                       size_t gain_at, const struct buffer *packed);
 void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
@@ -111,12 +112,14 @@ void depth_mix_forward(struct operations *operations, size_t tokens, const struc
                        const struct buffer *h, const struct buffer *output, const struct buffer *mixed,
                        const struct buffer *squares);
 
-/* d_mixed [N, S, C] -> d_output [N, C], d_h's post and res parts. Not for plain residuals, where d_output is d_mixed. */
+/* d_mixed [N, S, C] -> d_output [N, C], d_h's post and res parts. Not for plain residuals, where d_output is
+ * d_mixed. */
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                         const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
                         const struct buffer *d_output, const struct buffer *d_h);
 
-/* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j. */
+/* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j.
+ */
 void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                      const struct buffer *h, const struct buffer *d_u, const struct buffer *rms_scale,
                      const struct buffer *d_streams);
@@ -180,12 +183,12 @@ void norm_total(struct operations *operations, const struct buffer *x, size_t co
 
 struct adamw_settings {
     float rate, beta1, beta2, decay;
-    float clip;        /* largest global norm; 0: none */
-    int64_t step;      /* from 1, for bias correction */
+    float clip;   /* largest global norm; 0: none */
+    int64_t step; /* from 1, for bias correction */
 };
 
-/* One step on whole arenas of `count` elements, of which those before `decayed` take weight decay. norm [1]: the gradients'
- * global norm. If it is not finite nothing changes. */
+/* One step on whole arenas of `count` elements, of which those before `decayed` take weight decay. norm [1]: the
+ * gradients' global norm. If it is not finite nothing changes. */
 void adamw_step(struct operations *operations, size_t count, size_t decayed, struct adamw_settings settings,
                 const struct buffer *norm, const struct buffer *weights, const struct buffer *gradients,
                 const struct buffer *first_moments, const struct buffer *second_moments);

@@ -49,8 +49,8 @@ static void add_norm(struct parameters *parameters, const struct model_config *c
     }
 }
 
-static void add_linear(struct parameters *parameters, const struct model_config *config, const char *name, int64_t out,
-                       int64_t in, double deviation) {
+static void add_linear(struct parameters *parameters, const struct model_config *config, const char *name,
+                       int64_t out, int64_t in, double deviation) {
     add(parameters, 2, out, in, true, "%s.weight", name)->deviation = deviation;
     if (config->bias) {
         add(parameters, 1, out, 0, false, "%s.bias", name);
@@ -144,8 +144,8 @@ static void place(struct parameters *parameters, const struct model_config *conf
 }
 
 static uint64_t offset_of(const struct parameters *parameters, int64_t layer, const char *leaf) {
-    char name[128];
-    snprintf(name, sizeof name, "transformer.h.%lld.%s", (long long)layer, leaf);
+    char name[96];
+    snprintf(name, sizeof name, "transformer.h.%lld.%.40s", (long long)layer, leaf);
     const struct parameter *parameter = parameters_find(parameters, name);
     return parameter ? parameter->offset : 0;
 }
@@ -155,7 +155,7 @@ static void find_hyper_connection(const struct parameters *parameters, const str
     size_t projections = 0;
     bool found_theta = false;
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
-        char path[64];
+        char path[40];
         snprintf(path, sizeof path, "%s.%s", name, leaf->name);
         const uint64_t offset = offset_of(parameters, layer, path);
         if (leaf->kind == LEAF_NORM) {
@@ -171,7 +171,8 @@ static void find_hyper_connection(const struct parameters *parameters, const str
 
 static void find_offsets(struct parameters *parameters, const struct model_config *config) {
     static const char *const leaves[2][6] = {
-        {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias"},
+        {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
+         "attn.c_proj.bias"},
         {"ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"},
     };
     for (int64_t sublayer = 0; sublayer < 2 * config->n_layer; sublayer++) {
@@ -199,7 +200,7 @@ int parameters_create(const struct model_config *config, struct parameters *para
     parameters->table = calloc(4 + (size_t)config->n_layer * (12 + 2 * leaves), sizeof *parameters->table);
     parameters->sublayers = calloc(2 * (size_t)config->n_layer, sizeof *parameters->sublayers);
     if (!parameters->table || !parameters->sublayers) {
-        parameters_release(NULL, parameters);
+        parameters_release(parameters);
         return error_set("out of memory for the parameter table");
     }
     fill_table(parameters, config);
@@ -208,14 +209,7 @@ int parameters_create(const struct model_config *config, struct parameters *para
     return 0;
 }
 
-void parameters_release(struct compute *compute, struct parameters *parameters) {
-    struct buffer *buffers[4] = {&parameters->weights, &parameters->gradients, &parameters->first_moments,
-                                 &parameters->second_moments};
-    for (size_t i = 0; i < 4; i++) {
-        if (buffers[i]->memory) {
-            buffer_release(compute, buffers[i]);
-        }
-    }
+void parameters_release(struct parameters *parameters) {
     free(parameters->table);
     free(parameters->sublayers);
     memset(parameters, 0, sizeof *parameters);
@@ -250,7 +244,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
             return error_set("out of memory for the initial values of %s", parameter->name);
         }
         parameter_initialise(parameter, streams, seed, values);
-        const int status = buffer_write(compute, &parameters->weights, parameter->offset * sizeof *values, values,
+        const int status = buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                         parameter->elements * sizeof *values);
         free(values);
         if (status) {

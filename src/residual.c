@@ -35,12 +35,12 @@ static int64_t singular_values(int64_t streams) {
 
 /* ---- initial values, from index in the leaf, streams and number of the sublayer */
 
-#define CONSTANT(name, value)                                                                                         \
-    static float name(int64_t index, int64_t streams, int64_t sublayer) {                                            \
-        (void)index;                                                                                                  \
-        (void)streams;                                                                                                \
-        (void)sublayer;                                                                                               \
-        return value;                                                                                                 \
+#define CONSTANT(name, value)                                                                                      \
+    static float name(int64_t index, int64_t streams, int64_t sublayer) {                                          \
+        (void)index;                                                                                               \
+        (void)streams;                                                                                             \
+        (void)sublayer;                                                                                            \
+        return value;                                                                                              \
     }
 
 CONSTANT(zeros, 0.0f)
@@ -74,20 +74,29 @@ static float first_logit(int64_t index, int64_t streams, int64_t sublayer) {
 
 /* ---- the table */
 
-#define GATE_PROJECTIONS                                                                                              \
-    {"norm.weight", LEAF_NORM, NULL, ones}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros},                          \
-        {"w_post", LEAF_PROJECTION, streams_wide, zeros}
-#define GATE_BIASES                                                                                                   \
-    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias}, {"b_post", LEAF_VECTOR, streams_wide, gate_bias},                \
-        {"alpha_pre", LEAF_SCALAR, NULL, hundredth}, {"alpha_post", LEAF_SCALAR, NULL, hundredth}
-#define END {NULL, LEAF_SCALAR, NULL, NULL}
+#define GATE_PROJECTIONS                                                                                           \
+    {"norm.weight", LEAF_NORM, NULL, ones}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros}, {                     \
+        "w_post", LEAF_PROJECTION, streams_wide, zeros                                                             \
+    }
+#define GATE_BIASES                                                                                                \
+    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias}, {"b_post", LEAF_VECTOR, streams_wide, gate_bias},             \
+        {"alpha_pre", LEAF_SCALAR, NULL, hundredth}, {                                                             \
+        "alpha_post", LEAF_SCALAR, NULL, hundredth                                                                 \
+    }
+#define END                                                                                                        \
+    { NULL, LEAF_SCALAR, NULL, NULL }
 
 static const struct residual_leaf hc_leaves[] = {
-    {"norm.weight", LEAF_NORM, NULL, ones},       {"w_pre", LEAF_PROJECTION, one, zeros},
-    {"w_post", LEAF_PROJECTION, one, zeros},      {"w_res", LEAF_PROJECTION, streams_wide, zeros},
-    {"b_pre", LEAF_VECTOR, streams_wide, one_hot}, {"b_post", LEAF_VECTOR, streams_wide, ones},
-    {"b_res", LEAF_MATRIX, NULL, identity_matrix}, {"alpha_pre", LEAF_SCALAR, NULL, hundredth},
-    {"alpha_post", LEAF_SCALAR, NULL, hundredth}, {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    {"norm.weight", LEAF_NORM, NULL, ones},
+    {"w_pre", LEAF_PROJECTION, one, zeros},
+    {"w_post", LEAF_PROJECTION, one, zeros},
+    {"w_res", LEAF_PROJECTION, streams_wide, zeros},
+    {"b_pre", LEAF_VECTOR, streams_wide, one_hot},
+    {"b_post", LEAF_VECTOR, streams_wide, ones},
+    {"b_res", LEAF_MATRIX, NULL, identity_matrix},
+    {"alpha_pre", LEAF_SCALAR, NULL, hundredth},
+    {"alpha_post", LEAF_SCALAR, NULL, hundredth},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
     END,
 };
 
@@ -129,12 +138,8 @@ static const struct residual_leaf shc_leaves[] = {
 };
 
 static const struct residual_variant variants[] = {
-    {"rc", NULL, false},
-    {"identity", identity_leaves, false},
-    {"hc", hc_leaves, true},
-    {"mhc", mhc_leaves, false},
-    {"mhc_lite", mhc_lite_leaves, false},
-    {"shc", shc_leaves, false},
+    {"rc", NULL, false},        {"identity", identity_leaves, false}, {"hc", hc_leaves, true},
+    {"mhc", mhc_leaves, false}, {"mhc_lite", mhc_lite_leaves, false}, {"shc", shc_leaves, false},
     {NULL, NULL, false},
 };
 

@@ -1,5 +1,5 @@
-/* The residual variants: what each adds to a sublayer. A variant is a row of the table in residual.c and, unless it is
- * plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. */
+/* The residual variants: what each adds to a sublayer. A variant is a row of the table in residual.c and, unless it
+ * is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. */
 #ifndef HC_SRC_RESIDUAL_H
 #define HC_SRC_RESIDUAL_H
 
@@ -27,9 +27,10 @@ struct residual_leaf {
 
 struct residual_variant {
     const char *name;
-    const struct residual_leaf *leaves; /* ends with name NULL; NULL for rc. Projections in the order of z's columns,
-                                           after the norm; vectors, matrices and scalars form the kernels' theta */
-    bool norm_per_stream;               /* RMSNorm over each stream (hc) instead of over all together */
+    const struct residual_leaf
+        *leaves;          /* ends with name NULL; NULL for rc. Projections in the order of z's columns,
+                             after the norm; vectors, matrices and scalars form the kernels' theta */
+    bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
 };
 
 /* The variant of this name, NULL if there is none. */
@@ -54,7 +55,8 @@ int64_t residual_theta(const struct residual_variant *variant, int64_t streams);
 int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams, int64_t row_length);
 
 /* Rank and shape of a leaf. Returns the rank. */
-unsigned residual_leaf_shape(const struct residual_leaf *leaf, int64_t streams, int64_t row_length, uint64_t shape[2]);
+unsigned residual_leaf_shape(const struct residual_leaf *leaf, int64_t streams, int64_t row_length,
+                             uint64_t shape[2]);
 
 /* True for the leaves that the kernels address through theta. */
 bool residual_leaf_is_small(const struct residual_leaf *leaf);

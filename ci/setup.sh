@@ -1,0 +1,81 @@
+#!/bin/sh
+# Installs what building, testing and the demo need, from Debian's or Ubuntu's packages. Needs root or sudo, asks
+# nothing, and can be repeated: what is installed is left alone.
+set -eu
+
+packages="build-essential cmake ninja-build pkg-config git ca-certificates
+ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
+libclblast-dev libopenblas-dev liblapacke-dev
+libjansson-dev libssl-dev libcmocka-dev
+openmpi-bin libopenmpi-dev
+dict-gcide jq clang python3-numpy"
+
+fail() {
+    echo "ci/setup.sh: $*" >&2
+    exit 1
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+missing_of() {
+    for package in "$@"; do
+        installed "$package" || printf '%s ' "$package"
+    done
+}
+
+# clang's sanitizer and fuzzer libraries are in a package of clang's version: libclang-rt-14-dev for clang-14. On
+# releases before those packages were split off they come with clang itself.
+runtime_package() {
+    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/^ *Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+    for package in ${version:+"libclang-rt-$version-dev"} libclang-rt-dev; do
+        if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
+            echo "$package"
+            return
+        fi
+    done
+}
+
+# The network may be away for a moment.
+retry() {
+    "$@" && return
+    echo "ci/setup.sh: '$*' failed, once more in 5 seconds" >&2
+    sleep 5
+    "$@"
+}
+
+system=$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${ID_LIKE:-}") || system=
+case " $system " in
+*" debian "* | *" ubuntu "*) ;;
+*) fail "this is neither Debian nor Ubuntu; install by hand what these packages of Debian hold:
+$packages
+and clang's sanitizer and fuzzer runtime libraries" ;;
+esac
+
+# shellcheck disable=SC2086  # words are wanted
+missing=$(missing_of $packages $(runtime_package))
+if [ -z "$missing" ]; then
+    echo "everything is there"
+    exit 0
+fi
+
+if [ "$(id -u)" -eq 0 ]; then
+    as_root="env"
+elif command -v sudo >/dev/null; then
+    as_root="sudo env"
+else
+    fail "needs root or sudo to install: $missing"
+fi
+
+echo "updating the package lists"
+# shellcheck disable=SC2086
+retry $as_root DEBIAN_FRONTEND=noninteractive apt-get update -q || fail "cannot update the package lists"
+# With fresh lists the runtime package may have a name that was not known before.
+# shellcheck disable=SC2046,SC2086
+missing=$(missing_of $packages $(runtime_package))
+echo "installing: $missing"
+# shellcheck disable=SC2086
+retry $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing ||
+    fail "cannot install: $missing"
+echo "done"

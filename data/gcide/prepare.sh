@@ -1,0 +1,45 @@
+#!/bin/sh
+# Makes token files from GCIDE, an English dictionary of 40 MB that Debian packages as dict-gcide.
+#
+#   data/gcide/prepare.sh [OUTPUT_DIR [HC_PREPARE]]
+#
+# OUTPUT_DIR  where train.bin, val.bin and meta.json go; default data/corpus/gcide
+# HC_PREPARE  the hc_prepare program; default build/hc_prepare, or the one on the PATH
+# GCIDE_DICT  (environment) the dictionary; default /usr/share/dictd/gcide.dict.dz
+#
+# Does nothing when the output is up to date. Headwords, definitions and quotations are kept as plain text, see
+# hc_prepare --help on --strip-markup.
+set -eu
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+output=${1:-$root/data/corpus/gcide}
+dictionary=${GCIDE_DICT:-/usr/share/dictd/gcide.dict.dz}
+
+fail() {
+    echo "data/gcide/prepare.sh: $*" >&2
+    exit 1
+}
+
+if [ $# -ge 2 ]; then
+    prepare=$2
+elif [ -x "$root/build/hc_prepare" ]; then
+    prepare=$root/build/hc_prepare
+else
+    prepare=$(command -v hc_prepare) || fail "no hc_prepare; build it first (cmake --preset release && cmake --build --preset release) or name it as the second argument"
+fi
+[ -x "$prepare" ] || fail "$prepare is not a program"
+[ -r "$dictionary" ] || fail "$dictionary is not there; install Debian's package dict-gcide (ci/setup.sh does)"
+
+meta=$output/meta.json
+if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
+    [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && grep -q '"strip_markup": "gcide"' "$meta"; then
+    echo "$output is up to date"
+    exit 0
+fi
+
+# The text goes through a file, so that a damaged dictionary fails before anything is written.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM HUP
+gzip -dc "$dictionary" >"$folder/gcide.txt" || fail "cannot decompress $dictionary"
+"$prepare" --out "$output" --strip-markup gcide "$folder/gcide.txt"

@@ -1,0 +1,12 @@
+/* Stopping on SIGINT and SIGTERM: the first one asks, a second one ends the process at once. */
+#ifndef HC_RUNTIME_INTERRUPT_H
+#define HC_RUNTIME_INTERRUPT_H
+
+#include <stdbool.h>
+
+void interrupt_install(void);
+
+/* True once a signal has come. */
+bool interrupt_requested(void);
+
+#endif

@@ -1,0 +1,33 @@
+/* A line of progress on stderr: rewritten in place on a terminal, a new line now and then elsewhere. */
+#ifndef HC_RUNTIME_PROGRESS_H
+#define HC_RUNTIME_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct progress {
+    double start; /* seconds, monotonic */
+    double shown; /* when the line was last written */
+    bool terminal;
+    bool open;     /* a line without its newline is on the screen */
+    int64_t first; /* iteration at the start, for the time left */
+};
+
+/* Seconds of a monotonic clock. */
+double progress_clock(void);
+
+void progress_start(struct progress *progress, int64_t first);
+
+/* Shows "<label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second, else
+ * every ten seconds; `force` always. */
+void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
+                   bool force);
+
+/* Clears or ends the line, so that other text can be printed. */
+void progress_end(struct progress *progress);
+
+/* "1:02:03" or "4:05" */
+const char *progress_time_text(double seconds, char text[24]);
+
+#endif

@@ -1,0 +1,371 @@
+#include "src/checkpoint.h"
+#include "runtime/checksum.h"
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include "runtime/options.h"
+#include "runtime/safetensors.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE ((uint64_t)1 << 20) /* elements moved between file and device at a time */
+
+static const char *const model_file = "model.safetensors";
+static const char *const optimizer_file = "optimizer.safetensors";
+
+/* ---- tensors of the arenas, in the order of the table */
+
+struct arena_set {
+    const struct buffer *buffer;
+    const char *prefix; /* of tensor names: "", "exp_avg." or "exp_avg_sq." */
+};
+
+static void tensor_name(const struct arena_set *set, const struct parameter *parameter, char name[128]) {
+    snprintf(name, 128, "%s%s", set->prefix, parameter->name);
+}
+
+static struct tensor_info *describe(const struct parameters *parameters, const struct arena_set *sets,
+                                    size_t count) {
+    struct tensor_info *infos = calloc(count * parameters->count, sizeof *infos);
+    for (size_t i = 0; infos && i < count * parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i % parameters->count];
+        char name[128];
+        tensor_name(&sets[i / parameters->count], parameter, name);
+        infos[i] = (struct tensor_info){.name = strdup(name), .type = TENSOR_F32, .rank = parameter->rank};
+        memcpy(infos[i].shape, parameter->shape, sizeof parameter->shape);
+    }
+    return infos;
+}
+
+/* Copies one arena tensor to the writer, piece by piece. */
+static int append(struct safetensors_writer *writer, struct gpt *gpt, const struct buffer *buffer,
+                  const struct parameter *parameter, float *piece) {
+    for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
+        const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
+        if (buffer_read(gpt->compute, buffer, (parameter->offset + done) * sizeof *piece, piece,
+                        count * sizeof *piece) ||
+            safetensors_append(writer, piece, count * sizeof *piece)) {
+            return error_prefix("%s", parameter->name);
+        }
+    }
+    return 0;
+}
+
+static int write_sets(const char *path, struct gpt *gpt, const struct arena_set *sets, size_t count) {
+    const struct parameters *parameters = &gpt->parameters;
+    struct tensor_info *infos = describe(parameters, sets, count);
+    float *piece = malloc(PIECE * sizeof *piece);
+    struct safetensors_writer *writer = NULL;
+    int status = infos && piece ? safetensors_create(path, infos, count * parameters->count, &writer)
+                                : error_set("out of memory");
+    for (size_t i = 0; status == 0 && i < count * parameters->count; i++) {
+        status = append(writer, gpt, sets[i / parameters->count].buffer, &parameters->table[i % parameters->count],
+                        piece);
+    }
+    if (writer && status == 0) {
+        status = safetensors_finish(writer);
+    } else if (writer) {
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", error_text());
+        safetensors_finish(writer);
+        error_set("%s", reason); /* the first failure, not that of finishing an unfinished file */
+    }
+    for (size_t i = 0; infos && i < count * parameters->count; i++) {
+        free(infos[i].name);
+    }
+    free(infos);
+    free(piece);
+    return status;
+}
+
+int checkpoint_write_weights(const char *path, struct gpt *gpt) {
+    return write_sets(path, gpt, (struct arena_set[]){{gpt->parameters.weights, ""}}, 1);
+}
+
+static int same_shape(const struct tensor_info *info, const struct parameter *parameter) {
+    bool same = info->rank == parameter->rank;
+    for (unsigned i = 0; same && i < info->rank; i++) {
+        same = info->shape[i] == parameter->shape[i];
+    }
+    return same;
+}
+
+static int load_tensor(const struct safetensors *file, struct gpt *gpt, const struct arena_set *set,
+                       const struct parameter *parameter, float *piece) {
+    char name[128];
+    tensor_name(set, parameter, name);
+    const struct tensor_info *info = safetensors_find(file, name);
+    if (!info) {
+        return error_set("tensor '%s' is missing: the file belongs to another model", name);
+    }
+    if (!same_shape(info, parameter)) {
+        return error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements instead of %" PRIu64
+                         ")",
+                         name, info->elements, parameter->elements);
+    }
+    for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
+        const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
+        if (safetensors_read_f32(file, info, done, count, piece) ||
+            buffer_write(gpt->compute, set->buffer, (parameter->offset + done) * sizeof *piece, piece,
+                         count * sizeof *piece)) {
+            return error_prefix("tensor '%s'", name);
+        }
+    }
+    return 0;
+}
+
+static int load_sets(const char *folder, const char *name, struct gpt *gpt, const struct arena_set *sets,
+                     size_t count) {
+    const struct parameters *parameters = &gpt->parameters;
+    struct safetensors *file = NULL;
+    char *path = files_path("%s/%s", folder, name);
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = path && piece ? safetensors_open(path, &file) : error_set("out of memory");
+    if (status == 0 && safetensors_count(file) != count * parameters->count) {
+        status = error_set("%s has %zu tensors, the model %zu: it belongs to another model", path,
+                           safetensors_count(file), count * parameters->count);
+    }
+    for (size_t i = 0; status == 0 && i < count * parameters->count; i++) {
+        status =
+            load_tensor(file, gpt, &sets[i / parameters->count], &parameters->table[i % parameters->count], piece)
+                ? error_prefix("%s", path)
+                : 0;
+    }
+    safetensors_close(file);
+    free(piece);
+    free(path);
+    return status;
+}
+
+int checkpoint_load_weights(const char *path, struct gpt *gpt) {
+    return load_sets(path, model_file, gpt, (struct arena_set[]){{gpt->parameters.weights, ""}}, 1);
+}
+
+static void moment_sets(const struct gpt *gpt, struct arena_set sets[2]) {
+    sets[0] = (struct arena_set){gpt->parameters.first_moments, "exp_avg."};
+    sets[1] = (struct arena_set){gpt->parameters.second_moments, "exp_avg_sq."};
+}
+
+/* ---- state.json */
+
+static json_t *settings_json(const struct option_spec *settings, size_t count) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = settings ? open_memstream(&text, &bytes) : NULL;
+    if (stream) {
+        options_write(settings, count, stream);
+        fclose(stream);
+    }
+    json_t *json = json_string(text ? text : "");
+    free(text);
+    return json;
+}
+
+static int add_checksum(json_t *checksums, const char *folder, const char *name) {
+    char digest[CHECKSUM_SIZE];
+    char *path = files_path("%s/%s", folder, name);
+    const int status = path ? checksum_file(path, digest) : -1;
+    free(path);
+    return status ? -1 : json_object_set_new(checksums, name, json_string(digest));
+}
+
+static int write_state(const char *folder, const struct checkpoint_content *content) {
+    const struct training_state *state = content->state;
+    json_t *checksums = json_object();
+    if (!checksums || add_checksum(checksums, folder, "config.json") ||
+        add_checksum(checksums, folder, model_file) ||
+        (content->optimizer && add_checksum(checksums, folder, optimizer_file))) {
+        json_decref(checksums);
+        return error_prefix("cannot compute checksums");
+    }
+    json_t *json = json_pack("{s:I, s:I, s:I, s:I, s:o?, s:o, s:o}", "iteration", (json_int_t)state->iteration,
+                             "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
+                             (json_int_t)state->best_iteration, "best_val_loss",
+                             isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "settings",
+                             settings_json(content->settings, content->setting_count), "checksums", checksums);
+    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    char *path = files_path("%s/state.json", folder);
+    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    free(path);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+static int verify_checksums(const char *folder, json_t *json) {
+    const char *name;
+    json_t *value;
+    json_t *checksums = json_object_get(json, "checksums");
+    if (!json_object_get(checksums, "config.json") || !json_object_get(checksums, model_file) ||
+        !json_object_get(checksums, optimizer_file)) {
+        return error_set("%s/state.json has no checksums for resuming: start from it with init_from = %s instead",
+                         folder, folder);
+    }
+    json_object_foreach(checksums, name, value) {
+        char digest[CHECKSUM_SIZE];
+        if (strchr(name, '/')) {
+            return error_set("%s/state.json names a file outside of its folder", folder);
+        }
+        char *path = files_path("%s/%s", folder, name);
+        const int status = path ? checksum_file(path, digest) : -1;
+        free(path);
+        if (status) {
+            return -1;
+        }
+        if (!json_is_string(value) || strcmp(json_string_value(value), digest) != 0) {
+            return error_set(
+                "%s/%s is damaged: its checksum differs from the one in state.json; resume from an older "
+                "checkpoint by removing this folder",
+                folder, name);
+        }
+    }
+    return 0;
+}
+
+static int read_state(json_t *json, struct training_state *state) {
+    json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens");
+    json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
+    json_t *best_iteration = json_object_get(json, "best_iteration");
+    if (!json_is_integer(iteration) || json_integer_value(iteration) < 0 || !json_is_integer(tokens) ||
+        json_integer_value(tokens) < 0 || !json_is_integer(seed) || !json_is_integer(best_iteration)) {
+        return error_set("iteration, tokens, seed or best_iteration is missing or not a whole number");
+    }
+    *state = (struct training_state){
+        .iteration = json_integer_value(iteration),
+        .tokens = (uint64_t)json_integer_value(tokens),
+        .seed = (uint64_t)json_integer_value(seed),
+        .best_val_loss = json_is_number(best) ? json_number_value(best) : HUGE_VAL,
+        .best_iteration = json_integer_value(best_iteration),
+    };
+    return 0;
+}
+
+int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
+    struct arena_set sets[2];
+    json_error_t parse_error;
+    char *text = NULL;
+    size_t bytes = 0;
+    moment_sets(gpt, sets);
+    char *path = files_path("%s/state.json", folder);
+    int status = path ? files_read(path, (size_t)1 << 20, &text, &bytes) : -1;
+    json_t *json = status ? NULL : json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &parse_error);
+    if (status == 0 && !json) {
+        status = error_set("%s:%d: %s", path, parse_error.line, parse_error.text);
+    }
+    if (status == 0 && read_state(json, state)) {
+        status = error_prefix("%s", path);
+    }
+    if (status == 0) {
+        status = verify_checksums(folder, json) || checkpoint_load_weights(folder, gpt) ||
+                         load_sets(folder, optimizer_file, gpt, sets, 2)
+                     ? -1
+                     : 0;
+    }
+    json_decref(json);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* ---- folders */
+
+static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_content *content) {
+    struct arena_set sets[2];
+    moment_sets(gpt, sets);
+    char *model = files_path("%s/%s", folder, model_file), *optimizer = files_path("%s/%s", folder, optimizer_file);
+    int status = model && optimizer ? model_config_write(folder, &gpt->config) : -1;
+    status = status || checkpoint_write_weights(model, gpt) ||
+             (content->optimizer && write_sets(optimizer, gpt, sets, 2)) || write_state(folder, content);
+    free(model);
+    free(optimizer);
+    return status ? -1 : 0;
+}
+
+int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
+    char *staging = NULL;
+    if (files_stage_begin(path, &staging)) {
+        return error_prefix("cannot save checkpoint %s", path);
+    }
+    if (fill(staging, gpt, content)) {
+        error_prefix("cannot save checkpoint %s (what was there before is untouched)", path);
+        files_stage_abandon(staging);
+        return -1;
+    }
+    return files_stage_commit(path, staging) ? error_prefix("cannot save checkpoint %s", path) : 0;
+}
+
+/* The iteration of a folder named "ckpt-<iteration>", -1 for other names. */
+static int64_t iteration_of(const char *name) {
+    if (strncmp(name, "ckpt-", 5) != 0 || name[5] < '0' || name[5] > '9') {
+        return -1;
+    }
+    char *end;
+    errno = 0;
+    const long long iteration = strtoll(name + 5, &end, 10);
+    return *end == '\0' && errno == 0 ? iteration : -1;
+}
+
+static int newest_first(const void *a, const void *b) {
+    const int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
+    return (first < second) - (first > second);
+}
+
+/* Iterations of all checkpoints in a run directory, newest first. */
+static int list(const char *out_dir, int64_t **iterations, size_t *count) {
+    *iterations = NULL;
+    *count = 0;
+    DIR *folder = opendir(out_dir);
+    if (!folder) {
+        return error_set_errno("cannot read the run directory %s", out_dir);
+    }
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        const int64_t iteration = iteration_of(entry->d_name);
+        if (iteration < 0) {
+            continue;
+        }
+        int64_t *grown = realloc(*iterations, (*count + 1) * sizeof **iterations);
+        if (!grown) {
+            free(*iterations);
+            closedir(folder);
+            return error_set("out of memory");
+        }
+        *iterations = grown;
+        grown[(*count)++] = iteration;
+    }
+    closedir(folder);
+    if (*count > 0) {
+        qsort(*iterations, *count, sizeof **iterations, newest_first);
+    }
+    return 0;
+}
+
+char *checkpoint_newest(const char *out_dir) {
+    int64_t *iterations;
+    size_t count;
+    if (list(out_dir, &iterations, &count)) {
+        return NULL;
+    }
+    char *path = count ? files_path("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
+    if (count == 0) {
+        error_set("there is no checkpoint in %s to resume from: start with init_from = scratch", out_dir);
+    }
+    free(iterations);
+    return path;
+}
+
+int checkpoint_prune(const char *out_dir, int64_t keep) {
+    int64_t *iterations;
+    size_t count;
+    int status = list(out_dir, &iterations, &count);
+    for (size_t i = (size_t)keep; status == 0 && i < count; i++) {
+        char *path = files_path("%s/ckpt-%" PRId64, out_dir, iterations[i]);
+        status = path ? files_remove_folder(path) : -1;
+        free(path);
+    }
+    free(iterations);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Checkpoints: folders with config.json and model.safetensors, and for resuming optimizer.safetensors and
+ * state.json. They are written aside and renamed, so that a folder with a checkpoint's name is always whole. */
+#ifndef HC_SRC_CHECKPOINT_H
+#define HC_SRC_CHECKPOINT_H
+
+#include "src/gpt.h"
+
+/* Where a run stands after `iteration` optimiser steps. */
+struct training_state {
+    int64_t iteration;
+    uint64_t tokens; /* trained on so far */
+    uint64_t seed;
+    double best_val_loss;   /* HUGE_VAL before the first evaluation */
+    int64_t best_iteration; /* -1 before */
+};
+
+struct checkpoint_content {
+    const struct training_state *state;
+    const struct option_spec *settings; /* written to state.json, so that a run can be repeated; may be NULL */
+    size_t setting_count;
+    bool optimizer; /* write the moments */
+};
+
+/* Writes the folder `path`. On failure (disk full, ...) an older folder of this name stays as it was. */
+int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
+
+/* Loads the weights: every parameter of the model must be there with its shape, and nothing else. */
+int checkpoint_load_weights(const char *path, struct gpt *gpt);
+
+/* Verifies the checksums of state.json and loads weights, moments and state. */
+int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state);
+
+/* The newest "ckpt-<iteration>" in a run directory, heap memory; NULL with an error if there is none. */
+char *checkpoint_newest(const char *out_dir);
+
+/* Removes all but the newest `keep` of "ckpt-<iteration>". */
+int checkpoint_prune(const char *out_dir, int64_t keep);
+
+/* Writes the weights alone as a safetensors file. */
+int checkpoint_write_weights(const char *path, struct gpt *gpt);
+
+#endif

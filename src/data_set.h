@@ -1,0 +1,17 @@
+/* A folder of token files: train.bin, val.bin, and meta.json with the vocabulary. */
+#ifndef HC_SRC_DATA_SET_H
+#define HC_SRC_DATA_SET_H
+
+#include "runtime/token_file.h"
+
+struct data_set {
+    struct token_file *train, *val;
+    int64_t vocab_size; /* of meta.json, 0 without one */
+    char tokenizer[16]; /* "byte", "gpt2", "" if not known */
+};
+
+/* Fails with what is missing and how to prepare it. */
+int data_set_open(const char *folder, struct data_set *data);
+void data_set_close(struct data_set *data);
+
+#endif

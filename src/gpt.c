@@ -1,0 +1,382 @@
+#include "src/gpt.h"
+#include "runtime/error.h"
+#include "runtime/gemm.h"
+#include "src/branches.h"
+#include "src/hyper_connection.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the order of things: tokens -> embedding -> sublayers -> final norm -> head, and back */
+
+static struct dropout embedding_dropout(const struct gpt *gpt) {
+    if (!gpt->pass.dropout || gpt->config.dropout == 0.0) {
+        return (struct dropout){0};
+    }
+    return (struct dropout){(float)gpt->config.dropout,
+                            dropout_key(gpt->pass.seed, gpt->pass.iteration, "embedding"), gpt->pass.first_row};
+}
+
+void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
+    const struct parameters *parameters = &gpt->parameters;
+    gpt->pass = pass;
+    embedding_forward(&gpt->operations, gpt->shape, gpt->tokens, parameters->weights, parameters->token_embedding,
+                      parameters->position_embedding, embedding_dropout(gpt), gpt->sublayers[0].streams,
+                      gpt->sublayers[0].squares);
+    for (int64_t index = 0; index < 2 * gpt->config.n_layer; index++) {
+        hyper_connection_enter(gpt, index);
+        branch_forward(gpt, index);
+        hyper_connection_leave(gpt, index);
+    }
+    final_norm_forward(&gpt->operations, gpt_tokens(gpt), gpt->top_streams, parameters->weights,
+                       parameters->final_gain, parameters->final_bias, gpt->final, gpt->final_statistics);
+}
+
+/* logits [rows, V] of tokens first .. = final wte^T */
+static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    gemm_run(gpt->compute, false, true, rows, vocabulary, width, 1.0f,
+             (struct matrix){gpt->final, first * width, width},
+             (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
+             (struct matrix){gpt->logits, 0, vocabulary});
+}
+
+/* From d_logits in place of the logits: d_final, and the head's part of the token embedding's gradient. */
+static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    const struct matrix d_logits = {gpt->logits, 0, vocabulary};
+    gemm_run(gpt->compute, false, false, rows, width, vocabulary, 1.0f, d_logits,
+             (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
+             (struct matrix){gpt->d_final, first * width, width});
+    gemm_run(gpt->compute, true, false, vocabulary, width, rows, 1.0f, d_logits,
+             (struct matrix){gpt->final, first * width, width}, 1.0f,
+             (struct matrix){gpt->parameters.gradients, gpt->parameters.token_embedding, width});
+}
+
+void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
+    const size_t tokens = gpt_tokens(gpt);
+    const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
+    for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
+        const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
+        head_logits(gpt, first, rows);
+        cross_entropy(&gpt->operations, first, rows, gpt->logits, gpt->targets, each, gradient, gpt->losses);
+        if (gradient) {
+            head_backward(gpt, first, rows);
+        }
+    }
+    sum_total(&gpt->operations, gpt->losses, tokens, each, true, gpt->loss, 0);
+}
+
+void gpt_backward(struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    final_norm_backward(&gpt->operations, gpt_tokens(gpt), gpt->top_streams, parameters->weights,
+                        parameters->final_gain, parameters->final_bias, gpt->final_statistics, gpt->d_final,
+                        scratch->d_streams, parameters->gradients);
+    for (int64_t index = 2 * gpt->config.n_layer - 1; index >= 0; index--) {
+        const struct buffer *d_output = hyper_connection_leave_backward(gpt, index);
+        branch_backward(gpt, index, d_output);
+        hyper_connection_enter_backward(gpt, index);
+    }
+    const struct token_groups groups = {gpt->group_ids, gpt->group_starts, gpt->group_places, gpt->distinct_tokens};
+    embedding_backward(&gpt->operations, gpt->shape, groups, embedding_dropout(gpt), scratch->d_streams,
+                       scratch->d_embedding, parameters->gradients, parameters->token_embedding,
+                       parameters->position_embedding);
+}
+
+void gpt_zero(struct gpt *gpt) {
+    if (gpt->options.mode == GPT_TRAINING) {
+        buffer_zero(gpt->compute, gpt->parameters.gradients, 0, gpt->parameters.elements * sizeof(float));
+    }
+    gpt_zero_loss(gpt);
+}
+
+void gpt_zero_loss(struct gpt *gpt) {
+    buffer_zero(gpt->compute, gpt->loss, 0, sizeof(float));
+}
+
+int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm) {
+    if (buffer_read(gpt->compute, gpt->loss, 0, loss, sizeof *loss)) {
+        return -1;
+    }
+    return gradient_norm ? buffer_read(gpt->compute, gpt->gradient_norm, 0, gradient_norm, sizeof *gradient_norm)
+                         : 0;
+}
+
+int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
+    const size_t vocabulary = (size_t)gpt->config.vocab_size;
+    for (size_t done = 0; done < rows; done += gpt->logit_rows) {
+        const size_t block = rows - done < gpt->logit_rows ? rows - done : gpt->logit_rows;
+        head_logits(gpt, first + done, block);
+        if (buffer_read(gpt->compute, gpt->logits, 0, logits + done * vocabulary,
+                        block * vocabulary * sizeof *logits)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+size_t gpt_tokens(const struct gpt *gpt) {
+    return (size_t)(gpt->shape.batch * gpt->shape.sequence);
+}
+
+double gpt_flops_per_token(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    const double width = (double)config->n_embd, layers = (double)config->n_layer;
+    const double lookups = (double)config->block_size * width; /* positions are added, not multiplied */
+    return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * width * (double)gpt->shape.sequence;
+}
+
+/* ---- batches */
+
+/* Counts, then places: tokens grouped by id in the order of their first id, each group in the order of its places.
+ */
+static int group_tokens(struct gpt *gpt, const int32_t *x) {
+    const size_t tokens = gpt_tokens(gpt), vocabulary = (size_t)gpt->config.vocab_size;
+    int32_t *counts = gpt->token_scratch, *ids = counts + vocabulary, *starts = ids + tokens;
+    int32_t *places = starts + tokens + 1;
+    memset(counts, 0, vocabulary * sizeof *counts);
+    for (size_t i = 0; i < tokens; i++) {
+        counts[x[i]]++;
+    }
+    size_t distinct = 0;
+    int32_t start = 0;
+    for (size_t id = 0; id < vocabulary; id++) {
+        if (counts[id] > 0) {
+            ids[distinct] = (int32_t)id;
+            starts[distinct++] = start;
+            start += counts[id];
+            counts[id] = start - counts[id]; /* from here on: where its next place goes */
+        }
+    }
+    starts[distinct] = start;
+    for (size_t i = 0; i < tokens; i++) {
+        places[counts[x[i]]++] = (int32_t)i;
+    }
+    gpt->distinct_tokens = distinct;
+    return buffer_write(gpt->compute, gpt->group_ids, 0, ids, distinct * sizeof *ids) ||
+                   buffer_write(gpt->compute, gpt->group_starts, 0, starts, (distinct + 1) * sizeof *starts) ||
+                   buffer_write(gpt->compute, gpt->group_places, 0, places, tokens * sizeof *places)
+               ? -1
+               : 0;
+}
+
+static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, const char *name) {
+    for (size_t i = 0; i < gpt_tokens(gpt); i++) {
+        if (ids[i] < lowest || ids[i] >= gpt->config.vocab_size) {
+            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (vocab_size %" PRId64 ")", name, i,
+                             ids[i], gpt->config.vocab_size);
+        }
+    }
+    return 0;
+}
+
+int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y) {
+    if (shape.batch < 1 || shape.sequence < 1 || shape.batch > gpt->options.batch ||
+        shape.sequence > gpt->options.sequence) {
+        return error_set("a batch of %" PRId64 " x %" PRId64 " does not fit into %" PRId64 " x %" PRId64,
+                         shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
+    }
+    gpt->shape = shape;
+    const size_t tokens = gpt_tokens(gpt);
+    if (check_ids(gpt, x, 0, "x") || (y && check_ids(gpt, y, -1, "y")) ||
+        buffer_write(gpt->compute, gpt->tokens, 0, x, tokens * sizeof *x)) {
+        return -1;
+    }
+    gpt->valid_targets = 0;
+    for (size_t i = 0; y && i < tokens; i++) {
+        gpt->valid_targets += y[i] >= 0;
+    }
+    if (y && buffer_write(gpt->compute, gpt->targets, 0, y, tokens * sizeof *y)) {
+        return -1;
+    }
+    return gpt->options.mode == GPT_TRAINING ? group_tokens(gpt, x) : 0;
+}
+
+/* ---- memory */
+
+/* An activation of `per_token` floats for every token. */
+static struct buffer *add(struct gpt *gpt, const char *group, uint64_t per_token) {
+    return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), sizeof(float));
+}
+
+static void plan_parameters(struct gpt *gpt) {
+    struct parameters *parameters = &gpt->parameters;
+    struct memory_plan *plan = &gpt->plan;
+    parameters->weights = memory_plan_add(plan, "weights", parameters->elements, sizeof(float));
+    if (gpt->options.mode == GPT_TRAINING) {
+        parameters->gradients = memory_plan_add(plan, "gradients", parameters->elements, sizeof(float));
+        parameters->first_moments = memory_plan_add(plan, "optimiser moments", parameters->elements, sizeof(float));
+        parameters->second_moments =
+            memory_plan_add(plan, "optimiser moments", parameters->elements, sizeof(float));
+    }
+}
+
+/* What the frame keeps of a sublayer; shared by sublayers two apart unless the mode keeps streams. */
+static void plan_frame(struct gpt *gpt, int64_t index) {
+    struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct sublayer *older = index >= 2 && gpt->options.mode == GPT_INFERENCE ? sublayer - 2 : NULL;
+    const uint64_t streams = (uint64_t)gpt->config.n_streams, width = (uint64_t)gpt->config.n_embd;
+    const bool plain = residual_is_plain(gpt->config.residual);
+    const uint64_t projections = residual_columns(gpt->config.residual, gpt->config.n_streams) *
+                                 residual_norm_groups(gpt->config.residual, gpt->config.n_streams);
+    if (older) {
+        sublayer->streams = older->streams;
+        sublayer->squares = older->squares;
+        sublayer->z = older->z;
+        sublayer->h = older->h;
+        return;
+    }
+    sublayer->streams = add(gpt, "streams", streams * width);
+    sublayer->squares = add(gpt, "streams", streams);
+    /* without a map these are handed to kernels that do not read them */
+    sublayer->z = plain ? sublayer->squares : add(gpt, "hyper-connection matrices", projections);
+    sublayer->h = plain ? sublayer->squares : add(gpt, "hyper-connection matrices", streams * (streams + 2));
+}
+
+/* What a branch keeps; shared by all layers unless training. */
+static void plan_branch(struct gpt *gpt, int64_t index) {
+    struct sublayer *sublayer = &gpt->sublayers[index];
+    const bool training = gpt->options.mode == GPT_TRAINING;
+    const bool plain = residual_is_plain(gpt->config.residual);
+    const struct sublayer *older = index >= 2 ? sublayer - 2 : NULL, *first = index >= 1 ? gpt->sublayers : NULL;
+    const uint64_t width = (uint64_t)gpt->config.n_embd;
+    const bool attention = index % 2 == 0;
+    sublayer->normed = older && !training ? older->normed : add(gpt, "branch activations", width);
+    sublayer->statistics = older && !training ? older->statistics : add(gpt, "branch activations", 2);
+    sublayer->wide = older && !training ? older->wide : add(gpt, "branch activations", (attention ? 3 : 4) * width);
+    /* the output of GELU is computed again in the backward pass, so one buffer serves all layers */
+    sublayer->inner = older && (!training || !attention)
+                          ? older->inner
+                          : add(gpt, "branch activations", (attention ? 1 : 4) * width);
+    sublayer->lse = !attention           ? NULL
+                    : older && !training ? older->lse
+                                         : add(gpt, "branch activations", (uint64_t)gpt->config.n_head);
+    sublayer->output = first && (plain || !training) ? first->output : add(gpt, "branch activations", width);
+}
+
+static void plan_scratch(struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    struct gpt_scratch *scratch = &gpt->scratch;
+    const uint64_t streams = (uint64_t)config->n_streams, width = (uint64_t)config->n_embd;
+    const uint64_t groups = (uint64_t)residual_norm_groups(config->residual, config->n_streams);
+    const uint64_t columns = (uint64_t)residual_columns(config->residual, config->n_streams);
+    const uint64_t packed = streams * width / groups * columns;
+    const bool training = gpt->options.mode == GPT_TRAINING;
+    const uint64_t tile = operations_key_tile(gpt->compute), sequence = (uint64_t)gpt->options.sequence;
+    const uint64_t keys = (uint64_t)gpt->options.batch * width * ((sequence + tile - 1) / tile * tile);
+    struct memory_plan *plan = &gpt->plan;
+    scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
+    scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
+    if (gpt->options.mode != GPT_INFERENCE) {
+        scratch->d_h = add(gpt, "scratch", streams * (streams + 2));
+    }
+    if (!training) {
+        return;
+    }
+    scratch->d_packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
+    scratch->values_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
+    scratch->delta = add(gpt, "scratch", (uint64_t)config->n_head);
+    scratch->d_streams = add(gpt, "scratch", streams * width);
+    scratch->d_output = add(gpt, "scratch", width);
+    scratch->d_normed = add(gpt, "scratch", width);
+    scratch->d_inner = add(gpt, "scratch", 4 * width);
+    scratch->d_wide = add(gpt, "scratch", 3 * width);
+    scratch->d_z = add(gpt, "scratch", groups * columns);
+    scratch->rms_scale = add(gpt, "scratch", groups);
+    scratch->d_embedding = add(gpt, "scratch", width);
+}
+
+/* As many tokens' logits at a time as fit into 64 MiB, at least 16. */
+static size_t logit_rows(const struct gpt *gpt) {
+    const size_t fitting = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
+    const size_t tokens = gpt_tokens(gpt);
+    return fitting < 16 ? (tokens < 16 ? tokens : 16) : fitting < tokens ? fitting : tokens;
+}
+
+static void plan_head(struct gpt *gpt) {
+    const uint64_t streams = (uint64_t)gpt->config.n_streams, width = (uint64_t)gpt->config.n_embd;
+    struct memory_plan *plan = &gpt->plan;
+    gpt->top_streams = add(gpt, "streams", streams * width);
+    gpt->top_squares = add(gpt, "streams", streams);
+    gpt->final = add(gpt, "head", width);
+    gpt->final_statistics = add(gpt, "head", 2 * streams);
+    gpt->losses = add(gpt, "head", 1);
+    gpt->logit_rows = logit_rows(gpt);
+    gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * (uint64_t)gpt->config.vocab_size, sizeof(float));
+    gpt->loss = memory_plan_add(plan, "head", 1, sizeof(float));
+    gpt->gradient_norm = memory_plan_add(plan, "head", 1, sizeof(float));
+    gpt->tokens = add(gpt, "head", 1);
+    gpt->targets = add(gpt, "head", 1);
+    if (gpt->options.mode == GPT_TRAINING) {
+        gpt->d_final = add(gpt, "head", width);
+        gpt->group_ids = add(gpt, "head", 1);
+        gpt->group_starts = add(gpt, "head", 2);
+        gpt->group_places = add(gpt, "head", 1);
+    }
+}
+
+static struct operation_shape operation_shape(const struct model_config *config) {
+    return (struct operation_shape){
+        .streams = config->n_streams,
+        .channels = config->n_embd,
+        .heads = config->n_head,
+        .vocabulary = config->vocab_size,
+        .sinkhorn_iterations = config->sinkhorn_iters,
+        .bias = config->bias,
+        .norm_sum = config->norm_sum,
+        .freeze_gamma = config->freeze_gamma,
+        .residual = config->residual,
+    };
+}
+
+int gpt_plan(struct compute *compute, const struct model_config *config, const struct gpt_options *options,
+             struct gpt *gpt) {
+    *gpt = (struct gpt){.compute = compute,
+                        .config = *config,
+                        .options = *options,
+                        .shape = {options->batch, options->sequence}};
+    if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
+        options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
+        return error_set("a batch of %" PRId64 " sequences of %" PRId64
+                         " tokens is out of range (block_size %" PRId64 ")",
+                         options->batch, options->sequence, config->block_size);
+    }
+    if (parameters_create(config, &gpt->parameters)) {
+        return -1;
+    }
+    gpt->sublayers = calloc(2 * (size_t)config->n_layer, sizeof *gpt->sublayers);
+    gpt->token_scratch = calloc((size_t)config->vocab_size + 3 * gpt_tokens(gpt) + 1, sizeof *gpt->token_scratch);
+    if (!gpt->sublayers || !gpt->token_scratch) {
+        gpt_release(gpt);
+        return error_set("out of memory for the model's tables");
+    }
+    plan_parameters(gpt);
+    for (int64_t index = 0; index < 2 * config->n_layer; index++) {
+        plan_frame(gpt, index);
+        plan_branch(gpt, index);
+    }
+    plan_head(gpt);
+    plan_scratch(gpt);
+    const struct operation_shape shape = operation_shape(config);
+    gpt->plan.total_bytes += operations_scratch_bytes(compute, &shape); /* allocated by the operations */
+    return 0;
+}
+
+int gpt_create(struct gpt *gpt) {
+    const struct operation_shape shape = operation_shape(&gpt->config);
+    if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
+        operations_create(gpt->compute, &shape, &gpt->operations)) {
+        return -1;
+    }
+    return 0;
+}
+
+void gpt_release(struct gpt *gpt) {
+    operations_release(&gpt->operations);
+    memory_plan_release(&gpt->plan, gpt->compute);
+    parameters_release(&gpt->parameters);
+    free(gpt->sublayers);
+    free(gpt->token_scratch);
+    memset(gpt, 0, sizeof *gpt);
+}

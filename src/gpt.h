@@ -1,0 +1,125 @@
+/* The model on a device: GPT-2 with a residual variant, forward and backward. The order of its parts is in gpt.c.
+ */
+#ifndef HC_SRC_GPT_H
+#define HC_SRC_GPT_H
+
+#include "src/memory_plan.h"
+#include "src/model_config.h"
+#include "src/operations.h"
+#include "src/parameters.h"
+
+enum gpt_mode {
+    GPT_INFERENCE, /* forward only: sublayers share their activations */
+    GPT_ANALYSIS,  /* forward only: streams and H of every sublayer are kept */
+    GPT_TRAINING,  /* gradients, moments, and all that the backward pass needs */
+};
+
+struct gpt_options {
+    int64_t batch;    /* sequences per pass, at most */
+    int64_t sequence; /* tokens per sequence, at most; <= block_size */
+    enum gpt_mode mode;
+};
+
+/* What one sublayer (an attention or MLP branch) keeps of its forward pass. N = batch * sequence tokens. */
+struct sublayer {
+    const struct buffer *streams;    /* [N, S, C] its input */
+    const struct buffer *squares;    /* [N, S] sums of squares of the streams */
+    const struct buffer *z;          /* [N, norm_groups, columns] normalised projections */
+    const struct buffer *h;          /* [N, S (S + 2)] pre | post | res */
+    const struct buffer *normed;     /* [N, C] the branch's input */
+    const struct buffer *statistics; /* [N, 2] mean and 1/deviation of its layer norm */
+    const struct buffer *wide;       /* [N, 3 C] qkv, or [N, 4 C] before GELU */
+    const struct buffer *inner;      /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
+    const struct buffer *lse;        /* [batch, H, sequence] of attention's softmax */
+    const struct buffer *output;     /* [N, C] the branch's output */
+};
+
+/* Used by one sublayer after the other. */
+struct gpt_scratch {
+    const struct buffer *packed, *d_packed; /* [row, columns] projections */
+    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
+    const struct buffer *delta;             /* [batch, H, sequence] */
+    const struct buffer *d_streams;         /* [N, S, C] */
+    const struct buffer *d_output;          /* [N, C] */
+    const struct buffer *d_normed;          /* [N, C] */
+    const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
+    const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
+    const struct buffer *d_z;
+    const struct buffer *rms_scale;   /* [N, norm_groups] */
+    const struct buffer *d_embedding; /* [N, C] */
+};
+
+/* Dropout is on only in training passes. */
+struct gpt_pass {
+    bool dropout;
+    uint64_t seed;
+    int64_t iteration;
+    uint64_t first_row; /* number of the batch's first token in the global batch */
+};
+
+struct gpt {
+    struct compute *compute;
+    struct model_config config;
+    struct gpt_options options;
+    struct memory_plan plan;
+    struct parameters parameters; /* its buffers are on the plan */
+    struct operations operations;
+    struct sublayer *sublayers; /* [2 n_layer] */
+    struct gpt_scratch scratch;
+    const struct buffer *top_streams, *top_squares; /* after the last sublayer */
+    const struct buffer *final, *final_statistics;  /* [N, C] after ln_f */
+    const struct buffer *d_final;
+    const struct buffer *logits;           /* [logit_rows, V] */
+    size_t logit_rows;                     /* tokens whose logits are in memory at a time */
+    const struct buffer *losses;           /* [N] */
+    const struct buffer *loss;             /* [1] sum since gpt_zero */
+    const struct buffer *gradient_norm;    /* [1] of the last optimiser step */
+    const struct buffer *tokens, *targets; /* [N] int */
+    const struct buffer *group_ids, *group_starts, *group_places;
+    struct token_shape shape; /* of the batch that is set */
+    struct gpt_pass pass;
+    size_t distinct_tokens;
+    size_t valid_targets;   /* targets of the batch that are not -1 */
+    int32_t *token_scratch; /* host, for grouping */
+};
+
+/* Plans the model: table, sizes, memory. Nothing is allocated on the device yet. The config is copied. */
+int gpt_plan(struct compute *compute, const struct model_config *config, const struct gpt_options *options,
+             struct gpt *gpt);
+
+/* Checks the plan against the device, allocates, compiles. Weights are zero: initialise or load them. */
+int gpt_create(struct gpt *gpt);
+void gpt_release(struct gpt *gpt);
+
+/* Sets the batch: x and y [batch, sequence] with ids < vocab_size (y may have -1; NULL when there are no targets).
+ * Smaller shapes than planned are fine. Ids out of range are errors. */
+int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
+
+/* Tokens to the normalised top. A launch. */
+void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
+
+/* Head and loss, in blocks of tokens: loss += scale * mean loss over valid targets. With `gradient` also the
+ * gradients of the head and of the top, for the loss times scale. */
+void gpt_loss(struct gpt *gpt, float scale, bool gradient);
+
+/* The rest of the backward pass; gradients are added to the arena. */
+void gpt_backward(struct gpt *gpt);
+
+/* Zeroes gradients and the loss: the start of a step. */
+void gpt_zero(struct gpt *gpt);
+void gpt_zero_loss(struct gpt *gpt);
+
+/* Sum of losses since gpt_zero, and the last step's gradient norm (may be NULL). Waits. */
+int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm);
+
+/* Logits of tokens [first, first + rows) of the last forward pass to host memory [rows, V]. Waits. */
+int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
+
+/* Tokens of the current batch. */
+size_t gpt_tokens(const struct gpt *gpt);
+
+/* FLOPs of training on one token (forward and backward): 6 per weight used in products + 12 n_layer C T of
+ * attention. */
+double gpt_flops_per_token(const struct gpt *gpt);
+
+#endif

@@ -1,0 +1,26 @@
+#include "src/linear.h"
+#include "runtime/gemm.h"
+
+void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                    size_t rows, const struct buffer *x, const struct buffer *y) {
+    gemm_run(operations->compute, false, true, rows, layer.out, layer.in, 1.0f, (struct matrix){x, 0, layer.in},
+             (struct matrix){parameters->weights, layer.weight_at, layer.in}, 0.0f,
+             (struct matrix){y, 0, layer.out});
+    if (operations->shape.bias) {
+        bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
+    }
+}
+
+void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                     size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x) {
+    const struct matrix output = {d_y, 0, layer.out};
+    gemm_run(operations->compute, true, false, layer.out, layer.in, rows, 1.0f, output,
+             (struct matrix){x, 0, layer.in}, 1.0f,
+             (struct matrix){parameters->gradients, layer.weight_at, layer.in});
+    if (operations->shape.bias) {
+        bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
+    }
+    gemm_run(operations->compute, false, false, rows, layer.in, layer.out, 1.0f, output,
+             (struct matrix){parameters->weights, layer.weight_at, layer.in}, 0.0f,
+             (struct matrix){d_x, 0, layer.in});
+}

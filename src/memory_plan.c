@@ -1,0 +1,120 @@
+#include "src/memory_plan.h"
+#include "runtime/error.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct memory_item {
+    struct buffer buffer;
+    const char *group;
+    uint64_t bytes;
+};
+
+/* Stands in when the plan itself fails, so that callers need no check each. */
+static struct buffer no_buffer;
+
+struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
+                               size_t element_bytes) {
+    uint64_t bytes, total;
+    if (__builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes) ||
+        __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
+        plan->failed = true;
+        return &no_buffer;
+    }
+    if (plan->count == plan->capacity) {
+        const size_t capacity = plan->capacity ? 2 * plan->capacity : 64;
+        struct memory_item **items = realloc(plan->items, capacity * sizeof *items);
+        if (!items) {
+            plan->failed = true;
+            return &no_buffer;
+        }
+        plan->items = items;
+        plan->capacity = capacity;
+    }
+    struct memory_item *item = calloc(1, sizeof *item);
+    if (!item) {
+        plan->failed = true;
+        return &no_buffer;
+    }
+    *item = (struct memory_item){.group = group, .bytes = bytes};
+    plan->items[plan->count++] = item;
+    plan->total_bytes = total;
+    if (bytes > plan->largest_bytes) {
+        plan->largest_bytes = bytes;
+        plan->largest_group = group;
+    }
+    return &item->buffer;
+}
+
+const char *memory_text(uint64_t bytes, char text[16]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024.0 && unit < 5) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(text, 16, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+int memory_plan_check(const struct memory_plan *plan, const struct device *device) {
+    char needed[16], available[16];
+    if (plan->failed) {
+        return error_set("the model's size is beyond what can be counted: choose smaller dimensions");
+    }
+    if (plan->total_bytes > device->memory_bytes) {
+        return error_set("not enough memory: this run needs %s and %s has %s; choose a smaller batch_size, "
+                         "block_size, n_streams or model",
+                         memory_text(plan->total_bytes, needed), device->name,
+                         memory_text(device->memory_bytes, available));
+    }
+    if (plan->largest_bytes > device->max_buffer_bytes) {
+        return error_set("a buffer is too large: the %s need one of %s and %s allows %s at most; choose a smaller "
+                         "batch_size, n_streams or model",
+                         plan->largest_group, memory_text(plan->largest_bytes, needed), device->name,
+                         memory_text(device->max_buffer_bytes, available));
+    }
+    return 0;
+}
+
+void memory_plan_print(const struct memory_plan *plan, FILE *file) {
+    char text[16];
+    for (size_t i = 0; i < plan->count; i++) {
+        const char *group = plan->items[i]->group;
+        uint64_t bytes = 0;
+        bool seen = false;
+        for (size_t j = 0; j < plan->count; j++) {
+            if (strcmp(plan->items[j]->group, group) == 0) {
+                seen |= j < i;
+                bytes += plan->items[j]->bytes;
+            }
+        }
+        if (!seen) {
+            fprintf(file, "  %-28s %12s\n", group, memory_text(bytes, text));
+        }
+    }
+    fprintf(file, "  %-28s %12s\n", "in all", memory_text(plan->total_bytes, text));
+}
+
+int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
+    for (size_t i = 0; i < plan->count; i++) {
+        char text[16];
+        if (buffer_create(compute, &plan->items[i]->buffer, plan->items[i]->bytes)) {
+            return error_prefix("cannot allocate %s for the %s", memory_text(plan->items[i]->bytes, text),
+                                plan->items[i]->group);
+        }
+    }
+    return 0;
+}
+
+void memory_plan_release(struct memory_plan *plan, struct compute *compute) {
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->items[i]->buffer.memory) {
+            buffer_release(compute, &plan->items[i]->buffer);
+        }
+        free(plan->items[i]);
+    }
+    free(plan->items);
+    memset(plan, 0, sizeof *plan);
+}

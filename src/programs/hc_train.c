@@ -1,0 +1,112 @@
+/* hc_train: trains a GPT with a residual variant. */
+#include "runtime/error.h"
+#include "src/train.h"
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const struct program_info program = {
+    .name = "hc_train",
+    .summary =
+        "Trains a GPT with plain residual connections (rc) or hyper-connections (hc, mhc, mhc_lite, shc, "
+        "identity) on token files, on any OpenCL device. Checkpoints, metrics.jsonl and TensorBoard events go "
+        "to --out-dir; Ctrl-C saves a checkpoint and stops.",
+    .usage = "--data-dir DIR --out-dir DIR [--config FILE]... [OPTIONS]",
+    .examples = "hc_prepare --out data/mine my-text.txt\n"
+                "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --device pocl\n"
+                "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/mhc --residual mhc\n"
+                "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --init-from resume\n"
+                "hc_train --config configs/M.conf --config configs/fineweb_edu.conf --plan-only",
+};
+
+#define INT(option, variable, initial, low, high, text)                                                            \
+    {                                                                                                              \
+        .type = OPTION_INT, .name = option, .target = &settings.variable, .default_value = initial,                \
+        .minimum = low, .maximum = high, .help = text                                                              \
+    }
+#define BOOL(option, variable, initial, text)                                                                      \
+    { .type = OPTION_BOOL, .name = option, .target = &settings.variable, .default_value = initial, .help = text }
+#define TEXT(option, variable, initial, text)                                                                      \
+    { .type = OPTION_TEXT, .name = option, .target = &settings.variable, .default_value = initial, .help = text }
+#define CHOICE(option, variable, initial, words, text)                                                             \
+    {                                                                                                              \
+        .type = OPTION_CHOICE, .name = option, .target = &settings.variable, .default_value = initial,             \
+        .choices = words, .help = text                                                                             \
+    }
+#define HEADING(text)                                                                                              \
+    { .type = OPTION_HEADING, .help = text }
+
+static int run(struct train_settings *settings) {
+    settings->model.residual = residual_find(settings->residual_name);
+    settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
+    switch (train_run(settings)) {
+    case TRAIN_DONE:
+        return 0;
+    case TRAIN_INTERRUPTED:
+        fprintf(stderr, "interrupted; go on with --init-from resume\n");
+        return 130;
+    default:
+        return settings_fail(program.name, 1);
+    }
+}
+
+int main(int argc, char **argv) {
+    static struct train_settings settings;
+    struct option_spec specs[] = {
+        HEADING("Data and results"),
+        TEXT("data_dir", data_dir, "data/corpus/gcide",
+             "folder with train.bin, val.bin and meta.json (hc_prepare)"),
+        TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
+        TEXT("init_from", init_from, "scratch",
+             "scratch, resume (the newest checkpoint in out_dir), or a checkpoint"),
+        INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
+        HEADING("Model"),
+        CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
+        INT("n_streams", model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
+        CHOICE("stream_reduce", stream_reduce, "norm_sum", "norm_sum|sum_norm",
+               "at the top: norm each stream, then sum; or sum, then norm"),
+        INT("sinkhorn_iters", model.sinkhorn_iters, "20", 1, 100, "iterations of mhc's normalisation"),
+        BOOL("freeze_gamma", model.freeze_gamma, "false",
+             "shc: keep the rotation gates gamma_u, gamma_v as they are"),
+        INT("n_layer", model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
+        INT("n_head", model.n_head, "4", 1, 1024, "attention heads"),
+        INT("n_embd", model.n_embd, "128", 1, 65536, "channels"),
+        INT("block_size", model.block_size, "128", 1, 1 << 20, "tokens of context"),
+        INT("vocab_size", model.vocab_size, "0", 0, 1 << 24, "tokens of the vocabulary; 0 takes meta.json's"),
+        BOOL("bias", model.bias, "false", "biases in layer norms and linear layers"),
+        {.type = OPTION_FLOAT,
+         .name = "dropout",
+         .target = &settings.model.dropout,
+         .default_value = "0",
+         .minimum = 0,
+         .maximum = 0.99,
+         .help = "of embedding, attention and branch outputs"},
+        HEADING("Training"),
+        INT("max_iters", max_iters, "1000", 0, 1e12, "optimiser steps in all"),
+        INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
+        INT("gradient_accumulation_steps", gradient_accumulation_steps, "1", 1, 1e6,
+            "micro-batches in one optimiser step, over all ranks"),
+        OPTIMIZER_OPTIONS(&settings.optimizer),
+        HEADING("Evaluation, checkpoints, logs"),
+        INT("eval_interval", eval_interval, "250", 1, 1e12, "iterations between evaluations"),
+        INT("eval_iters", eval_iters, "20", 0, 1e9, "batches of each split in an evaluation, 0 for none"),
+        INT("checkpoint_interval", checkpoint_interval, "250", 1, 1e12, "iterations between checkpoints"),
+        INT("keep_checkpoints", keep_checkpoints, "2", 1, 1e6, "newest checkpoints to keep, beside ckpt-best"),
+        INT("log_interval", log_interval, "1", 1, 1e9, "iterations between lines of metrics.jsonl"),
+        INT("statistics_interval", statistics_interval, "0", 0, 1e12,
+            "iterations between lines of h_statistics.jsonl, the observations of H_res; 0 for none"),
+        BOOL("tensorboard", tensorboard, "true", "write TensorBoard event files"),
+        BOOL("plan_only", plan_only, "false", "print parameters and memory, and stop"),
+        DEVICE_OPTIONS(&settings.device),
+        PROFILE_OPTION(&settings.device),
+    };
+    settings.specs = specs;
+    settings.spec_count = COUNT(specs);
+    device_prepare_environment();
+    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
+    if (status == 0) {
+        status = run(&settings);
+    }
+    options_free(specs, COUNT(specs));
+    return status < 0 ? 0 : status;
+}

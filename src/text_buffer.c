@@ -1,0 +1,42 @@
+#include "src/text_buffer.h"
+#include "runtime/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+int text_reserve(struct text_buffer *buffer, size_t bytes) {
+    if (buffer->capacity - buffer->size >= bytes) {
+        return 0;
+    }
+    const size_t capacity = 2 * (buffer->size + bytes);
+    char *grown = realloc(buffer->bytes, capacity);
+    if (grown == NULL) {
+        return error_set("out of memory");
+    }
+    buffer->bytes = grown;
+    buffer->capacity = capacity;
+    return 0;
+}
+
+int text_append(struct text_buffer *buffer, const void *data, size_t bytes) {
+    if (bytes == 0) {
+        return 0;
+    }
+    if (text_reserve(buffer, bytes) != 0) {
+        return -1;
+    }
+    memcpy(buffer->bytes + buffer->size, data, bytes);
+    buffer->size += bytes;
+    return 0;
+}
+
+void text_drop(struct text_buffer *buffer, size_t bytes) {
+    if (bytes > 0) {
+        memmove(buffer->bytes, buffer->bytes + bytes, buffer->size - bytes);
+        buffer->size -= bytes;
+    }
+}
+
+void text_free(struct text_buffer *buffer) {
+    free(buffer->bytes);
+    *buffer = (struct text_buffer){0};
+}

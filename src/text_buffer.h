@@ -1,0 +1,21 @@
+/* Bytes that grow at their end. */
+#ifndef HC_SRC_TEXT_BUFFER_H
+#define HC_SRC_TEXT_BUFFER_H
+
+#include <stddef.h>
+
+/* Begin with all zero. */
+struct text_buffer {
+    char *bytes; /* owned; no final NUL */
+    size_t size, capacity;
+};
+
+/* Makes room for this many bytes after the end. 0, or -1 with an error text when memory runs out. */
+int text_reserve(struct text_buffer *buffer, size_t bytes);
+int text_append(struct text_buffer *buffer, const void *data, size_t bytes);
+
+/* Drops bytes from the beginning. */
+void text_drop(struct text_buffer *buffer, size_t bytes);
+void text_free(struct text_buffer *buffer);
+
+#endif

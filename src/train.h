@@ -1,0 +1,30 @@
+/* The training loop: sampling, gradient accumulation, optimiser, evaluation, checkpoints, logs. */
+#ifndef HC_SRC_TRAIN_H
+#define HC_SRC_TRAIN_H
+
+#include "runtime/options.h"
+#include "src/optimizer.h"
+#include "src/settings.h"
+
+struct train_settings {
+    struct model_config model; /* residual is set from residual_name */
+    char *residual_name, *stream_reduce;
+    struct optimizer_settings optimizer;
+    struct device_settings device;
+    char *data_dir, *out_dir, *init_from;
+    int64_t max_iters, batch_size, gradient_accumulation_steps;
+    int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
+    int64_t statistics_interval; /* 0: none */
+    int64_t seed;
+    bool tensorboard, plan_only;
+    const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
+    size_t spec_count;
+};
+
+enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_INTERRUPTED };
+
+/* Runs to max_iters. On TRAIN_FAILED the error text says what happened; on interruption a checkpoint has been
+ * saved. */
+enum train_result train_run(struct train_settings *settings);
+
+#endif

@@ -1,0 +1,20 @@
+#include "tests/fuzz/fuzz_file.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const char *fuzz_file(const uint8_t *data, size_t bytes) {
+    static int descriptor = -1;
+    static char path[64];
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    descriptor = memfd_create("fuzz", MFD_CLOEXEC);
+    if (descriptor < 0 || (bytes > 0 && write(descriptor, data, bytes) != (ssize_t)bytes)) {
+        perror("memfd_create");
+        abort();
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    return path;
+}

@@ -1,0 +1,27 @@
+/* A folder for a test's files, removed at the end. */
+#ifndef HC_TESTS_SCRATCH_H
+#define HC_TESTS_SCRATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Group set-up and tear-down of cmocka: makes and removes the folder. */
+int scratch_begin(void **state);
+int scratch_end(void **state);
+
+/* "<folder>/<name>", valid until 32 more calls. */
+const char *scratch_path(const char *name);
+
+/* Writes a file of this content and returns its path. */
+const char *scratch_write(const char *name, const void *data, size_t bytes);
+
+/* The whole content, NUL-terminated heap memory; NULL when there is no such file. */
+char *scratch_read(const char *path, size_t *bytes);
+
+/* Entries in a folder, without "." and ".."; -1 when there is no such folder. */
+int scratch_entries(const char *path);
+
+/* From here on files may grow to this many bytes only, and writing more is an error; UINT64_MAX: as before. */
+void scratch_limit_file_size(uint64_t bytes);
+
+#endif

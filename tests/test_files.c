@@ -1,0 +1,278 @@
+/* files: whole or absent, also when the disk is full. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include "tests/scratch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utime.h>
+
+static void assert_content(const char *path, const char *expected) {
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
+    assert_non_null(text);
+    assert_int_equal(bytes, strlen(expected));
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void assert_error(const char *expected) {
+    if (strstr(error_text(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+static void test_paths(void **state) {
+    (void)state;
+    char *path = files_path("%s/ckpt-%d", "out", 7);
+    assert_string_equal(path, "out/ckpt-7");
+    free(path);
+    assert_true(files_exist("/"));
+    assert_false(files_exist(scratch_path("nothing")));
+}
+
+static void test_make_folder(void **state) {
+    (void)state;
+    struct stat status;
+    assert_int_equal(files_make_folder(scratch_path("a/b//c/")), 0);
+    assert_int_equal(stat(scratch_path("a/b/c"), &status), 0);
+    assert_true(S_ISDIR(status.st_mode));
+    assert_int_equal(files_make_folder(scratch_path("a/b/c")), 0);
+    assert_int_equal(files_make_folder("/"), 0);
+    assert_int_equal(files_make_folder("."), 0);
+    const char *file = scratch_write("a/file", "x", 1);
+    assert_int_equal(files_make_folder(file), -1);
+    assert_error("a/file: File exists");
+    assert_int_equal(files_make_folder(scratch_path("a/file/below")), -1);
+    assert_int_equal(files_make_folder(""), -1);
+}
+
+static void test_read(void **state) {
+    (void)state;
+    char *text;
+    size_t bytes;
+    assert_int_equal(files_read(scratch_write("r", "a\0b", 3), 3, &text, &bytes), 0);
+    assert_int_equal(bytes, 3);
+    assert_memory_equal(text, "a\0b", 4);
+    free(text);
+    assert_int_equal(files_read(scratch_write("r", "", 0), 0, &text, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    free(text);
+    assert_int_equal(files_read(scratch_write("r", "1234", 4), 3, &text, &bytes), -1);
+    assert_error("4 bytes, more than the 3");
+    assert_int_equal(files_read(scratch_path("none"), 3, &text, &bytes), -1);
+    assert_error("none: No such file");
+    assert_int_equal(files_read(scratch_path("."), 3, &text, &bytes), -1);
+    assert_error("a folder");
+    mkfifo(scratch_path("pipe"), 0600);
+    assert_int_equal(files_read(scratch_path("pipe"), 3, &text, &bytes), -1);
+    assert_error("not a regular file");
+}
+
+static void test_write(void **state) {
+    (void)state;
+    struct stat status;
+    assert_int_equal(files_make_folder(scratch_path("w")), 0);
+    const mode_t old_mask = umask(027);
+    assert_int_equal(files_write(scratch_path("w/f"), "one", 3), 0);
+    umask(old_mask);
+    assert_content(scratch_path("w/f"), "one");
+    assert_int_equal(stat(scratch_path("w/f"), &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0640);
+    assert_int_equal(files_write(scratch_path("w/f"), "two!", 4), 0);
+    assert_content(scratch_path("w/f"), "two!");
+    assert_int_equal(files_write(scratch_path("w/f"), NULL, 0), 0);
+    assert_content(scratch_path("w/f"), "");
+    assert_int_equal(scratch_entries(scratch_path("w")), 1);
+
+    /* A name without a folder is in the working folder. */
+    char before[1024];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch_path("w")), 0);
+    assert_int_equal(files_write("plain", "x", 1), 0);
+    assert_int_equal(chdir(before), 0);
+    assert_content(scratch_path("w/plain"), "x");
+}
+
+static void test_failed_writes_leave_the_old_file(void **state) {
+    (void)state;
+    static char large[20000];
+    assert_int_equal(files_make_folder(scratch_path("full")), 0);
+    assert_int_equal(files_write(scratch_path("full/f"), "old", 3), 0);
+    scratch_limit_file_size(10000);
+    assert_int_equal(files_write(scratch_path("full/f"), large, sizeof large), -1);
+    scratch_limit_file_size(UINT64_MAX);
+    assert_error("full/f: File too large");
+    assert_content(scratch_path("full/f"), "old");
+    assert_int_equal(scratch_entries(scratch_path("full")), 1);
+
+    assert_int_equal(files_write(scratch_path("none/f"), "x", 1), -1);
+    assert_error("none/f: cannot make a temporary file in");
+    assert_int_equal(files_write(scratch_path("full"), "x", 1), -1);
+    assert_error("Is a directory");
+    assert_int_equal(files_write("", "x", 1), -1);
+    assert_int_equal(files_write("/", "x", 1), -1);
+    assert_int_equal(files_write(scratch_path("full/.."), "x", 1), -1);
+    assert_int_equal(scratch_entries(scratch_path("full")), 1);
+}
+
+static char *fill_stage(const char *path, const char *text) {
+    char *staging, *file;
+    assert_int_equal(files_stage_begin(path, &staging), 0);
+    file = files_path("%s/sub", staging);
+    assert_int_equal(mkdir(file, 0777), 0);
+    free(file);
+    file = files_path("%s/sub/file", staging);
+    assert_int_equal(files_write(file, text, strlen(text)), 0);
+    free(file);
+    return staging;
+}
+
+static void test_stage(void **state) {
+    (void)state;
+    const char *path = scratch_path("stage/parent/ckpt-1");
+    char *staging = fill_stage(path, "first");
+    assert_false(files_exist(path));
+    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
+
+    staging = fill_stage(path, "second");
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
+    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
+
+    files_stage_abandon(fill_stage(path, "third"));
+    files_stage_abandon(NULL);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
+    assert_int_equal(scratch_entries(scratch_path("stage/parent")), 1);
+}
+
+static void test_stage_over_a_file(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("over")), 0);
+    const char *path = scratch_write("over/ckpt", "file", 4);
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "x")), -1);
+    assert_error("over/ckpt");
+    assert_content(path, "file");
+    assert_int_equal(scratch_entries(scratch_path("over")), 1);
+    char *staging;
+    assert_int_equal(files_stage_begin("/", &staging), -1);
+    assert_null(staging);
+    assert_int_equal(files_stage_begin(scratch_path("over/ckpt/below"), &staging), -1);
+    assert_null(staging);
+}
+
+static void test_commit_into(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", NULL};
+    const char *folder = scratch_path("into");
+    char *staging;
+    assert_int_equal(files_make_folder(folder), 0);
+    scratch_write("into/a", "old", 3);
+    scratch_write("into/other", "kept", 4);
+    assert_int_equal(files_stage_begin(scratch_path("into/set"), &staging), 0);
+    for (int i = 0; i < 2; i++) {
+        char *path = files_path("%s/%s", staging, names[i]);
+        assert_int_equal(files_write(path, "new", 3), 0);
+        free(path);
+    }
+    assert_int_equal(files_stage_commit_into(folder, staging, names), 0);
+    assert_content(scratch_path("into/a"), "new");
+    assert_content(scratch_path("into/b"), "new");
+    assert_content(scratch_path("into/other"), "kept");
+    assert_int_equal(scratch_entries(folder), 3);
+    assert_int_equal(files_stage_begin(scratch_path("into/set"), &staging), 0);
+    assert_int_equal(files_stage_commit_into(folder, staging, names), -1);
+    assert_error("into/a into place: No such file");
+    assert_int_equal(scratch_entries(folder), 3);
+}
+
+/* A process that begins to write a folder and dies. */
+static void die_staging(const char *path) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char *staging;
+        _exit(files_stage_begin(path, &staging) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_clean(void **state) {
+    (void)state;
+    const char *parent = scratch_path("clean");
+    char *mine;
+    die_staging(scratch_path("clean/ckpt-1"));
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
+    scratch_write("clean/.tmp-recent", "", 0);
+    scratch_write("clean/.tmp-", "", 0);
+    scratch_write("clean/.tmp-a-b-c", "", 0);
+    scratch_write("clean/.tmp-old-00000000-1-1", "", 0);
+    scratch_write("clean/kept", "", 0);
+    const struct utimbuf old = {.actime = 1000, .modtime = 1000};
+    assert_int_equal(utime(scratch_path("clean/.tmp-old-00000000-1-1"), &old), 0);
+    assert_int_equal(utime(scratch_path("clean/kept"), &old), 0);
+    assert_int_equal(scratch_entries(parent), 7);
+    files_stage_clean(parent);
+    assert_true(files_exist(mine));
+    assert_true(files_exist(scratch_path("clean/.tmp-recent")));
+    assert_true(files_exist(scratch_path("clean/kept")));
+    assert_int_equal(scratch_entries(parent), 5);
+    files_stage_abandon(mine);
+    files_stage_clean(scratch_path("no-such-folder"));
+}
+
+static void test_remove_folder(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("gone/deep/er")), 0);
+    scratch_write("gone/deep/file", "x", 1);
+    scratch_write("outside", "kept", 4);
+    assert_int_equal(symlink(scratch_path("outside"), scratch_path("gone/link")), 0);
+    assert_int_equal(symlink(scratch_path("."), scratch_path("gone/folder-link")), 0);
+    assert_int_equal(files_remove_folder(scratch_path("gone/folder-link")), -1);
+    assert_int_equal(files_remove_folder(scratch_path("gone")), 0);
+    assert_false(files_exist(scratch_path("gone")));
+    assert_content(scratch_path("outside"), "kept");
+    assert_int_equal(files_remove_folder(scratch_path("gone")), -1);
+    assert_int_equal(files_remove_folder(scratch_path("outside")), -1);
+    assert_error("not a folder");
+}
+
+static void test_free_bytes(void **state) {
+    (void)state;
+    uint64_t bytes = 0;
+    assert_int_equal(files_free_bytes(scratch_path("."), &bytes), 0);
+    assert_true(bytes > 0);
+    assert_int_equal(files_free_bytes(scratch_path("none"), &bytes), -1);
+    assert_error("none");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_make_folder),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_failed_writes_leave_the_old_file),
+        cmocka_unit_test(test_stage),
+        cmocka_unit_test(test_stage_over_a_file),
+        cmocka_unit_test(test_commit_into),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_remove_folder),
+        cmocka_unit_test(test_free_bytes),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}
