@@ -191,8 +191,10 @@ static void map_prepare(struct bench *bench) {
 }
 
 static struct reference_map map_of(const struct bench *bench) {
-    struct reference_map map = {
-        bench->shape.residual, bench->streams, bench->channels, (size_t)bench->shape.sinkhorn_iterations, {NULL}};
+    struct reference_map map = {.variant = bench->shape.residual,
+                                .streams = bench->streams,
+                                .channels = bench->channels,
+                                .iterations = (size_t)bench->shape.sinkhorn_iterations};
     struct reference_theta *theta = &map.theta;
     const struct {
         const char *name;
