@@ -1,8 +1,9 @@
 /* The spectral norm by one-sided Jacobi against LAPACK's singular values. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "runtime/random.h"
@@ -15,8 +16,9 @@ static double lapack_norm(const double *matrix, int64_t n) {
     double copy[64], values[8], work[8];
     const lapack_int size = (lapack_int)n;
     memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
-    assert_int_equal(
-        LAPACKE_dgesvd(LAPACK_ROW_MAJOR, 'N', 'N', size, size, copy, size, values, NULL, 1, NULL, 1, work), 0);
+    assert_int_equal(LAPACKE_dgesvd(LAPACK_ROW_MAJOR, 'N', 'N', size, size, copy, size, values, NULL, 1, NULL, 1,
+                                    work),
+                     0);
     return values[0];
 }
 

@@ -38,8 +38,8 @@ static const struct program_info program = {
 #define HEADING(text)                                                                                              \
     { .type = OPTION_HEADING, .help = text }
 
-/* A resumed run goes on with the settings that it was started with, from <out_dir>/settings.conf, under whatever is given
- * now: parses once more with that file as the first of the config files. */
+/* A resumed run goes on with the settings that it was started with, from <out_dir>/settings.conf, under whatever is
+ * given now: parses once more with that file as the first of the config files. */
 static int parse_resumed(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
                          char **argv) {
     char *saved = files_path("%s/settings.conf", settings->out_dir);
