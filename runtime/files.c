@@ -234,18 +234,28 @@ static int sync_parent(const char *path) {
     return result;
 }
 
-static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
-    (void)place;
-    return S_ISREG(status->st_mode) ? sync_path(path, 0) : kind == FTW_DP ? sync_path(path, O_DIRECTORY) : 0;
-}
+/* A visitor that has set the error text ends the walk with this; nftw's own failures are -1. */
+#define VISIT_FAILED 1
 
-static int sync_folder(const char *path) {
-    error_clear();
-    const int result = nftw(path, sync_visited, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
-    if (result != 0 && *error_text() == '\0') {
+/* Visits everything in a folder, the folder itself last. An error text of before survives success. */
+static int walk(const char *path, int (*visit)(const char *, const struct stat *, int, struct FTW *)) {
+    const int result = nftw(path, visit, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    if (result == -1) {
         return error_set_errno("cannot go through %s", path);
     }
     return result == 0 ? 0 : -1;
+}
+
+static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    const int failed = S_ISREG(status->st_mode) ? sync_path(path, 0)
+                       : kind == FTW_DP         ? sync_path(path, O_DIRECTORY)
+                                                : 0;
+    return failed ? VISIT_FAILED : 0;
+}
+
+static int sync_folder(const char *path) {
+    return walk(path, sync_visited);
 }
 
 /* ---- writing */
@@ -435,7 +445,11 @@ static int remove_visited(const char *path, const struct stat *status, int kind,
     (void)status;
     (void)kind;
     (void)place;
-    return remove(path) == 0 ? 0 : error_set_errno("cannot remove %s", path);
+    if (remove(path) != 0) {
+        error_set_errno("cannot remove %s", path);
+        return VISIT_FAILED;
+    }
+    return 0;
 }
 
 int files_remove_folder(const char *path) {
@@ -446,11 +460,7 @@ int files_remove_folder(const char *path) {
     if (!S_ISDIR(status.st_mode)) {
         return error_set("cannot remove %s: it is not a folder", path);
     }
-    error_clear();
-    if (nftw(path, remove_visited, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0) {
-        return *error_text() != '\0' ? -1 : error_set_errno("cannot remove %s", path);
-    }
-    return 0;
+    return walk(path, remove_visited);
 }
 
 int files_free_bytes(const char *path, uint64_t *bytes) {
