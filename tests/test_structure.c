@@ -239,6 +239,23 @@ static void mhc_lite_is_doubly_stochastic(void **state) {
     assert_sums_are_one(&trained.each);
 }
 
+/* With 6, 7 and 8 streams the weights of 720, 5040 and 40320 permutations are summed; one matrix stays within the
+ * tolerance (a product of many would add up what each is off). */
+static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
+    (void)state;
+    for (int64_t streams = 6; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        struct model_config config = small_model_config("mhc_lite", streams);
+        struct measurement measurement;
+        config.n_layer = 1;
+        config.n_embd = 4;
+        for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
+            measure_model(&config, weights, &measurement);
+            assert_true(measurement.each.smallest >= 0.0);
+            assert_sums_are_one(&measurement.each);
+        }
+    }
+}
+
 /* Sinkhorn-Knopp ends with rows, so 20 iterations leave columns behind: the paper's point against it. */
 static void mhc_rows_are_exact_and_columns_are_not(void **state) {
     (void)state;
@@ -389,6 +406,7 @@ int main(void) {
         cmocka_unit_test(shc_entries_become_negative_in_training),
         cmocka_unit_test(shc_reaches_far_from_the_identity),
         cmocka_unit_test(mhc_lite_is_doubly_stochastic),
+        cmocka_unit_test(mhc_lite_is_doubly_stochastic_with_many_streams),
         cmocka_unit_test(mhc_rows_are_exact_and_columns_are_not),
         cmocka_unit_test(mhc_starts_doubly_stochastic),
         cmocka_unit_test(hc_is_the_identity_at_first_and_unconstrained_later),
