@@ -10,10 +10,10 @@
  * qkv [B, T, 3, H, D] (D = HEAD_SIZE); y [B, T, H, D]; lse, delta [B, H, T]. A work-item takes QUERIES queries of a head and
  * runs over tiles of KEYS keys (and the other way round for dk, dv): a tile of scores is QUERIES x KEYS, vector lanes are
  * keys. So that keys lie side by side there are transposed copies k_t, v_t [B, H, D, padded], padded = T rounded up to
- * TILE, the padding zero.
+ * KEYS, the padding zero.
  *
- * Build constants: HEADS (H), HEAD_SIZE (D), QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv), TILE (a multiple of KEYS and
- * of KEYS_BACKWARD, which are multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE), KEY_VEC (divides KEYS).
+ * Build constants: HEADS (H), HEAD_SIZE (D), QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS; both are
+ * multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE), KEY_VEC.
  */
 #define MODEL_WIDTH (HEADS * HEAD_SIZE)
 #define QKV_ROW     (3 * MODEL_WIDTH)

@@ -20,6 +20,14 @@ inline float logistic(float x) {
     return 1.0f / (1.0f + exp(-x));
 }
 
+/* Entry of d_res for maps whose rows sum to one: a constant along a row then has no effect, and taking out the row's first
+ * entry takes out the rounding that comes with it. Where all streams are equal, as in the first sublayer, these gradients
+ * are exactly zero, which keeps the optimiser from stepping along noise. */
+inline float row_gradient(__global const float *d_h, int i, int j) {
+    __global const float *row = d_h + GATE_COLUMNS + i * STREAMS;
+    return row[j] - row[0];
+}
+
 #ifdef P_alpha_pre
 inline void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
     for (int s = 0; s < STREAMS; s++) {

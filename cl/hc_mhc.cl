@@ -97,7 +97,7 @@ inline void hc_backward(__global const float *theta, __global const float *z, __
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
-            d[i][j] = d_h[entry] * h[entry];
+            d[i][j] = row_gradient(d_h, i, j) * h[entry];
         }
     }
     sinkhorn_backward(logits, &p, d);

@@ -46,22 +46,30 @@ inline float permutation_highest(__global const float *theta, __global const flo
     return highest;
 }
 
+/* Compensated addition (Kahan): of up to 40320 terms, so that rows and columns sum to one as exactly as floats allow. */
+inline void add_compensated(float term, float *sum, float *lost) {
+    const float corrected = term - *lost;
+    const float total = *sum + corrected;
+    *lost = (total - *sum) - corrected;
+    *sum = total;
+}
+
 inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float res[STREAMS][STREAMS], sum = 0.0f;
+    float res[STREAMS][STREAMS], lost[STREAMS][STREAMS], sum = 0.0f, sum_lost = 0.0f;
     int p[STREAMS];
     sigmoid_gates_forward(theta, z, h);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
-            res[i][j] = 0.0f;
+            res[i][j] = lost[i][j] = 0.0f;
         }
     }
     const float highest = permutation_highest(theta, z);
     permutation_first(p);
     for (int r = 0; r < PERMUTATIONS; r++) {
         const float weight = exp(permutation_logit(theta, z, r) - highest);
-        sum += weight;
+        add_compensated(weight, &sum, &sum_lost);
         for (int i = 0; i < STREAMS; i++) {
-            res[i][p[i]] += weight;
+            add_compensated(weight, &res[i][p[i]], &lost[i][p[i]]);
         }
         permutation_next(p);
     }
@@ -76,19 +84,19 @@ inline void hc_forward(__global const float *theta, __global const float *z, __g
  * the product of res and d_res. */
 inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                         __global const float *d_h, __global float *d_z, __global float *d_theta) {
-    float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, d_alpha = 0.0f;
+    float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;
     int p[STREAMS];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
-            d_res[i][j] = d_h[entry];
-            product += d_h[entry] * h[entry];
+            d_res[i][j] = row_gradient(d_h, i, j);
+            product += d_res[i][j] * h[entry];
         }
     }
     const float highest = permutation_highest(theta, z);
     for (int r = 0; r < PERMUTATIONS; r++) {
-        sum += exp(permutation_logit(theta, z, r) - highest);
+        add_compensated(exp(permutation_logit(theta, z, r) - highest), &sum, &sum_lost);
     }
     permutation_first(p);
     for (int r = 0; r < PERMUTATIONS; r++) {
@@ -98,7 +106,7 @@ inline void hc_backward(__global const float *theta, __global const float *z, __
         }
         d *= exp(permutation_logit(theta, z, r) - highest) / sum;
         d_theta[P_b_res + r] += d;
-        d_alpha += d * z[GATE_COLUMNS + r];
+        add_compensated(d * z[GATE_COLUMNS + r], &d_alpha, &d_alpha_lost);
         d_z[GATE_COLUMNS + r] = theta[P_alpha_res] * d;
         permutation_next(p);
     }

@@ -161,13 +161,13 @@ inline void hc_forward(__global const float *theta, __global const float *z, __g
 }
 
 /* D = Z^T d_res Z, the gradient of K. */
-inline void core_gradient(__global const float *d_res, float d[M][M]) {
+inline void core_gradient(__global const float *d_h, float d[M][M]) {
     float t[STREAMS][M];
     for (int i = 0; i < STREAMS; i++) {
         for (int b = 0; b < M; b++) {
             t[i][b] = 0.0f;
             for (int j = 0; j < STREAMS; j++) {
-                t[i][b] += d_res[i * STREAMS + j] * helmert(j, b);
+                t[i][b] += row_gradient(d_h, i, j) * helmert(j, b);
             }
         }
     }
@@ -187,7 +187,7 @@ inline void hc_backward(__global const float *theta, __global const float *z, __
     float q_u[M][M], q_v[M][M], sigma[M], d[M][M], d_u[M][M], d_v[M][M];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     shc_factors(theta, z, q_u, q_v, sigma);
-    core_gradient(d_h + GATE_COLUMNS, d);
+    core_gradient(d_h, d);
     for (int k = 0; k < M; k++) {
         float d_sigma = 0.0f;
         for (int a = 0; a < M; a++) {

@@ -10,65 +10,76 @@
 static char no_memory_failure[] = "out of memory while reporting a failure";
 
 void compute_fail(struct compute *compute, const char *format, ...) {
-    if (compute->failure)
+    if (compute->failure) {
         return;
+    }
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0)
+    if (vasprintf(&text, format, arguments) < 0) {
         text = NULL;
+    }
     va_end(arguments);
-    if (!text || asprintf(&compute->failure, "device %s: %s", compute->device.name, text) < 0)
+    if (!text || asprintf(&compute->failure, "device %s: %s", compute->device.name, text) < 0) {
         compute->failure = no_memory_failure;
+    }
     free(text);
 }
 
 int compute_check(struct compute *compute) {
-    if (compute->failure)
+    if (compute->failure) {
         return error_set("%s", compute->failure);
+    }
     return 0;
 }
 
 int compute_finish(struct compute *compute) {
     cl_int code = clFinish(compute->queue);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot finish the work launched: %s", device_error_name(code));
-    if (compute->profiler && code == CL_SUCCESS)
+    }
+    if (compute->profiler && code == CL_SUCCESS) {
         profiler_collect(compute->profiler);
+    }
     return compute_check(compute);
 }
 
 /* The largest power of two that is at most `limit` (and at least 1). */
 static unsigned power_of_two(size_t limit) {
     unsigned value = 1;
-    while (value <= limit / 2 && value < (1U << 30))
+    while (value <= limit / 2 && value < (1U << 30)) {
         value *= 2;
+    }
     return value;
 }
 
 static int choose_lanes(struct compute *compute, unsigned wanted) {
     size_t limit = compute->device.max_work_group;
-    if (wanted > limit)
+    if (wanted > limit) {
         return error_set("%u lanes are more than the %zu work-items of a work-group", wanted, limit);
-    if (wanted)
+    }
+    if (wanted) {
         compute->lanes = wanted;
-    else if (compute->device.is_cpu)
+    } else if (compute->device.is_cpu) {
         compute->lanes = 1;
-    else
+    } else {
         compute->lanes = power_of_two(limit < 64 ? limit : 64);
+    }
     return 0;
 }
 
 static int choose_vector(struct compute *compute, unsigned wanted) {
-    if (wanted > 16 || (wanted & (wanted - 1)))
+    if (wanted > 16 || (wanted & (wanted - 1))) {
         return error_set("vector width %u is not 1, 2, 4, 8 or 16", wanted);
+    }
     unsigned native = compute->device.vector_width;
-    if (wanted)
+    if (wanted) {
         compute->vector = wanted;
-    else if (compute->device.is_cpu && compute->device.native_kernels)
+    } else if (compute->device.is_cpu && compute->device.native_kernels) {
         compute->vector = power_of_two(native < 16 ? native : 16);
-    else
+    } else {
         compute->vector = 4; /* 128-bit loads on GPUs; what llvmpipe and simulators do well */
+    }
     return 0;
 }
 
@@ -76,30 +87,36 @@ static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)compute->device.platform, 0};
     compute->context = clCreateContext(properties, 1, &compute->device.id, NULL, NULL, &code);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         return error_set("cannot create a context: %s", device_error_name(code));
+    }
     cl_command_queue_properties flags = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
     compute->queue = clCreateCommandQueue(compute->context, compute->device.id, flags, &code);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         return error_set("cannot create a command queue: %s", device_error_name(code));
-    if (profile && !(compute->profiler = profiler_create()))
+    }
+    if (profile && !(compute->profiler = profiler_create())) {
         return error_set("out of memory");
+    }
     return 0;
 }
 
 static int open_parts(struct compute *compute, const struct compute_options *options) {
-    if (choose_lanes(compute, options->lanes) || choose_vector(compute, options->vector))
+    if (choose_lanes(compute, options->lanes) || choose_vector(compute, options->vector)) {
         return -1;
-    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir))
+    }
+    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
         return -1;
+    }
     return gemm_open(compute, options->gemm ? options->gemm : "auto");
 }
 
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = calloc(1, sizeof(*compute));
     *opened = NULL;
-    if (!compute)
+    if (!compute) {
         return error_set("out of memory");
+    }
     const char *word = options->device ? options->device : "auto";
     if (device_choose(word, options->local_rank, &compute->device)) {
         free(compute);
@@ -115,18 +132,23 @@ int compute_open(struct compute **opened, const struct compute_options *options)
 }
 
 void compute_close(struct compute *compute) {
-    if (!compute)
+    if (!compute) {
         return;
-    if (compute->queue)
+    }
+    if (compute->queue) {
         clFinish(compute->queue);
+    }
     gemm_close(compute);
     profiler_destroy(compute->profiler);
-    if (compute->queue)
+    if (compute->queue) {
         clReleaseCommandQueue(compute->queue);
-    if (compute->context)
+    }
+    if (compute->context) {
         clReleaseContext(compute->context);
-    if (compute->failure != no_memory_failure)
+    }
+    if (compute->failure != no_memory_failure) {
         free(compute->failure);
+    }
     free(compute->cache_dir);
     free(compute);
 }

@@ -16,13 +16,13 @@ struct gemm_backend; /* runtime/gemm.h */
 struct profiler;     /* runtime/profiler.h */
 
 struct compute_options {
-    const char *device;     /* as device_choose takes it; NULL is "auto" */
-    const char *gemm;       /* "auto", "clblast", "cblas" or "portable"; NULL is "auto" */
-    unsigned local_rank;    /* picks the GPU */
-    bool profile;           /* record the time of every launch */
-    unsigned lanes;         /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
-    unsigned vector;        /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
-    const char *cache_dir;  /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
+    const char *device;    /* as device_choose takes it; NULL is "auto" */
+    const char *gemm;      /* "auto", "clblast", "cblas" or "portable"; NULL is "auto" */
+    unsigned local_rank;   /* picks the GPU */
+    bool profile;          /* record the time of every launch */
+    unsigned lanes;        /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
+    unsigned vector;       /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
+    const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
 };
 
 struct compute {
@@ -68,14 +68,16 @@ struct span {
     size_t offset;
 };
 
-/* Creates a zeroed buffer. bytes == 0 makes a minimal one. On devices that run native kernels the storage is page-aligned
- * host memory of ours (no copy, no driver limit on the total). Fails in words when the device cannot. */
+/* Creates a zeroed buffer. bytes == 0 makes a minimal one. On devices that run native kernels the storage is
+ * page-aligned host memory of ours (no copy, no driver limit on the total). Fails in words when the device cannot.
+ */
 int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes);
 void buffer_release(struct compute *compute, struct buffer *buffer);
 
 /* Copies between host and buffer; the transfer is complete on return (reads wait for all work before them).
  * Offsets and sizes in bytes; a range outside of the buffer is a failure. */
-int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data, size_t bytes);
+int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data,
+                 size_t bytes);
 int buffer_read(struct compute *compute, const struct buffer *buffer, size_t offset, void *data, size_t bytes);
 
 /* Launches: set a range to zero bytes, or copy between buffers. */
@@ -85,9 +87,9 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 
 /* ---- programs and kernels */
 
-/* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes it
- * from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so ranks
- * do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log. */
+/* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
+ * it from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so
+ * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 struct kernel {
@@ -110,16 +112,16 @@ struct kernel_argument {
 };
 
 #define ARG_BUFFER(b) ((struct kernel_argument){sizeof(cl_mem), {.memory = (b)->memory}})
-#define ARG_I32(x) ((struct kernel_argument){sizeof(cl_int), {.i32 = (cl_int)(x)}})
-#define ARG_U32(x) ((struct kernel_argument){sizeof(cl_uint), {.u32 = (cl_uint)(x)}})
-#define ARG_U64(x) ((struct kernel_argument){sizeof(cl_ulong), {.u64 = (cl_ulong)(x)}})
-#define ARG_F32(x) ((struct kernel_argument){sizeof(cl_float), {.f32 = (cl_float)(x)}})
+#define ARG_I32(x)    ((struct kernel_argument){sizeof(cl_int), {.i32 = (cl_int)(x)}})
+#define ARG_U32(x)    ((struct kernel_argument){sizeof(cl_uint), {.u32 = (cl_uint)(x)}})
+#define ARG_U64(x)    ((struct kernel_argument){sizeof(cl_ulong), {.u64 = (cl_ulong)(x)}})
+#define ARG_F32(x)    ((struct kernel_argument){sizeof(cl_float), {.f32 = (cl_float)(x)}})
 /* A span is two kernel parameters: the pointer and `ulong` offset in elements. */
 #define ARG_SPAN(s) ARG_BUFFER((s).buffer), ARG_U64((s).offset)
 
 /* Launches `groups` work-groups of `local` work-items (1-D). */
-#define KERNEL_RUN(compute, kernel, groups, local, ...)                                                               \
-    kernel_run((compute), (kernel), (groups), (local), (const struct kernel_argument[]){__VA_ARGS__},                 \
+#define KERNEL_RUN(compute, kernel, groups, local, ...)                                                            \
+    kernel_run((compute), (kernel), (groups), (local), (const struct kernel_argument[]){__VA_ARGS__},              \
                sizeof((struct kernel_argument[]){__VA_ARGS__}) / sizeof(struct kernel_argument))
 
 void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,

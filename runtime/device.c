@@ -19,13 +19,15 @@ unsigned device_host_cores(void) {
     for (int cores = CPU_SETSIZE; cores <= 1 << 20; cores *= 2) {
         cpu_set_t *set = CPU_ALLOC(cores);
         size_t size = CPU_ALLOC_SIZE(cores);
-        if (!set)
+        if (!set) {
             break;
+        }
         int result = sched_getaffinity(0, size, set);
         int count = result ? 0 : CPU_COUNT_S(size, set);
         CPU_FREE(set);
-        if (count > 0)
+        if (count > 0) {
             return (unsigned)count;
+        }
     }
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (unsigned)online : 1;
@@ -36,11 +38,14 @@ static size_t memory_available_by_kernel(void) {
     char line[256];
     unsigned long long kibibytes = 0;
     FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
+    if (!file) {
         return 0;
-    while (fgets(line, sizeof(line), file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1)
+    }
+    while (fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) {
             break;
+        }
+    }
     fclose(file);
     return (size_t)kibibytes << 10;
 }
@@ -56,16 +61,19 @@ static size_t memory_limit_of_group(void) {
     if (file) {
         while (fgets(line, sizeof(line), file)) {
             line[strcspn(line, "\n")] = '\0';
-            if (!strncmp(line, "0::/", 4))
+            if (!strncmp(line, "0::/", 4)) {
                 snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
+            }
         }
         fclose(file);
     }
     file = fopen(path, "re");
-    if (!file)
+    if (!file) {
         return found;
-    if (fscanf(file, "%llu", &limit) == 1 && limit < SIZE_MAX) /* else the word "max" */
+    }
+    if (fscanf(file, "%llu", &limit) == 1 && limit < SIZE_MAX) { /* else the word "max" */
         found = (size_t)limit;
+    }
     fclose(file);
     return found;
 }
@@ -85,16 +93,18 @@ static size_t memory_of_host(void) {
 static void read_text(cl_device_id id, cl_device_info what, char text[256]) {
     size_t size = 0;
     text[0] = '\0';
-    if (clGetDeviceInfo(id, what, 0, NULL, &size) != CL_SUCCESS || !size)
+    if (clGetDeviceInfo(id, what, 0, NULL, &size) != CL_SUCCESS || !size) {
         return;
+    }
     char *whole = calloc(1, size + 1);
     if (whole && clGetDeviceInfo(id, what, size, whole, NULL) == CL_SUCCESS) {
         const char *start = whole + strspn(whole, " ");
         snprintf(text, 256, "%s", start);
     }
     free(whole);
-    for (size_t length = strlen(text); length && text[length - 1] == ' '; length--)
+    for (size_t length = strlen(text); length && text[length - 1] == ' '; length--) {
         text[length - 1] = '\0';
+    }
 }
 
 static cl_uint read_uint(cl_device_id id, cl_device_info what) {
@@ -120,8 +130,9 @@ static size_t to_size(cl_ulong value) {
  * themselves. */
 static size_t plan_memory(const struct device *device, size_t reported) {
     size_t host = device->shares_host_memory ? memory_of_host() : 0;
-    if (!host)
+    if (!host) {
         return reported;
+    }
     return device->native_kernels || host < reported ? host : reported;
 }
 
@@ -132,8 +143,9 @@ static void read_numbers(struct device *device) {
     device->is_gpu = (device->type & CL_DEVICE_TYPE_GPU) != 0;
     device->compute_units = read_uint(id, CL_DEVICE_MAX_COMPUTE_UNITS);
     device->vector_width = read_uint(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
-    if (!device->vector_width)
+    if (!device->vector_width) {
         device->vector_width = 1;
+    }
     device->max_work_group = read_size(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     device->local_bytes = to_size(read_ulong(id, CL_DEVICE_LOCAL_MEM_SIZE));
     device->max_buffer_bytes = to_size(read_ulong(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
@@ -151,8 +163,9 @@ static void describe(cl_platform_id platform, cl_device_id id, struct device *de
     read_text(id, CL_DEVICE_VERSION, device->version);
     read_text(id, CL_DRIVER_VERSION, device->driver);
     if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof(device->platform_name) - 1, device->platform_name,
-                          NULL) != CL_SUCCESS)
+                          NULL) != CL_SUCCESS) {
         strcpy(device->platform_name, "unknown platform");
+    }
     read_numbers(device);
 }
 
@@ -165,20 +178,25 @@ static bool is_usable(cl_device_id id) {
 /* Adds the platform's devices. One that has none, or that cannot tell, adds nothing. */
 static int append_platform(cl_platform_id platform, struct device **devices, size_t *count) {
     cl_uint found = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, NULL, &found) != CL_SUCCESS || !found)
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, NULL, &found) != CL_SUCCESS || !found) {
         return 0;
+    }
     cl_device_id *ids = calloc(found, sizeof(*ids));
     struct device *larger = reallocarray(*devices, *count + found, sizeof(**devices));
-    if (larger)
+    if (larger) {
         *devices = larger;
+    }
     if (!ids || !larger) {
         free(ids);
         return error_set("out of memory");
     }
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, ids, NULL) == CL_SUCCESS)
-        for (cl_uint i = 0; i < found; i++)
-            if (is_usable(ids[i]))
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, ids, NULL) == CL_SUCCESS) {
+        for (cl_uint i = 0; i < found; i++) {
+            if (is_usable(ids[i])) {
                 describe(platform, ids[i], &(*devices)[(*count)++]);
+            }
+        }
+    }
     free(ids);
     return 0;
 }
@@ -187,15 +205,19 @@ int device_list(struct device **devices, size_t *count) {
     cl_uint platforms = 0;
     *devices = NULL;
     *count = 0;
-    if (clGetPlatformIDs(0, NULL, &platforms) != CL_SUCCESS || !platforms)
+    if (clGetPlatformIDs(0, NULL, &platforms) != CL_SUCCESS || !platforms) {
         return 0;
+    }
     cl_platform_id *ids = calloc(platforms, sizeof(*ids));
-    if (!ids)
+    if (!ids) {
         return error_set("out of memory");
+    }
     int result = 0;
-    if (clGetPlatformIDs(platforms, ids, NULL) == CL_SUCCESS)
-        for (cl_uint i = 0; i < platforms && !result; i++)
+    if (clGetPlatformIDs(platforms, ids, NULL) == CL_SUCCESS) {
+        for (cl_uint i = 0; i < platforms && !result; i++) {
             result = append_platform(ids[i], devices, count);
+        }
+    }
     free(ids);
     if (result) {
         free(*devices);
@@ -209,22 +231,28 @@ int device_list(struct device **devices, size_t *count) {
 
 static bool contains(const char *text, const char *part) {
     size_t length = strlen(part);
-    for (; *text; text++)
-        if (!strncasecmp(text, part, length))
+    for (; *text; text++) {
+        if (!strncasecmp(text, part, length)) {
             return true;
+        }
+    }
     return false;
 }
 
 static const struct device *find_gpu(const struct device *devices, size_t count, unsigned local_rank) {
     size_t gpus = 0, wanted;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         gpus += devices[i].is_gpu;
-    if (!gpus)
+    }
+    if (!gpus) {
         return NULL;
+    }
     wanted = local_rank % gpus;
-    for (size_t i = 0; i < count; i++)
-        if (devices[i].is_gpu && wanted-- == 0)
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].is_gpu && wanted-- == 0) {
             return &devices[i];
+        }
+    }
     return NULL;
 }
 
@@ -232,20 +260,24 @@ static const struct device *find_gpu(const struct device *devices, size_t count,
 static const struct device *find_cpu(const struct device *devices, size_t count, bool only_pocl) {
     const struct device *found = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (!devices[i].is_cpu || (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM)))
+        if (!devices[i].is_cpu || (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
             continue;
-        if (devices[i].native_kernels)
+        }
+        if (devices[i].native_kernels) {
             return &devices[i];
-        if (!found)
+        }
+        if (!found) {
             found = &devices[i];
+        }
     }
     return found;
 }
 
 static const struct device *find_auto(const struct device *devices, size_t count, unsigned local_rank) {
     const struct device *found = find_gpu(devices, count, local_rank);
-    if (!found)
+    if (!found) {
         found = find_cpu(devices, count, false);
+    }
     return found || !count ? found : &devices[0]; /* an accelerator is better than nothing */
 }
 
@@ -253,25 +285,32 @@ static const struct device *find_by_number_or_name(const struct device *devices,
     if (*word && word[strspn(word, "0123456789")] == '\0') {
         errno = 0;
         unsigned long long index = strtoull(word, NULL, 10);
-        if (!errno && index < count)
+        if (!errno && index < count) {
             return &devices[index];
+        }
     }
-    for (size_t i = 0; i < count && *word; i++)
-        if (contains(devices[i].name, word) || contains(devices[i].platform_name, word))
+    for (size_t i = 0; i < count && *word; i++) {
+        if (contains(devices[i].name, word) || contains(devices[i].platform_name, word)) {
             return &devices[i];
+        }
+    }
     return NULL;
 }
 
 static const struct device *find(const struct device *devices, size_t count, const char *word,
                                  unsigned local_rank) {
-    if (!strcasecmp(word, "gpu"))
+    if (!strcasecmp(word, "gpu")) {
         return find_gpu(devices, count, local_rank);
-    if (!strcasecmp(word, "cpu"))
+    }
+    if (!strcasecmp(word, "cpu")) {
         return find_cpu(devices, count, false);
-    if (!strcasecmp(word, "pocl"))
+    }
+    if (!strcasecmp(word, "pocl")) {
         return find_cpu(devices, count, true);
-    if (!strcasecmp(word, "auto"))
+    }
+    if (!strcasecmp(word, "auto")) {
         return find_auto(devices, count, local_rank);
+    }
     return find_by_number_or_name(devices, count, word);
 }
 
@@ -282,25 +321,28 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
         snprintf(list + used, sizeof(list) - used, "%s%zu: %s (%s)", i ? ", " : "", i, devices[i].name,
                  devices[i].platform_name);
     }
-    if (!count)
+    if (!count) {
         return error_set(
             "no OpenCL device \"%s\": there is no OpenCL device on this machine; install a GPU's OpenCL "
             "driver, or PoCL for the CPU",
             word);
+    }
     return error_set("no OpenCL device \"%s\"; there are: %s", word, list);
 }
 
 int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
     struct device *devices;
     size_t count;
-    if (device_list(&devices, &count))
+    if (device_list(&devices, &count)) {
         return -1;
+    }
     const struct device *found = find(devices, count, word, local_rank);
     int result = 0;
-    if (found)
+    if (found) {
         *chosen = *found;
-    else
+    } else {
         result = fail_choice(devices, count, word);
+    }
     free(devices);
     return result;
 }
@@ -319,11 +361,13 @@ unsigned device_local_rank(void) {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         const char *text = getenv(names[i]);
         char *end;
-        if (!text || !isdigit((unsigned char)*text))
+        if (!text || !isdigit((unsigned char)*text)) {
             continue;
+        }
         unsigned long rank = strtoul(text, &end, 10);
-        if (!*end && rank <= INT32_MAX)
+        if (!*end && rank <= INT32_MAX) {
             return (unsigned)rank;
+        }
     }
     return 0;
 }
@@ -331,16 +375,18 @@ unsigned device_local_rank(void) {
 /* Whether PoCL can keep its kernels where it does by default: $XDG_CACHE_HOME or ~/.cache. */
 static bool has_cache_home(void) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache_home && *cache_home)
+    if (cache_home && *cache_home) {
         return !access(cache_home, W_OK | X_OK) || errno == ENOENT;
+    }
     return home && *home && !access(home, W_OK | X_OK);
 }
 
 /* Makes the folder, or accepts it if it is one that only this user can write. */
 static bool claim_folder(const char *path) {
     struct stat status;
-    if (!mkdir(path, 0700))
+    if (!mkdir(path, 0700)) {
         return true;
+    }
     return errno == EEXIST && !lstat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
            !(status.st_mode & (S_IWGRP | S_IWOTH));
 }
@@ -349,15 +395,18 @@ static bool claim_folder(const char *path) {
 static void move_pocl_cache(void) {
     const char *base = getenv("TMPDIR");
     char path[4096];
-    if (!base || *base != '/')
+    if (!base || *base != '/') {
         base = "/tmp";
+    }
     int length = snprintf(path, sizeof(path), "%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
-    if (length < 0 || (size_t)length >= sizeof(path))
+    if (length < 0 || (size_t)length >= sizeof(path)) {
         return;
+    }
     if (!claim_folder(path)) {
         length = snprintf(path, sizeof(path), "%s/hctrain-pocl-XXXXXX", base);
-        if (length < 0 || (size_t)length >= sizeof(path) || !mkdtemp(path))
+        if (length < 0 || (size_t)length >= sizeof(path) || !mkdtemp(path)) {
             return;
+        }
     }
     setenv("POCL_CACHE_DIR", path, 0);
 }
@@ -370,8 +419,9 @@ void device_prepare_environment(void) {
     /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this
      * they sleep at once. Read when the library is loaded, which runtime/gemm_cblas.c does later. */
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
-    if (!getenv("POCL_CACHE_DIR") && !has_cache_home())
+    if (!getenv("POCL_CACHE_DIR") && !has_cache_home()) {
         move_pocl_cache();
+    }
 }
 
 /* ---- error names */
@@ -448,9 +498,11 @@ static const struct error_name error_names[] = {
 
 const char *device_error_name(cl_int code) {
     static _Thread_local char unknown[32];
-    for (size_t i = 0; i < sizeof(error_names) / sizeof(*error_names); i++)
-        if (error_names[i].code == code)
+    for (size_t i = 0; i < sizeof(error_names) / sizeof(*error_names); i++) {
+        if (error_names[i].code == code) {
             return error_names[i].name;
+        }
+    }
     snprintf(unknown, sizeof(unknown), "OpenCL error %d", (int)code);
     return unknown;
 }

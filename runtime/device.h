@@ -12,19 +12,19 @@ struct device {
     cl_device_type type;
     char name[256];
     char platform_name[256];
-    char version[256];         /* CL_DEVICE_VERSION */
-    char driver[256];          /* CL_DRIVER_VERSION */
+    char version[256]; /* CL_DEVICE_VERSION */
+    char driver[256];  /* CL_DRIVER_VERSION */
     unsigned compute_units;
-    unsigned vector_width;     /* native float vector width, at least 1 */
-    size_t max_work_group;     /* work-items */
+    unsigned vector_width; /* native float vector width, at least 1 */
+    size_t max_work_group; /* work-items */
     size_t local_bytes;
-    size_t memory_bytes;       /* what a process may plan to use: the device's memory; for devices that share the
-                                  host's memory, what the host has available now */
-    size_t max_buffer_bytes;   /* the largest single buffer */
-    size_t base_alignment;     /* bytes, for sub-buffers */
-    bool shares_host_memory;   /* CL_DEVICE_HOST_UNIFIED_MEMORY */
-    bool native_kernels;       /* runs clEnqueueNativeKernel, on the host's own memory */
-    bool is_cpu;               /* type has CL_DEVICE_TYPE_CPU */
+    size_t memory_bytes;     /* what a process may plan to use: the device's memory; for devices that share the
+                                host's memory, what the host has available now */
+    size_t max_buffer_bytes; /* the largest single buffer */
+    size_t base_alignment;   /* bytes, for sub-buffers */
+    bool shares_host_memory; /* CL_DEVICE_HOST_UNIFIED_MEMORY */
+    bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
+    bool is_cpu;             /* type has CL_DEVICE_TYPE_CPU */
     bool is_gpu;
 };
 
@@ -32,16 +32,16 @@ struct device {
  * takes. *devices is allocated, the caller frees it. No platform at all is an empty list, not an error. */
 int device_list(struct device **devices, size_t *count);
 
-/* Chooses by word: "gpu" (GPU number local_rank modulo their count), "cpu", "pocl", "auto" (a GPU if there is one, else
- * a CPU device), a flat index, or a case-insensitive substring of the device or platform name.
- * Fails with a message that lists the devices there are. */
+/* Chooses by word: "gpu" (GPU number local_rank modulo their count), "cpu", "pocl", "auto" (a GPU if there is one,
+ * else a CPU device), a flat index, or a case-insensitive substring of the device or platform name. Fails with a
+ * message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
 /* The rank on this node as the MPI launcher tells it through the environment, 0 without one. */
 unsigned device_local_rank(void);
 
-/* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read from the
- * environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */
+/* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read
+ * from the environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */
 void device_prepare_environment(void);
 
 /* How many processor cores this process may run on: its affinity, which MPI launchers set per rank. */

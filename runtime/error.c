@@ -18,8 +18,9 @@ static void draft_append(const char *more) {
 
 __attribute__((format(printf, 1, 0))) static void draft_format(const char *format, va_list arguments) {
     draft[0] = '\0';
-    if (vsnprintf(draft, TEXT_SIZE, format, arguments) < 0)
+    if (vsnprintf(draft, TEXT_SIZE, format, arguments) < 0) {
         snprintf(draft, TEXT_SIZE, "%s", format);
+    }
 }
 
 int error_set(const char *format, ...) {

@@ -1,5 +1,6 @@
 /* Errors as values: a function that can fail returns 0 or -1 and leaves a message here; mains print it and exit.
- * One message per thread, the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...". */
+ * One message per thread, the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...".
+ */
 #ifndef HC_RUNTIME_ERROR_H
 #define HC_RUNTIME_ERROR_H
 

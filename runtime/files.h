@@ -1,4 +1,5 @@
-/* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path. */
+/* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path.
+ */
 #ifndef HC_RUNTIME_FILES_H
 #define HC_RUNTIME_FILES_H
 
@@ -30,11 +31,13 @@ int files_stage_begin(const char *path, char **staging);
 int files_stage_commit(const char *path, char *staging);
 void files_stage_abandon(char *staging);
 
-/* For folders that may hold other files too: syncs the staged folder, then moves the files `names` (ends with NULL) from
- * it into the existing `folder`, in this order, over older ones of their names, and removes the staged folder. */
+/* For folders that may hold other files too: syncs the staged folder, then moves the files `names` (ends with NULL)
+ * from it into the existing `folder`, in this order, over older ones of their names, and removes the staged folder.
+ */
 int files_stage_commit_into(const char *folder, char *staging, const char *const *names);
 
-/* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer runs. */
+/* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer
+ * runs. */
 void files_stage_clean(const char *parent);
 
 /* Removes a folder with the regular files and folders in it; does not follow links. */

@@ -12,12 +12,15 @@
 static int portable_prepare(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     const char *const files[] = {"gemm.cl", NULL};
-    if (state->program)
+    if (state->program) {
         return 0;
-    if (program_build(compute, files, NULL, &state->program))
+    }
+    if (program_build(compute, files, NULL, &state->program)) {
         return -1;
-    if (kernel_create(compute, state->program, "gemm_tile", &state->tile))
+    }
+    if (kernel_create(compute, state->program, "gemm_tile", &state->tile)) {
         return -1;
+    }
     return kernel_create(compute, state->program, "gemm_scale", &state->scale);
 }
 
@@ -80,34 +83,42 @@ static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm
 
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = compute->gemm_state;
-    if (backend->open(compute, &state->backend))
+    if (backend->open(compute, &state->backend)) {
         return error_prefix("GEMM backend %s", backend->name);
+    }
     compute->gemm = backend;
     return 0;
 }
 
 int gemm_open(struct compute *compute, const char *name) {
     compute->gemm_state = calloc(1, sizeof(struct gemm_state));
-    if (!compute->gemm_state)
+    if (!compute->gemm_state) {
         return error_set("out of memory");
-    if (!strcmp(name, "auto"))
+    }
+    if (!strcmp(name, "auto")) {
         return open_backend(compute, &gemm_backend_cblas) ? open_backend(compute, &gemm_backend_clblast) : 0;
-    for (size_t i = 0; i < BACKEND_COUNT; i++)
-        if (!strcmp(name, backends[i]->name))
+    }
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (!strcmp(name, backends[i]->name)) {
             return open_backend(compute, backends[i]);
+        }
+    }
     return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, portable", name);
 }
 
 void gemm_close(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    if (!state)
+    if (!state) {
         return;
-    if (compute->gemm)
+    }
+    if (compute->gemm) {
         compute->gemm->close(compute, state->backend);
+    }
     kernel_release(&state->tile);
     kernel_release(&state->scale);
-    if (state->program)
+    if (state->program) {
         clReleaseProgram(state->program);
+    }
     free(state);
     compute->gemm_state = NULL;
 }
@@ -125,9 +136,10 @@ static bool matrix_fits(struct compute *compute, const struct gemm_call *call, c
     bool fits = matrix->stride >= columns && !__builtin_mul_overflow(rows - 1, matrix->stride, &end) &&
                 !__builtin_add_overflow(end, columns, &end) && !__builtin_add_overflow(end, matrix->offset, &end) &&
                 end <= elements;
-    if (!fits)
+    if (!fits) {
         compute_fail(compute, "%s: %s [%zu, %zu] at %zu with stride %zu does not fit its buffer of %zu elements",
                      call->name, letter, rows, columns, matrix->offset, matrix->stride, elements);
+    }
     return fits;
 }
 
@@ -141,19 +153,23 @@ void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_
               float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
     struct gemm_call call = {transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c, ""};
     struct gemm_state *state = compute->gemm_state;
-    if (compute->failure || !m || !n)
+    if (compute->failure || !m || !n) {
         return;
+    }
     snprintf(call.name, sizeof(call.name), "gemm_%c%c %zux%zux%zu", transpose_a ? 't' : 'n',
              transpose_b ? 't' : 'n', m, n, k);
-    if (!matrix_fits(compute, &call, "C", &call.c, m, n))
+    if (!matrix_fits(compute, &call, "C", &call.c, m, n)) {
         return;
-    if (k && !inputs_fit(compute, &call))
+    }
+    if (k && !inputs_fit(compute, &call)) {
         return;
+    }
     /* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
-    if (!k || alpha == 0.0f)
+    if (!k || alpha == 0.0f) {
         scale_run(compute, &call);
-    else
+    } else {
         compute->gemm->run(compute, state->backend, &call);
+    }
 }
 
 /* ---- measuring */
@@ -168,8 +184,9 @@ static double seconds_now(void) {
 static int fill_buffer(struct compute *compute, const struct buffer *buffer) {
     size_t count = buffer->bytes / sizeof(float);
     float *values = malloc(buffer->bytes);
-    if (!values)
+    if (!values) {
         return error_set("out of memory");
+    }
     uint32_t state = 1;
     for (size_t i = 0; i < count; i++) {
         state = state * 1664525U + 1013904223U;
@@ -185,40 +202,47 @@ static int measure(struct compute *compute, const struct gemm_call *call, double
     for (int round = 0;; round++) {
         double start = seconds_now();
         gemm_run(compute, false, true, call->m, call->n, call->k, 1.0f, call->a, call->b, 0.0f, call->c);
-        if (compute_finish(compute))
+        if (compute_finish(compute)) {
             return -1;
+        }
         double end = seconds_now();
-        if (round == 0)
+        if (round == 0) {
             deadline = end + 0.3; /* the first call compiles and warms up */
-        else if (end > start && flops / (end - start) > *rate)
+        } else if (end > start && flops / (end - start) > *rate) {
             *rate = flops / (end - start);
-        if (round > 1 && end > deadline)
+        }
+        if (round > 1 && end > deadline) {
             return 0;
+        }
     }
 }
 
 /* Creates the buffer of a rows x columns matrix with something in it. */
 static int create_matrix(struct compute *compute, struct buffer *buffer, size_t rows, size_t columns) {
     size_t bytes;
-    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes))
+    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes)) {
         return error_set("a matrix of %zu x %zu is too large", rows, columns);
-    if (buffer_create(compute, buffer, bytes))
+    }
+    if (buffer_create(compute, buffer, bytes)) {
         return -1;
+    }
     return fill_buffer(compute, buffer);
 }
 
 int gemm_measure_rate(struct compute *compute, size_t m, size_t n, size_t k, double *flops_per_second) {
     struct buffer a = {0}, b = {0}, c = {0};
     *flops_per_second = 0.0;
-    if (!m || !n || !k)
+    if (!m || !n || !k) {
         return error_set("cannot measure the rate of an empty product");
+    }
     struct gemm_call call = {.m = m, .n = n, .k = k, .a = {&a, 0, k}, .b = {&b, 0, k}, .c = {&c, 0, n}};
     int result = create_matrix(compute, &a, m, k) || create_matrix(compute, &b, n, k) ||
                  create_matrix(compute, &c, m, n) || measure(compute, &call, flops_per_second);
     buffer_release(compute, &a);
     buffer_release(compute, &b);
     buffer_release(compute, &c);
-    if (result)
+    if (result) {
         *flops_per_second = 0.0;
+    }
     return result ? error_prefix("measuring the rate of gemm") : 0;
 }

@@ -1,7 +1,7 @@
 /* Matrix products on float32 buffers, row-major, through a BLAS.
  *
- * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers themselves
- * and in queue order, on devices that share host memory and run native kernels (PoCL). */
+ * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
+ * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). */
 #ifndef HC_RUNTIME_GEMM_H
 #define HC_RUNTIME_GEMM_H
 
@@ -14,9 +14,10 @@ struct matrix {
 };
 
 /* C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; beta == 0 does not read C.
- * A launch: failures are kept in the compute. Extents are checked against the buffers. m, n or k of 0 is allowed. */
-void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-              struct matrix a, struct matrix b, float beta, struct matrix c);
+ * A launch: failures are kept in the compute. Extents are checked against the buffers. m, n or k of 0 is allowed.
+ */
+void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c);
 
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);

@@ -46,8 +46,9 @@ static void *load_library(void) {
     static const char *const names[] = {"libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (library)
+        if (library) {
             return library;
+        }
     }
     error_set("cannot load OpenBLAS: %s", dlerror());
     return NULL;
@@ -55,20 +56,24 @@ static void *load_library(void) {
 
 static int cblas_open(struct compute *compute, void **opened) {
     set_threads_function *set_threads;
-    if (!compute->device.native_kernels)
+    if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
+    }
     void *library = load_library();
-    if (!library)
+    if (!library) {
         return -1;
+    }
     struct cblas_state *state = calloc(1, sizeof(*state));
-    if (!state)
+    if (!state) {
         return error_set("out of memory");
+    }
     if (!find_function(library, "cblas_sgemm", &state->sgemm)) {
         free(state);
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
-    if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads))
+    if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)device_host_cores());
+    }
     *opened = state;
     return 0;
 }
@@ -87,11 +92,12 @@ static void CL_CALLBACK work_run(void *argument) {
 /* BLAS takes int; the stride of a one-row matrix is never used, but checked against the width. */
 static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
     const size_t sizes[] = {call->m, call->n, call->k, call->a.stride, call->b.stride, call->c.stride};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         if (sizes[i] > INT_MAX) {
             compute_fail(compute, "%s: the host's BLAS takes no sizes and strides above %d", call->name, INT_MAX);
             return false;
         }
+    }
     return true;
 }
 
@@ -106,10 +112,12 @@ static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
     cl_uint count = 0;
     for (size_t i = 0; i < 3; i++) {
         bool listed = false;
-        for (cl_uint j = 0; j < count; j++)
+        for (cl_uint j = 0; j < count; j++) {
             listed = listed || memory[j] == all[i];
-        if (!listed)
+        }
+        if (!listed) {
             memory[count++] = all[i];
+        }
     }
     return count;
 }
@@ -121,16 +129,18 @@ static void enqueue(struct compute *compute, const struct gemm_call *call, struc
     cl_uint count = list_memory(call, memory);
     cl_int code = clEnqueueNativeKernel(compute->queue, work_run, work, sizeof(*work), count, memory, places, 0,
                                         NULL, compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot launch %s: %s", call->name, device_error_name(code));
-    else if (compute->profiler)
+    } else if (compute->profiler) {
         profiler_add(compute->profiler, call->name, 2.0 * (double)call->m * (double)call->n * (double)call->k,
                      event);
+    }
 }
 
 static void cblas_run(struct compute *compute, void *state, const struct gemm_call *call) {
-    if (!sizes_fit(compute, call))
+    if (!sizes_fit(compute, call)) {
         return;
+    }
     struct work work = {.sgemm = ((struct cblas_state *)state)->sgemm,
                         .a = matrix_data(&call->a),
                         .b = matrix_data(&call->b),

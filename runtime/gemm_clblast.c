@@ -54,8 +54,9 @@ static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
     if (call->m <= INT_MAX && call->n <= INT_MAX && call->k <= INT_MAX &&
         matrix_is_addressable(&call->a, call->transpose_a ? call->k : call->m) &&
         matrix_is_addressable(&call->b, call->transpose_b ? call->n : call->k) &&
-        matrix_is_addressable(&call->c, call->m))
+        matrix_is_addressable(&call->c, call->m)) {
         return true;
+    }
     compute_fail(compute, "%s: CLBlast takes no sizes, offsets or last elements above %d", call->name, INT_MAX);
     return false;
 }
@@ -73,15 +74,17 @@ static bool reserve_scratch(struct compute *compute, struct clblast_state *state
         compute_fail(compute, "%s: cannot ask for the scratch size: %s", call->name, status_name(status));
         return false;
     }
-    if (bytes <= state->scratch.bytes)
+    if (bytes <= state->scratch.bytes) {
         return true;
+    }
     if (bytes > (size_t)INT_MAX * sizeof(float)) {
         compute_fail(compute, "%s: CLBlast would need %zu bytes of scratch memory", call->name, bytes);
         return false;
     }
     buffer_release(compute, &state->scratch);
-    if (!buffer_create(compute, &state->scratch, bytes))
+    if (!buffer_create(compute, &state->scratch, bytes)) {
         return true;
+    }
     compute_fail(compute, "%s: scratch memory: %s", call->name, error_text());
     return false;
 }
@@ -89,16 +92,18 @@ static bool reserve_scratch(struct compute *compute, struct clblast_state *state
 /* CLBlast's event is that of its last kernel only; a marker before the first gives the beginning. */
 static cl_event mark_beginning(struct compute *compute) {
     cl_event marker = NULL;
-    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS)
+    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS) {
         return NULL;
+    }
     return marker;
 }
 
 static void clblast_run(struct compute *compute, void *state, const struct gemm_call *call) {
     struct clblast_state *own = state;
     cl_event end = NULL;
-    if (!sizes_fit(compute, call) || !reserve_scratch(compute, own, call))
+    if (!sizes_fit(compute, call) || !reserve_scratch(compute, own, call)) {
         return;
+    }
     cl_event begin = mark_beginning(compute);
     CLBlastStatusCode status =
         CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor,
@@ -108,13 +113,15 @@ static void clblast_run(struct compute *compute, void *state, const struct gemm_
                                    call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
                                    call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
                                    compute->profiler ? &end : NULL, own->scratch.memory);
-    if (status != CLBlastSuccess)
+    if (status != CLBlastSuccess) {
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
+    }
     if (end) {
         double flops = 2.0 * (double)call->m * (double)call->n * (double)call->k;
         profiler_add_range(compute->profiler, call->name, flops, begin, end);
-    } else if (begin)
+    } else if (begin) {
         clReleaseEvent(begin);
+    }
 }
 
 const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_close, clblast_run};

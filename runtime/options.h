@@ -1,4 +1,5 @@
-/* Settings from tables: command line (GNU long options) and config files (`name = value`) fill the same variables. */
+/* Settings from tables: command line (GNU long options) and config files (`name = value`) fill the same variables.
+ */
 #ifndef HC_RUNTIME_OPTIONS_H
 #define HC_RUNTIME_OPTIONS_H
 
@@ -40,17 +41,20 @@ enum options_result {
     OPTIONS_WRONG, /* error text is set: print it and exit 2 */
 };
 
-/* Applies defaults, then every `--config FILE` in order, then the command line, which wins wherever it stands. --help,
- * --version and --config are added. Unknown names, wrong types, values out of range: OPTIONS_WRONG with a message that
- * names option, file and line, and a near name if there is one. Abbreviations are not taken.
- * Arguments that are not options are left, in order, in argv[*first_free .. argc).
+/* Applies defaults, then every `--config FILE` in order, then the command line, which wins wherever it stands.
+ * --help,
+ * --version and --config are added. Unknown names, wrong types, values out of range: OPTIONS_WRONG with a message
+ * that names option, file and line, and a near name if there is one. Abbreviations are not taken. Arguments that
+ * are not options are left, in order, in argv[*first_free .. argc).
  *
  * In config files a value may stand in double quotes, where \" \\ \n \r \t mean what they do in C and # begins no
- * comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again. */
-enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
-                                  char **argv, int *first_free);
+ * comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again.
+ */
+enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program,
+                                  int argc, char **argv, int *first_free);
 
-/* Writes all settings as a config file that reproduces them: `name = value` lines with their headings as comments. */
+/* Writes all settings as a config file that reproduces them: `name = value` lines with their headings as comments.
+ */
 int options_write(const struct option_spec *specs, size_t count, FILE *file);
 
 void options_free(struct option_spec *specs, size_t count);

@@ -41,12 +41,14 @@ struct profiler {
 
 /* Makes room for one more element. Losing a measurement for lack of memory is no reason to stop a training run. */
 static bool grow(void **array, size_t count, size_t *room, size_t element) {
-    if (count < *room)
+    if (count < *room) {
         return true;
+    }
     size_t wanted = *room ? 2 * *room : 64;
     void *larger = reallocarray(*array, wanted, element);
-    if (!larger)
+    if (!larger) {
         return false;
+    }
     *array = larger;
     *room = wanted;
     return true;
@@ -57,18 +59,22 @@ struct profiler *profiler_create(void) {
 }
 
 static void pending_release(struct pending *pending) {
-    if (pending->begin)
+    if (pending->begin) {
         clReleaseEvent(pending->begin);
+    }
     clReleaseEvent(pending->end);
 }
 
 void profiler_destroy(struct profiler *profiler) {
-    if (!profiler)
+    if (!profiler) {
         return;
-    for (size_t i = 0; i < profiler->pending_count; i++)
+    }
+    for (size_t i = 0; i < profiler->pending_count; i++) {
         pending_release(&profiler->pending[i]);
-    for (size_t i = 0; i < profiler->entry_count; i++)
+    }
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         free(profiler->entries[i].name);
+    }
     free(profiler->entries);
     free(profiler->pending);
     free(profiler->launches);
@@ -77,14 +83,18 @@ void profiler_destroy(struct profiler *profiler) {
 
 /* The index of the entry with this name, made when new; SIZE_MAX without memory. */
 static size_t entry_find(struct profiler *profiler, const char *name) {
-    for (size_t i = 0; i < profiler->entry_count; i++)
-        if (!strcmp(profiler->entries[i].name, name))
+    for (size_t i = 0; i < profiler->entry_count; i++) {
+        if (!strcmp(profiler->entries[i].name, name)) {
             return i;
-    if (!grow((void **)&profiler->entries, profiler->entry_count, &profiler->entry_room, sizeof(struct entry)))
+        }
+    }
+    if (!grow((void **)&profiler->entries, profiler->entry_count, &profiler->entry_room, sizeof(struct entry))) {
         return SIZE_MAX;
+    }
     char *copy = strdup(name);
-    if (!copy)
+    if (!copy) {
         return SIZE_MAX;
+    }
     profiler->entries[profiler->entry_count] = (struct entry){.name = copy};
     return profiler->entry_count++;
 }
@@ -108,22 +118,26 @@ void profiler_add(struct profiler *profiler, const char *name, double flops, cl_
 /* 0 when the driver has no such time. */
 static cl_ulong event_time(cl_event event, cl_profiling_info which) {
     cl_ulong time = 0;
-    if (!event || clGetEventProfilingInfo(event, which, sizeof(time), &time, NULL) != CL_SUCCESS)
+    if (!event || clGetEventProfilingInfo(event, which, sizeof(time), &time, NULL) != CL_SUCCESS) {
         return 0;
+    }
     return time;
 }
 
 static void pending_read(struct profiler *profiler, const struct pending *pending) {
     cl_ulong start = event_time(pending->begin, CL_PROFILING_COMMAND_END);
     cl_ulong end = event_time(pending->end, CL_PROFILING_COMMAND_END);
-    if (!start)
+    if (!start) {
         start = event_time(pending->end, CL_PROFILING_COMMAND_START);
-    if (end < start)
+    }
+    if (end < start) {
         return;
+    }
     profiler->entries[pending->entry].nanoseconds += (double)(end - start);
     if (profiler->launch_count < TRACE_LIMIT &&
-        grow((void **)&profiler->launches, profiler->launch_count, &profiler->launch_room, sizeof(struct launch)))
+        grow((void **)&profiler->launches, profiler->launch_count, &profiler->launch_room, sizeof(struct launch))) {
         profiler->launches[profiler->launch_count++] = (struct launch){pending->entry, start, end};
+    }
 }
 
 void profiler_collect(struct profiler *profiler) {
@@ -136,8 +150,9 @@ void profiler_collect(struct profiler *profiler) {
 
 static int compare_entries(const void *left, const void *right) {
     const struct entry *a = *(const struct entry *const *)left, *b = *(const struct entry *const *)right;
-    if (a->nanoseconds != b->nanoseconds)
+    if (a->nanoseconds != b->nanoseconds) {
         return a->nanoseconds < b->nanoseconds ? 1 : -1;
+    }
     return strcmp(a->name, b->name);
 }
 
@@ -145,24 +160,27 @@ static void print_entry(const struct entry *entry, double total, FILE *file) {
     double share = total > 0 ? 100.0 * entry->nanoseconds / total : 0.0;
     fprintf(file, "%-32s %9" PRIu64 " %12.3f %12.3f %7.2f", entry->name, entry->calls, entry->nanoseconds * 1e-6,
             entry->nanoseconds * 1e-3 / (double)entry->calls, share);
-    if (entry->flops > 0 && entry->nanoseconds > 0)
+    if (entry->flops > 0 && entry->nanoseconds > 0) {
         fprintf(file, " %10.2f", entry->flops / entry->nanoseconds);
+    }
     fputc('\n', file);
 }
 
 void profiler_print_table(struct profiler *profiler, FILE *file) {
     double total = 0.0;
     const struct entry **sorted = calloc(profiler->entry_count + 1, sizeof(*sorted));
-    if (!sorted)
+    if (!sorted) {
         return;
+    }
     for (size_t i = 0; i < profiler->entry_count; i++) {
         sorted[i] = &profiler->entries[i];
         total += profiler->entries[i].nanoseconds;
     }
     qsort(sorted, profiler->entry_count, sizeof(*sorted), compare_entries);
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < profiler->entry_count; i++)
+    for (size_t i = 0; i < profiler->entry_count; i++) {
         print_entry(sorted[i], total, file);
+    }
     fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
     free(sorted);
 }
@@ -182,10 +200,12 @@ static int write_launches(const struct profiler *profiler, FILE *file) {
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", file);
     for (size_t i = 0; i < profiler->launch_count; i++) {
         const struct launch *launch = &profiler->launches[i];
-        if (i)
+        if (i) {
             fputs(",\n", file);
-        if (write_launch(file, profiler->entries[launch->entry].name, launch, origin))
+        }
+        if (write_launch(file, profiler->entries[launch->entry].name, launch, origin)) {
             return -1;
+        }
     }
     fputs("\n]}\n", file);
     return ferror(file) ? -1 : 0;
@@ -193,10 +213,12 @@ static int write_launches(const struct profiler *profiler, FILE *file) {
 
 int profiler_write_trace(struct profiler *profiler, const char *path) {
     FILE *file = fopen(path, "we");
-    if (!file)
+    if (!file) {
         return error_set_errno("cannot create the trace %s", path);
+    }
     int result = write_launches(profiler, file);
-    if (fclose(file) || result)
+    if (fclose(file) || result) {
         return error_set_errno("cannot write the trace %s", path);
+    }
     return 0;
 }

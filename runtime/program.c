@@ -18,9 +18,11 @@ struct recipe {
 };
 
 static const char *source_find(const char *name) {
-    for (const struct kernel_source *source = kernel_sources; source->name; source++)
-        if (!strcmp(source->name, name))
+    for (const struct kernel_source *source = kernel_sources; source->name; source++) {
+        if (!strcmp(source->name, name)) {
             return source->text;
+        }
+    }
     return NULL;
 }
 
@@ -31,17 +33,19 @@ static int join_files(struct recipe *recipe, const char *const *files) {
     int result = text && names ? 0 : error_set("out of memory");
     for (const char *const *file = files; *file && !result; file++) {
         const char *source = source_find(*file);
-        if (!source)
+        if (!source) {
             result = error_set("there is no kernel file %s in this program", *file);
-        else {
+        } else {
             fprintf(text, "#line 1 \"%s\"\n%s\n", *file, source);
             fprintf(names, "%s%s", file == files ? "" : ", ", *file);
         }
     }
-    if (text && fclose(text))
+    if (text && fclose(text)) {
         result = error_set("out of memory");
-    if (names && fclose(names))
+    }
+    if (names && fclose(names)) {
         result = error_set("out of memory");
+    }
     return result;
 }
 
@@ -52,10 +56,12 @@ static int make_key(const struct device *device, struct recipe *recipe) {
     char *joined = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&joined, &size);
-    if (!stream)
+    if (!stream) {
         return error_set("out of memory");
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+    }
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         fwrite(parts[i], 1, strlen(parts[i]) + 1, stream);
+    }
     int result = fclose(stream) ? error_set("out of memory") : checksum_memory(joined, size, recipe->key);
     free(joined);
     return result;
@@ -63,8 +69,9 @@ static int make_key(const struct device *device, struct recipe *recipe) {
 
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
                        struct recipe *recipe) {
-    if (join_files(recipe, files))
+    if (join_files(recipe, files)) {
         return -1;
+    }
     if (asprintf(&recipe->options, COMMON_OPTIONS " -DLANES=%u -DVEC_MAX=%u %s", compute->lanes, compute->vector,
                  options ? options : "") < 0) {
         recipe->options = NULL;
@@ -84,8 +91,9 @@ static char *build_log(const struct compute *compute, cl_program program) {
     size_t size = 0;
     clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
     char *log = size ? calloc(1, size + 1) : NULL;
-    if (log)
+    if (log) {
         clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    }
     return log;
 }
 
@@ -93,11 +101,13 @@ static int compile(struct compute *compute, const struct recipe *recipe, cl_prog
     cl_int code;
     const char *text = recipe->text;
     *program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         return error_set("cannot create a program of %s: %s", recipe->names, device_error_name(code));
+    }
     code = clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL);
-    if (code == CL_SUCCESS)
+    if (code == CL_SUCCESS) {
         return 0;
+    }
     char *log = build_log(compute, *program);
     error_set("device %s: cannot compile %s: %s (options %s)\n%s", compute->device.name, recipe->names,
               device_error_name(code), recipe->options, log ? log : "no log");
@@ -111,15 +121,18 @@ static bool take_from_cache(struct compute *compute, const struct recipe *recipe
     unsigned char *binary;
     size_t bytes;
     cl_int code;
-    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, recipe->key, &binary, &bytes))
+    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, recipe->key, &binary, &bytes)) {
         return false;
+    }
     const unsigned char *constant = binary;
     *program = clCreateProgramWithBinary(compute->context, 1, &compute->device.id, &bytes, &constant, NULL, &code);
     free(binary);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         return false;
-    if (clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL) == CL_SUCCESS)
+    }
+    if (clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL) == CL_SUCCESS) {
         return true;
+    }
     clReleaseProgram(*program);
     return false;
 }
@@ -127,11 +140,13 @@ static bool take_from_cache(struct compute *compute, const struct recipe *recipe
 static void put_into_cache(struct compute *compute, const struct recipe *recipe, cl_program program) {
     size_t bytes = 0;
     if (!compute->cache_dir ||
-        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS || !bytes)
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS || !bytes) {
         return;
+    }
     unsigned char *binary = malloc(bytes);
-    if (binary && clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS)
+    if (binary && clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
         program_cache_write(compute->cache_dir, recipe->key, binary, bytes);
+    }
     free(binary);
 }
 
@@ -140,8 +155,9 @@ static int obtain(struct compute *compute, const struct recipe *recipe, cl_progr
         compute->programs_cached++;
         return 0;
     }
-    if (compile(compute, recipe, program))
+    if (compile(compute, recipe, program)) {
         return -1;
+    }
     compute->programs_compiled++;
     put_into_cache(compute, recipe, *program);
     return 0;
@@ -151,8 +167,9 @@ int program_build(struct compute *compute, const char *const *files, const char 
     struct recipe recipe = {0};
     *program = NULL;
     int result = recipe_make(compute, files, options, &recipe);
-    if (!result)
+    if (!result) {
         result = obtain(compute, &recipe, program);
+    }
     recipe_free(&recipe);
     return result;
 }
@@ -160,19 +177,22 @@ int program_build(struct compute *compute, const char *const *files, const char 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel) {
     cl_int code;
     kernel->handle = NULL;
-    if (strlen(name) >= sizeof(kernel->name))
+    if (strlen(name) >= sizeof(kernel->name)) {
         return error_set("kernel name %s is longer than %zu characters", name, sizeof(kernel->name) - 1);
+    }
     strcpy(kernel->name, name);
     kernel->handle = clCreateKernel(program, name, &code);
-    if (code == CL_SUCCESS)
+    if (code == CL_SUCCESS) {
         return 0;
+    }
     kernel->handle = NULL;
     return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_name(code));
 }
 
 void kernel_release(struct kernel *kernel) {
-    if (kernel->handle)
+    if (kernel->handle) {
         clReleaseKernel(kernel->handle);
+    }
     kernel->handle = NULL;
 }
 
@@ -193,19 +213,22 @@ void kernel_run(struct compute *compute, const struct kernel *kernel, size_t gro
                 const struct kernel_argument *arguments, size_t count) {
     size_t global;
     cl_event event = NULL;
-    if (compute->failure || !groups)
+    if (compute->failure || !groups) {
         return;
+    }
     if (!kernel->handle || !local || __builtin_mul_overflow(groups, local, &global)) {
         compute_fail(compute, "cannot run kernel %s as %zu groups of %zu", kernel->name, groups, local);
         return;
     }
-    if (!set_arguments(compute, kernel, arguments, count))
+    if (!set_arguments(compute, kernel, arguments, count)) {
         return;
+    }
     cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &local, 0, NULL,
                                          compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS)
+    if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, groups, local,
                      device_error_name(code));
-    else if (compute->profiler)
+    } else if (compute->profiler) {
         profiler_add(compute->profiler, kernel->name, 0.0, event);
+    }
 }

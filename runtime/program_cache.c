@@ -23,8 +23,9 @@ struct header {
 };
 
 static int copy_path(char **path, const char *parent, const char *child) {
-    if (asprintf(path, "%s%s", parent, child) >= 0)
+    if (asprintf(path, "%s%s", parent, child) >= 0) {
         return 0;
+    }
     *path = NULL;
     return error_set("out of memory");
 }
@@ -32,10 +33,12 @@ static int copy_path(char **path, const char *parent, const char *child) {
 int program_cache_locate(const char *wanted, char **folder) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     *folder = NULL;
-    if (wanted)
+    if (wanted) {
         return *wanted ? copy_path(folder, wanted, "") : 0;
-    if (cache_home && *cache_home == '/') /* the XDG specification: relative ones are to be ignored */
+    }
+    if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
         return copy_path(folder, cache_home, "/hctrain");
+    }
     return home && *home == '/' ? copy_path(folder, home, "/.cache/hctrain") : 0;
 }
 
@@ -43,10 +46,12 @@ static bool read_all(int file, void *data, size_t bytes) {
     char *next = data;
     while (bytes) {
         ssize_t count = read(file, next, bytes);
-        if (count < 0 && errno == EINTR)
+        if (count < 0 && errno == EINTR) {
             continue;
-        if (count <= 0)
+        }
+        if (count <= 0) {
             return false;
+        }
         next += count;
         bytes -= (size_t)count;
     }
@@ -57,10 +62,12 @@ static bool write_all(int file, const void *data, size_t bytes) {
     const char *next = data;
     while (bytes) {
         ssize_t count = write(file, next, bytes);
-        if (count < 0 && errno == EINTR)
+        if (count < 0 && errno == EINTR) {
             continue;
-        if (count <= 0)
+        }
+        if (count <= 0) {
             return false;
+        }
         next += count;
         bytes -= (size_t)count;
     }
@@ -70,8 +77,9 @@ static bool write_all(int file, const void *data, size_t bytes) {
 /* An entry holds code that will run here: one that others could have written is not used. */
 static bool file_is_ours(int file, off_t *size) {
     struct stat status;
-    if (fstat(file, &status) || !S_ISREG(status.st_mode))
+    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
         return false;
+    }
     *size = status.st_size;
     return status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH));
 }
@@ -81,28 +89,33 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
     char checksum[CHECKSUM_SIZE];
     off_t size;
     if (!file_is_ours(file, &size) || size > ENTRY_LIMIT || size <= (off_t)sizeof(header) ||
-        !read_all(file, &header, sizeof(header)))
+        !read_all(file, &header, sizeof(header))) {
         return false;
+    }
     *bytes = (size_t)size - sizeof(header);
     if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, DIGITS) ||
-        header.bytes != *bytes)
+        header.bytes != *bytes) {
         return false;
+    }
     *binary = malloc(*bytes);
     if (*binary && read_all(file, *binary, *bytes) && !checksum_memory(*binary, *bytes, checksum) &&
-        !memcmp(header.checksum, checksum, DIGITS))
+        !memcmp(header.checksum, checksum, DIGITS)) {
         return true;
+    }
     free(*binary);
     return false;
 }
 
 bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
     char *path;
-    if (asprintf(&path, "%s/%s.bin", folder, key) < 0)
+    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
         return false;
+    }
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     free(path);
-    if (file < 0)
+    if (file < 0) {
         return false;
+    }
     bool found = read_entry(file, key, binary, bytes);
     close(file);
     return found;
@@ -111,8 +124,9 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
 /* Makes the folder and its parents. What fails here shows when the entry is created. */
 static void make_folder(const char *folder) {
     char *path = strdup(folder);
-    if (!path)
+    if (!path) {
         return;
+    }
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0700);
@@ -125,8 +139,9 @@ static void make_folder(const char *folder) {
 static bool write_entry(int file, const char *key, const unsigned char *binary, size_t bytes) {
     struct header header = {.magic = MAGIC, .bytes = bytes};
     char checksum[CHECKSUM_SIZE];
-    if (checksum_memory(binary, bytes, checksum))
+    if (checksum_memory(binary, bytes, checksum)) {
         return false;
+    }
     memcpy(header.key, key, DIGITS);
     memcpy(header.checksum, checksum, DIGITS);
     return write_all(file, &header, sizeof(header)) && write_all(file, binary, bytes);
@@ -136,8 +151,9 @@ void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], cons
                          size_t bytes) {
     char *path = NULL, *temporary = NULL;
     make_folder(folder);
-    if (asprintf(&path, "%s/%s.bin", folder, key) < 0)
+    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
         return;
+    }
     if (asprintf(&temporary, "%s/.tmp-XXXXXX", folder) < 0) {
         free(path);
         return;
@@ -145,8 +161,9 @@ void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], cons
     int file = mkostemp(temporary, O_CLOEXEC);
     if (file >= 0) {
         bool whole = write_entry(file, key, binary, bytes);
-        if (close(file) || !whole || rename(temporary, path))
+        if (close(file) || !whole || rename(temporary, path)) {
             unlink(temporary);
+        }
     }
     free(temporary);
     free(path);

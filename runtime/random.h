@@ -1,6 +1,6 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
- * A value depends on key and counter only, never on what was drawn before, so results do not depend on the order or the
- * number of workers. cl/common.cl has the same function; tests hold the two together. */
+ * A value depends on key and counter only, never on what was drawn before, so results do not depend on the order or
+ * the number of workers. cl/common.cl has the same function; tests hold the two together. */
 #ifndef HC_RUNTIME_RANDOM_H
 #define HC_RUNTIME_RANDOM_H
 
@@ -15,8 +15,8 @@ uint64_t random_key(uint64_t seed, const char *purpose);
 /* Uniform integer in [0, bound), unbiased (bound > 0): element `index` of the stream `key`. */
 uint64_t random_below(uint64_t key, uint64_t index, uint64_t bound);
 
-/* Fills values[0..count) with normals of this mean and deviation, elements first.. of the stream `key` (Box-Muller in
- * double). The same elements whatever the split into calls. */
+/* Fills values[0..count) with normals of this mean and deviation, elements first.. of the stream `key` (Box-Muller
+ * in double). The same elements whatever the split into calls. */
 void random_normal(uint64_t key, uint64_t first, uint64_t count, double mean, double deviation, float *values);
 
 /* Uniform double in [0, 1) with 53 bits. */

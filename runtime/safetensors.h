@@ -1,6 +1,6 @@
 /* Safetensors: 8-byte little-endian header length, JSON header, then the tensors' bytes.
- * Format: https://github.com/huggingface/safetensors. All input is hostile: offsets, overlaps, shapes, overflow, types,
- * duplicate names and trailing bytes are checked before anything is used. */
+ * Format: https://github.com/huggingface/safetensors. All input is hostile: offsets, overlaps, shapes, overflow,
+ * types, duplicate names and trailing bytes are checked before anything is used. */
 #ifndef HC_RUNTIME_SAFETENSORS_H
 #define HC_RUNTIME_SAFETENSORS_H
 
@@ -33,19 +33,19 @@ size_t safetensors_count(const struct safetensors *file);
 const struct tensor_info *safetensors_at(const struct safetensors *file, size_t index);
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
 
-/* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if in
- * range, U16, U8). Other types and ranges outside of the tensor are errors. */
-int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first, uint64_t count,
-                         float *values);
-int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first, uint64_t count,
-                         int32_t *values);
+/* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if
+ * in range, U16, U8). Other types and ranges outside of the tensor are errors. */
+int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
+                         uint64_t count, float *values);
+int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
+                         uint64_t count, int32_t *values);
 
 /* ---- writing: declare all tensors, then write their bytes in that order; the header is 8-byte aligned */
 
 struct safetensors_writer;
 
-/* `path` is created; on any failure the caller removes it. Tensors are laid out in the order of `infos` (name, type, rank
- * and shape are used). */
+/* `path` is created; on any failure the caller removes it. Tensors are laid out in the order of `infos` (name,
+ * type, rank and shape are used). */
 int safetensors_create(const char *path, const struct tensor_info *infos, size_t count,
                        struct safetensors_writer **created);
 

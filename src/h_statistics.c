@@ -2,21 +2,56 @@
 #include "runtime/error.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
+/* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
+ * zero. */
+static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
+    double pp = 0.0, qq = 0.0, pq = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        pp += matrix[i * n + p] * matrix[i * n + p];
+        qq += matrix[i * n + q] * matrix[i * n + q];
+        pq += matrix[i * n + p] * matrix[i * n + q];
+    }
+    if (pp == 0.0 || qq == 0.0 || pq == 0.0) {
+        return 0.0;
+    }
+    const double zeta = (qq - pp) / (2.0 * pq);
+    const double tangent = copysign(1.0, zeta) / (fabs(zeta) + hypot(1.0, zeta));
+    const double cosine = 1.0 / hypot(1.0, tangent), sine = cosine * tangent;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = matrix[i * n + p], y = matrix[i * n + q];
+        matrix[i * n + p] = cosine * x - sine * y;
+        matrix[i * n + q] = sine * x + cosine * y;
+    }
+    return pq / sqrt(pp * qq);
+}
+
+/* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
+ * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
 double h_statistics_spectral_norm(const double *matrix, int64_t n) {
-    double copy[MOST], values[RESIDUAL_MAX_STREAMS], work[RESIDUAL_MAX_STREAMS];
-    const lapack_int size = (lapack_int)n;
+    double copy[MOST], largest = 0.0, cosine = 1.0;
     memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
-    /* the transpose has the same singular values, so row-major needs no copy */
-    return LAPACKE_dgesvd(LAPACK_COL_MAJOR, 'N', 'N', size, size, copy, size, values, NULL, 1, NULL, 1, work) == 0
-               ? values[0]
-               : -1.0;
+    for (int sweep = 0; sweep < 60 && cosine > 1e-15; sweep++) {
+        cosine = 0.0;
+        for (int64_t p = 0; p < n; p++) {
+            for (int64_t q = p + 1; q < n; q++) {
+                cosine = fmax(cosine, fabs(orthogonalise(copy, n, p, q)));
+            }
+        }
+    }
+    for (int64_t j = 0; j < n; j++) {
+        double square = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            square += copy[i * n + j] * copy[i * n + j];
+        }
+        largest = fmax(largest, sqrt(square));
+    }
+    return largest;
 }
 
 /* ---- one matrix after the other */

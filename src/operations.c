@@ -27,8 +27,12 @@ static size_t row_chunks(const struct compute *compute) {
     return compute->device.is_gpu ? 256 : 32;
 }
 
-static size_t map_chunks(const struct compute *compute) {
-    return compute->device.is_gpu ? 2048 : 32;
+/* Each chunk of the map's backward pass has its own sums of theta, which for mhc_lite has S! elements. */
+static size_t map_chunks(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
+    const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
+    const size_t wanted = compute->device.is_gpu ? 2048 : 32;
+    return fitting < 32 ? 32 : fitting < wanted ? fitting : wanted;
 }
 
 static size_t square_chunks(const struct compute *compute) {
@@ -69,7 +73,7 @@ static size_t maximum(size_t a, size_t b) {
 
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t rows = row_chunks(compute) * 4 * (size_t)shape->channels; /* widest: the bias of c_fc */
-    const size_t theta = map_chunks(compute) * (size_t)residual_theta(shape->residual, shape->streams);
+    const size_t theta = map_chunks(compute, shape) * (size_t)residual_theta(shape->residual, shape->streams);
     return maximum(maximum(rows, theta), square_chunks(compute)) * sizeof(float);
 }
 
@@ -182,7 +186,7 @@ int operations_create(struct compute *compute, const struct operation_shape *sha
         .theta = (size_t)residual_theta(shape->residual, shape->streams),
         .h_row = (size_t)(shape->streams * (shape->streams + 2)),
         .chunks = row_chunks(compute),
-        .map_chunks = map_chunks(compute),
+        .map_chunks = map_chunks(compute, shape),
         .key_tile = operations_key_tile(compute),
         .vector = vector_for(compute, shape->channels),
         .item_group = compute->device.is_gpu ? 64 : 1,

@@ -58,10 +58,13 @@ struct sampling {
     int32_t *order; /* [vocabulary] */
 };
 
+/* A full context loses its older half, not one token: positions are learned, so moving by one would move every
+ * token to another position and leave all predictions to the last one. */
 static void append(struct sampling *sampling, size_t block_size, int32_t token) {
     if (sampling->length == block_size) {
-        memmove(sampling->context, sampling->context + 1, (block_size - 1) * sizeof *sampling->context);
-        sampling->length--;
+        const size_t kept = block_size / 2;
+        memmove(sampling->context, sampling->context + block_size - kept, kept * sizeof *sampling->context);
+        sampling->length = kept;
     }
     sampling->context[sampling->length++] = token;
 }

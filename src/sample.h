@@ -14,7 +14,8 @@ struct sample_settings {
 /* Called with each new token; a non-zero return stops. */
 typedef int (*sample_sink)(int32_t token, void *context);
 
-/* Continues prompt [prompt_count >= 1] by up to settings->count tokens, keeping the last block_size as context. The
+/* Continues prompt [prompt_count >= 1] by up to settings->count tokens, with the last block_size / 2 to block_size
+ * tokens as context. The
  * model is planned with batch 1. Stops early, without error, when the process is interrupted or the sink says so.
  */
 int sample_run(struct gpt *gpt, const struct sample_settings *settings, const int32_t *prompt, size_t prompt_count,

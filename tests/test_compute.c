@@ -36,8 +36,9 @@ static void on_every_device(void (*check)(const char *word)) {
 static struct compute *open_device(const char *word, const char *cache_dir, bool profile) {
     struct compute *compute;
     struct compute_options options = {.device = word, .cache_dir = cache_dir, .profile = profile};
-    if (compute_open(&compute, &options))
+    if (compute_open(&compute, &options)) {
         fail_msg("%s", error_text());
+    }
     return compute;
 }
 
@@ -74,8 +75,9 @@ static void check_open_fails(struct compute_options options, const char *words) 
     options.cache_dir = "";
     assert_int_equal(compute_open(&compute, &options), -1);
     assert_null(compute);
-    if (!strstr(error_text(), words))
+    if (!strstr(error_text(), words)) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+    }
 }
 
 static void test_open_fails(void **state) {
@@ -103,8 +105,9 @@ static void check_buffers(const char *word) {
     struct compute *compute = open_device(word, "", true);
     struct buffer one, two;
     unsigned char bytes[1000], back[1000];
-    for (size_t i = 0; i < sizeof(bytes); i++)
+    for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (unsigned char)(i * 7 + 1);
+    }
     assert_int_equal(buffer_create(compute, &one, 1000), 0);
     assert_int_equal(buffer_create(compute, &two, 5 << 20), 0);
     assert_int_equal(compute->allocated_bytes, 1000 + (5 << 20));
@@ -112,8 +115,9 @@ static void check_buffers(const char *word) {
     assert_true((one.host != NULL) == compute->device.native_kernels);
 
     assert_int_equal(buffer_read(compute, &one, 0, back, 1000), 0); /* zeroed when created */
-    for (size_t i = 0; i < 1000; i++)
+    for (size_t i = 0; i < 1000; i++) {
         assert_int_equal(back[i], 0);
+    }
     assert_int_equal(buffer_write(compute, &one, 0, bytes, 1000), 0);
     buffer_zero(compute, &one, 3, 5); /* odd places and sizes */
     buffer_zero(compute, &one, 16, 32);
@@ -121,8 +125,9 @@ static void check_buffers(const char *word) {
     buffer_zero(compute, &one, 1000, 0);
     buffer_copy(compute, &one, 1000, &two, 0, 0);
     assert_int_equal(buffer_read(compute, &one, 0, back, 1000), 0);
-    for (size_t i = 0; i < 1000; i++)
+    for (size_t i = 0; i < 1000; i++) {
         assert_int_equal(back[i], (i >= 3 && i < 8) || (i >= 16 && i < 48) ? 0 : bytes[i]);
+    }
     assert_int_equal(buffer_read(compute, &two, (5 << 20) - 101, back, 101), 0);
     assert_memory_equal(back, bytes + 100, 101);
     assert_int_equal(buffer_read(compute, &one, 1000, back, 0), 0);
@@ -167,16 +172,18 @@ static void check_large_total(const char *word) {
     struct buffer buffers[12];
     size_t bytes = compute->device.max_buffer_bytes;
     if (compute->device.native_kernels && bytes <= (size_t)1 << 30) {
-        for (size_t i = 0; i < 12; i++)
+        for (size_t i = 0; i < 12; i++) {
             assert_int_equal(buffer_create(compute, &buffers[i], bytes), 0);
+        }
         float value = 2.0f, back = 0.0f;
         for (size_t i = 0; i < 12; i++) {
             assert_int_equal(buffer_write(compute, &buffers[i], bytes - 4, &value, 4), 0);
             assert_int_equal(buffer_read(compute, &buffers[i], bytes - 4, &back, 4), 0);
             assert_true(back == 2.0f);
         }
-        for (size_t i = 0; i < 12; i++)
+        for (size_t i = 0; i < 12; i++) {
             buffer_release(compute, &buffers[i]);
+        }
     }
     compute_close(compute);
 }
@@ -194,19 +201,21 @@ static void check_range(enum operation operation, size_t offset, size_t bytes, c
     char data[64] = "";
     assert_int_equal(buffer_create(compute, &buffer, 64), 0);
     assert_int_equal(buffer_create(compute, &other, 1024), 0);
-    if (operation == WRITE)
+    if (operation == WRITE) {
         assert_int_equal(buffer_write(compute, &buffer, offset, data, bytes), -1);
-    else if (operation == READ)
+    } else if (operation == READ) {
         assert_int_equal(buffer_read(compute, &buffer, offset, data, bytes), -1);
-    else if (operation == ZERO)
+    } else if (operation == ZERO) {
         buffer_zero(compute, &buffer, offset, bytes);
-    else if (operation == COPY_FROM)
+    } else if (operation == COPY_FROM) {
         buffer_copy(compute, &buffer, offset, &other, 0, bytes);
-    else
+    } else {
         buffer_copy(compute, &other, 0, &buffer, offset, bytes);
+    }
     assert_int_equal(compute_finish(compute), -1);
-    if (!strstr(error_text(), words) || !strstr(error_text(), "64 bytes"))
+    if (!strstr(error_text(), words) || !strstr(error_text(), "64 bytes")) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+    }
     buffer_release(compute, &buffer);
     buffer_release(compute, &other);
     compute_close(compute);
@@ -230,10 +239,12 @@ static void check_kernel(const char *word) {
     struct kernel kernel;
     cl_program program;
     float values[100], back[100];
-    for (size_t i = 0; i < 100; i++)
+    for (size_t i = 0; i < 100; i++) {
         values[i] = (float)i;
-    if (program_build(compute, gemm_files, NULL, &program))
+    }
+    if (program_build(compute, gemm_files, NULL, &program)) {
         fail_msg("%s", error_text());
+    }
     assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, sizeof(values)), 0);
@@ -242,8 +253,9 @@ static void check_kernel(const char *word) {
     launch_scale(compute, &kernel, &x, 100, 0.25f);
     launch_scale(compute, &kernel, &x, 0, 3.0f); /* no groups: nothing happens */
     assert_int_equal(buffer_read(compute, &x, 0, back, sizeof(back)), 0);
-    for (size_t i = 0; i < 100; i++)
+    for (size_t i = 0; i < 100; i++) {
         assert_true(back[i] == values[i] * 0.5f);
+    }
     buffer_release(compute, &x);
     kernel_release(&kernel);
     kernel_release(&kernel);
@@ -298,8 +310,9 @@ static void check_launch_fails(size_t groups, size_t local, const char *words) {
     KERNEL_RUN(compute, &kernel, groups, local, ARG_U64(1), ARG_U64(0), ARG_F32(1), ARG_SPAN(span), ARG_U64(1));
     assert_int_equal(compute_finish(compute), -1);
     assert_non_null(strstr(error_text(), "gemm_scale"));
-    if (!strstr(error_text(), words))
+    if (!strstr(error_text(), words)) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+    }
     buffer_release(compute, &x);
     kernel_release(&kernel);
     compute_close(compute);
@@ -345,8 +358,9 @@ static void find_entry(const char *folder, char path[512]) {
     path[0] = '\0';
     assert_non_null(directory);
     for (struct dirent *entry; (entry = readdir(directory));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
             continue;
+        }
         assert_string_equal(path, "");
         snprintf(path, 512, "%s/%s", folder, entry->d_name);
     }
@@ -360,8 +374,9 @@ static bool build_cached(const char *word, const char *folder) {
     cl_program program;
     struct buffer x;
     float value = 3.0f;
-    if (program_build(compute, gemm_files, NULL, &program))
+    if (program_build(compute, gemm_files, NULL, &program)) {
         fail_msg("%s", error_text());
+    }
     assert_int_equal(compute->programs_cached + compute->programs_compiled, 1);
     bool cached = compute->programs_cached == 1;
     assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
@@ -437,10 +452,11 @@ static void test_cache_unwritable(void **state) {
 
 static void check_cache_place(const char *expected) {
     struct compute *compute = open_device(NULL, NULL, false);
-    if (expected)
+    if (expected) {
         assert_string_equal(compute->cache_dir, expected);
-    else
+    } else {
         assert_null(compute->cache_dir);
+    }
     compute_close(compute);
 }
 
@@ -455,8 +471,9 @@ static void test_cache_places(void **state) {
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
     check_cache_place(NULL);
-    if (home)
+    if (home) {
         setenv("HOME", home, 1);
+    }
     free(home);
 }
 
@@ -472,13 +489,15 @@ static void launch_some(struct compute *compute) {
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &x, 0, values, sizeof(values)), 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         launch_scale(compute, &kernel, &x, 64, 1.0f);
+    }
     struct matrix a = {&x, 0, 8}, c = {&x, 128, 8};
     gemm_run(compute, false, true, 8, 8, 8, 1.0f, a, a, 0.0f, c);
     buffer_zero(compute, &x, 0, 16);
-    if (compute_finish(compute))
+    if (compute_finish(compute)) {
         fail_msg("%s", error_text());
+    }
     buffer_release(compute, &x);
     kernel_release(&kernel);
 }

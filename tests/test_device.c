@@ -58,9 +58,10 @@ static void test_substring(void **state) {
     struct device chosen;
     char part[256];
     snprintf(part, sizeof(part), "%s", devices[0].platform_name + 1);
-    for (char *letter = part; *letter; letter++)
+    for (char *letter = part; *letter; letter++) {
         *letter = (char)(isupper((unsigned char)*letter) ? tolower((unsigned char)*letter)
                                                          : toupper((unsigned char)*letter));
+    }
     assert_int_equal(device_choose(part, 0, &chosen), 0);
     assert_ptr_equal(chosen.id, devices[0].id);
 }
@@ -69,8 +70,9 @@ static void check_missing(const char *word) {
     struct device chosen;
     assert_int_equal(device_choose(word, 0, &chosen), -1);
     assert_non_null(strstr(error_text(), word));
-    for (size_t i = 0; i < device_count; i++)
+    for (size_t i = 0; i < device_count; i++) {
         assert_non_null(strstr(error_text(), devices[i].name));
+    }
 }
 
 static void test_missing(void **state) {
@@ -84,8 +86,9 @@ static void test_missing(void **state) {
 
 static size_t count_gpus(void) {
     size_t gpus = 0;
-    for (size_t i = 0; i < device_count; i++)
+    for (size_t i = 0; i < device_count; i++) {
         gpus += devices[i].is_gpu;
+    }
     return gpus;
 }
 
@@ -95,10 +98,12 @@ static void test_words(void **state) {
     size_t gpus = count_gpus();
     assert_int_equal(device_choose("auto", 0, &chosen), 0);
     assert_true(chosen.is_gpu == (gpus > 0));
-    if (!device_choose("cpu", 0, &chosen))
+    if (!device_choose("cpu", 0, &chosen)) {
         assert_true(chosen.is_cpu);
-    if (!device_choose("pocl", 0, &chosen))
+    }
+    if (!device_choose("pocl", 0, &chosen)) {
         assert_string_equal(chosen.platform_name, "Portable Computing Language");
+    }
     if (!gpus) {
         check_missing("gpu");
         return;
@@ -112,8 +117,9 @@ static void test_words(void **state) {
 static void test_local_rank(void **state) {
     (void)state;
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++) {
         unsetenv(names[i]);
+    }
     assert_int_equal(device_local_rank(), 0);
     for (size_t i = 0; i < 3; i++) {
         setenv(names[i], "3", 1);
@@ -137,8 +143,9 @@ static void test_host_cores(void **state) {
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
     assert_int_equal(device_host_cores(), CPU_COUNT(&all));
     int first = 0;
-    while (!CPU_ISSET(first, &all))
+    while (!CPU_ISSET(first, &all)) {
         first++;
+    }
     CPU_ZERO(&one);
     CPU_SET(first, &one);
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);

@@ -1,7 +1,8 @@
 /* Every operation of src/operations.h on one device: forward against the plain reference in double, backward
  * against central differences of that reference. One table of cases: tests/operation_cases.c.
  *
- *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--cache DIR] [--list]
+ *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]
+ *                   [--cache DIR] [--list]
  *
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
 #include "runtime/compute.h"
@@ -22,7 +23,7 @@ static const double STEP = 1e-5; /* of central differences */
 
 struct settings {
     struct compute_options compute;
-    const char *filter;
+    const char *filter, *skip; /* parts of names */
     bool tiny, list;
 };
 
@@ -314,7 +315,8 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
 static bool is_selected(const struct settings *settings, const struct operation_case *test) {
     char name[160];
     snprintf(name, sizeof name, "%s (%s)", test->test->name, test->what);
-    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter));
+    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter)) &&
+           (!settings->skip || !strstr(name, settings->skip));
 }
 
 static int run_cases(struct compute *compute, const struct settings *settings) {
@@ -339,10 +341,15 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
 
 static int parse(int argc, char **argv, struct settings *settings) {
     static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'}, {"lanes", required_argument, NULL, 'l'},
-        {"vector", required_argument, NULL, 'v'}, {"cache", required_argument, NULL, 'c'},
-        {"filter", required_argument, NULL, 'f'}, {"tiny", no_argument, NULL, 't'},
-        {"list", no_argument, NULL, 'i'},         {NULL, 0, NULL, 0},
+        {"device", required_argument, NULL, 'd'},
+        {"lanes", required_argument, NULL, 'l'},
+        {"vector", required_argument, NULL, 'v'},
+        {"cache", required_argument, NULL, 'c'},
+        {"filter", required_argument, NULL, 'f'},
+        {"tiny", no_argument, NULL, 't'},
+        {"list", no_argument, NULL, 'i'},
+        {"skip", required_argument, NULL, 's'},
+        {NULL, 0, NULL, 0},
     };
     int letter;
     while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -361,6 +368,9 @@ static int parse(int argc, char **argv, struct settings *settings) {
             break;
         case 'f':
             settings->filter = optarg;
+            break;
+        case 's':
+            settings->skip = optarg;
             break;
         case 't':
             settings->tiny = true;
@@ -389,7 +399,7 @@ int main(int argc, char **argv) {
     struct compute *compute;
     if (parse(argc, argv, &settings) != 0) {
         fprintf(stderr, "usage: test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] "
-                        "[--cache DIR] [--list]\n");
+                        "[--skip TEXT] [--cache DIR] [--list]\n");
         return 2;
     }
     if (settings.list) {

@@ -1,25 +1,24 @@
 /* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "src/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_help(void) {
-    puts("Usage: hc_devices [--help] [--version]\n"
-         "\n"
-         "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows\n"
-         "which of them each word that --device takes would pick for this process.\n"
-         "\n"
-         "  --help     print this text\n"
-         "  --version  print the version\n"
-         "\n"
-         "Exit status: 0 when there is a device, 1 when there is none, 2 for wrong usage.");
-}
+static const struct program_info program = {
+    .name = "hc_devices",
+    .summary =
+        "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows which of them each "
+        "word that --device takes would pick for this process. Exit status 1 means that there is none.",
+    .usage = "[OPTIONS]",
+    .examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
+};
 
 static const char *type_name(const struct device *device) {
-    if (device->is_gpu)
+    if (device->is_gpu) {
         return device->is_cpu ? "simulator" : "GPU";
+    }
     return device->is_cpu ? "CPU" : "accelerator";
 }
 
@@ -40,10 +39,11 @@ static void print_device(size_t index, const struct device *device) {
 
 static void print_choice(const char *word, unsigned local_rank) {
     struct device device;
-    if (device_choose(word, local_rank, &device))
+    if (device_choose(word, local_rank, &device)) {
         printf("   --device %-5s none: %s\n", word, error_text());
-    else
+    } else {
         printf("   --device %-5s %s (%s)\n", word, device.name, device.platform_name);
+    }
 }
 
 static int print_all(void) {
@@ -54,32 +54,30 @@ static int print_all(void) {
         fprintf(stderr, "hc_devices: %s\n", error_text());
         return 1;
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         print_device(i, &devices[i]);
-    if (!count)
+    }
+    if (!count) {
         puts("There is no OpenCL device. Install a GPU's OpenCL driver, or PoCL for the CPU.");
+    }
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", device_local_rank());
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
         print_choice(words[i], device_local_rank());
+    }
     return count ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
+    struct option_spec none[1];
     device_prepare_environment();
-    if (argc == 2 && !strcmp(argv[1], "--help")) {
-        print_help();
-    } else if (argc == 2 && !strcmp(argv[1], "--version")) {
-        puts("hc_devices " HC_VERSION);
-    } else if (argc > 1) {
-        fprintf(stderr, "hc_devices: unknown argument %s; --help tells more\n", argv[1]);
-        return 2;
-    } else if (print_all()) {
-        return 1;
+    int status = settings_parse(none, 0, &program, argc, argv, NULL);
+    if (status == 0) {
+        status = print_all();
     }
     if (fflush(stdout) || ferror(stdout)) {
         perror("hc_devices: cannot write");
         return 1;
     }
-    return 0;
+    return status < 0 ? 0 : status;
 }

@@ -1,6 +1,8 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/error.h"
+#include "runtime/files.h"
 #include "src/train.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -36,6 +38,29 @@ static const struct program_info program = {
 #define HEADING(text)                                                                                              \
     { .type = OPTION_HEADING, .help = text }
 
+/* A resumed run goes on with the settings that it was started with, from <out_dir>/settings.conf, under whatever is
+ * given now: parses once more with that file as the first of the config files. */
+static int parse_resumed(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
+                         char **argv) {
+    char *saved = files_path("%s/settings.conf", settings->out_dir);
+    char **arguments = calloc((size_t)argc + 3, sizeof *arguments);
+    int status = 0;
+    if (!saved || !arguments) {
+        error_set("out of memory");
+        status = settings_fail(program.name, 1);
+    } else if (files_exist(saved)) {
+        arguments[0] = argv[0];
+        arguments[1] = (char[]){"--config"};
+        arguments[2] = saved;
+        memcpy(arguments + 3, argv + 1, (size_t)(argc - 1) * sizeof *argv);
+        options_free(specs, count);
+        status = settings_parse(specs, count, &program, argc + 2, arguments, NULL);
+    }
+    free(arguments);
+    free(saved);
+    return status;
+}
+
 static int run(struct train_settings *settings) {
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
@@ -58,7 +83,7 @@ int main(int argc, char **argv) {
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
         TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
         TEXT("init_from", init_from, "scratch",
-             "scratch, resume (the newest checkpoint in out_dir), or a checkpoint"),
+             "scratch, resume (newest checkpoint and settings in out_dir), or a checkpoint"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
@@ -104,6 +129,9 @@ int main(int argc, char **argv) {
     settings.spec_count = COUNT(specs);
     device_prepare_environment();
     int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
+    if (status == 0 && strcmp(settings.init_from, "resume") == 0) {
+        status = parse_resumed(specs, COUNT(specs), &settings, argc, argv);
+    }
     if (status == 0) {
         status = run(&settings);
     }
