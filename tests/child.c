@@ -11,16 +11,14 @@
 enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
 
 static char message[MOST_MESSAGE];
+static uint64_t peak_bytes;
 
-static void become(struct child_limits limits, char *const *arguments, const char *errors) {
+static void become(uint64_t file_bytes, char *const *arguments, const char *errors) {
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(open("/dev/null", O_RDWR), STDOUT_FILENO);
     dup2(open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
-    if (limits.file_bytes != UINT64_MAX) {
-        scratch_limit_file_size(limits.file_bytes);
-    }
-    if (limits.address_bytes != UINT64_MAX) {
-        setrlimit(RLIMIT_AS, &(struct rlimit){limits.address_bytes, limits.address_bytes});
+    if (file_bytes != CHILD_UNLIMITED) {
+        scratch_limit_file_size(file_bytes);
     }
     signal(SIGXFSZ, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -28,7 +26,7 @@ static void become(struct child_limits limits, char *const *arguments, const cha
     _exit(99);
 }
 
-pid_t child_start(struct child_limits limits, const char *const *arguments) {
+pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
     char *all[MOST_ARGUMENTS] = {NULL};
     for (int i = 0; arguments[i] != NULL && i + 1 < MOST_ARGUMENTS; i++) {
         all[i] = (char *)(uintptr_t)arguments[i];
@@ -40,7 +38,7 @@ pid_t child_start(struct child_limits limits, const char *const *arguments) {
         exit(1);
     }
     if (child == 0) {
-        become(limits, all, errors);
+        become(file_bytes, all, errors);
     }
     return child;
 }
@@ -48,10 +46,12 @@ pid_t child_start(struct child_limits limits, const char *const *arguments) {
 int child_finish(pid_t child) {
     int status = 0;
     size_t bytes;
-    if (waitpid(child, &status, 0) != child) {
-        perror("waitpid");
+    struct rusage usage;
+    if (wait4(child, &status, 0, &usage) != child) {
+        perror("wait4");
         exit(1);
     }
+    peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     char *text = scratch_read(scratch_path("child-stderr"), &bytes);
     snprintf(message, sizeof message, "%s", text != NULL ? text : "");
     free(text);
@@ -60,4 +60,8 @@ int child_finish(pid_t child) {
 
 const char *child_message(void) {
     return message;
+}
+
+uint64_t child_peak_bytes(void) {
+    return peak_bytes;
 }
