@@ -240,7 +240,7 @@ static void mhc_lite_is_doubly_stochastic(void **state) {
 }
 
 /* With 6, 7 and 8 streams the weights of 720, 5040 and 40320 permutations are summed; one matrix stays within the
- * tolerance (a product of many would add up what each is off). */
+ * tolerance only if their sum is compensated. */
 static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
     (void)state;
     for (int64_t streams = 6; streams <= RESIDUAL_MAX_STREAMS; streams++) {
