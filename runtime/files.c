@@ -395,7 +395,10 @@ int files_stage_commit_into(const char *folder, char *staging, const char *const
 
 void files_stage_abandon(char *staging) {
     if (staging != NULL) {
+        char *kept = strdup(error_text()); /* a removal that fails sets the message */
         files_remove_folder(staging);
+        error_set("%s", kept != NULL ? kept : "out of memory");
+        free(kept);
         free(staging);
     }
 }

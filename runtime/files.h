@@ -26,7 +26,8 @@ int files_write(const char *path, const void *data, size_t bytes);
  * "<parent>/.tmp-<name>-<host>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
  * files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an existing folder is
  * replaced in one step where the file system can exchange names, and removed) and syncs the parent.
- * files_stage_abandon removes it. *staging is heap memory, freed by commit and abandon, also when commit fails. */
+ * files_stage_abandon removes it and leaves the error text as it is. *staging is heap memory, freed by commit and
+ * abandon, also when commit fails. */
 int files_stage_begin(const char *path, char **staging);
 int files_stage_commit(const char *path, char *staging);
 void files_stage_abandon(char *staging);

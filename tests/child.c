@@ -1,0 +1,67 @@
+#include "tests/child.h"
+#include "tests/scratch.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
+
+static char message[MOST_MESSAGE];
+static uint64_t peak_bytes;
+
+static void become(uint64_t file_bytes, char *const *arguments, const char *errors) {
+    dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
+    dup2(open("/dev/null", O_RDWR), STDOUT_FILENO);
+    dup2(open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+    if (file_bytes != CHILD_UNLIMITED) {
+        scratch_limit_file_size(file_bytes);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    execv(arguments[0], arguments);
+    _exit(99);
+}
+
+pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
+    char *all[MOST_ARGUMENTS] = {NULL};
+    for (int i = 0; arguments[i] != NULL && i + 1 < MOST_ARGUMENTS; i++) {
+        all[i] = (char *)(uintptr_t)arguments[i];
+    }
+    const char *errors = scratch_path("child-stderr");
+    const pid_t child = fork();
+    if (child < 0) {
+        perror("fork");
+        exit(1);
+    }
+    if (child == 0) {
+        become(file_bytes, all, errors);
+    }
+    return child;
+}
+
+int child_finish(pid_t child) {
+    int status = 0;
+    size_t bytes;
+    struct rusage usage;
+    if (wait4(child, &status, 0, &usage) != child) {
+        perror("wait4");
+        exit(1);
+    }
+    peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    char *text = scratch_read(scratch_path("child-stderr"), &bytes);
+    snprintf(message, sizeof message, "%s", text != NULL ? text : "");
+    free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+const char *child_message(void) {
+    return message;
+}
+
+uint64_t child_peak_bytes(void) {
+    return peak_bytes;
+}
