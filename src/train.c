@@ -203,9 +203,26 @@ static int write_settings(const struct train_settings *settings) {
     return status;
 }
 
+/* Started by mpirun, every process would train the same model into the same folder. */
+static int check_alone(void) {
+    const char *const sizes[] = {getenv("OMPI_COMM_WORLD_SIZE"), getenv("PMI_SIZE")};
+    for (size_t i = 0; i < 2; i++) {
+        if (sizes[i] && strtol(sizes[i], NULL, 10) > 1) {
+            return error_set(
+                "started as one of %s ranks, and data-parallel training is not part of this version: start "
+                "one process without mpirun",
+                sizes[i]);
+        }
+    }
+    return 0;
+}
+
 static int set_up(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     char *folder = NULL;
+    if (check_alone()) {
+        return -1;
+    }
     if (is_resume(settings)) {
         folder = checkpoint_newest(settings->out_dir);
     } else if (!is_scratch(settings)) {

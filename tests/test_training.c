@@ -178,6 +178,16 @@ static void so_it_is_with_dropout_and_accumulation(void **state) {
     repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
 }
 
+/* --init-from resume with the folder alone goes on as if everything had been given again. */
+static void resumed_run_keeps_its_settings(void **state) {
+    (void)state;
+    assert_done(TRAIN("told-once", "--learning-rate", "0.004", "--max-iters", "3"));
+    assert_done(CHILD_RUN(train_program, "--out-dir", scratch_path("told-once"), "--init-from", "resume",
+                          "--max-iters", "6"));
+    assert_done(TRAIN("told-twice", "--learning-rate", "0.004", "--max-iters", "6"));
+    assert_same_checkpoint("told-once", "told-twice", "ckpt-6");
+}
+
 static void another_seed_is_another_run(void **state) {
     (void)state;
     assert_done(TRAIN("seed-1", "--seed", "1", "--max-iters", "2"));
@@ -401,6 +411,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
         cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
+        cmocka_unit_test(resumed_run_keeps_its_settings),
         cmocka_unit_test(another_seed_is_another_run),
         cmocka_unit_test(split_into_micro_batches_does_not_matter),
         cmocka_unit_test(killed_run_always_resumes),
