@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -464,13 +463,4 @@ int files_remove_folder(const char *path) {
         return error_set("cannot remove %s: it is not a folder", path);
     }
     return walk(path, remove_visited);
-}
-
-int files_free_bytes(const char *path, uint64_t *bytes) {
-    struct statvfs status;
-    if (statvfs(path, &status) != 0) {
-        return error_set_errno("cannot tell the free space of %s", path);
-    }
-    *bytes = (uint64_t)status.f_bavail * status.f_frsize;
-    return 0;
 }

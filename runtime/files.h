@@ -44,7 +44,4 @@ void files_stage_clean(const char *parent);
 /* Removes a folder with the regular files and folders in it; does not follow links. */
 int files_remove_folder(const char *path);
 
-/* Bytes that an unprivileged writer can still put on the file system of `path`. */
-int files_free_bytes(const char *path, uint64_t *bytes);
-
 #endif

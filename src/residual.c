@@ -213,12 +213,3 @@ int64_t residual_theta(const struct residual_variant *variant, int64_t streams) 
     }
     return elements;
 }
-
-int64_t residual_parameter_count(const struct residual_variant *variant, int64_t streams, int64_t channels,
-                                 int64_t sublayers) {
-    if (residual_is_plain(variant)) {
-        return 0;
-    }
-    const int64_t row_length = streams * channels / residual_norm_groups(variant, streams);
-    return sublayers * (row_length * (1 + residual_columns(variant, streams)) + residual_theta(variant, streams));
-}

@@ -61,8 +61,4 @@ unsigned residual_leaf_shape(const struct residual_leaf *leaf, int64_t streams, 
 /* True for the leaves that the kernels address through theta. */
 bool residual_leaf_is_small(const struct residual_leaf *leaf);
 
-/* Auxiliary parameters of a whole model: 2 n_layer sublayers. */
-int64_t residual_parameter_count(const struct residual_variant *variant, int64_t streams, int64_t channels,
-                                 int64_t sublayers);
-
 #endif

@@ -251,15 +251,6 @@ static void test_remove_folder(void **state) {
     assert_error("not a folder");
 }
 
-static void test_free_bytes(void **state) {
-    (void)state;
-    uint64_t bytes = 0;
-    assert_int_equal(files_free_bytes(scratch_path("."), &bytes), 0);
-    assert_true(bytes > 0);
-    assert_int_equal(files_free_bytes(scratch_path("none"), &bytes), -1);
-    assert_error("none");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
@@ -272,7 +263,6 @@ int main(void) {
         cmocka_unit_test(test_commit_into),
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_remove_folder),
-        cmocka_unit_test(test_free_bytes),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }
