@@ -58,7 +58,10 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     }
     for (size_t i = 0; i < settings->spec_count; i++) {
         const struct option_spec *spec = &settings->specs[i];
-        if (spec->given && !model_config_same(&saved, &settings->model, spec->name)) {
+        /* rc has one stream whatever is asked for, and a vocabulary of 0 is whatever there is */
+        const bool open = spec->name && ((strcmp(spec->name, "n_streams") == 0 && residual_is_plain(saved.residual)) ||
+                                         (strcmp(spec->name, "vocab_size") == 0 && settings->model.vocab_size == 0));
+        if (spec->given && !open && !model_config_same(&saved, &settings->model, spec->name)) {
             return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
                              folder, spec->name);
         }
@@ -238,7 +241,9 @@ static int set_up(struct trainer *trainer) {
         status = initialise(trainer, folder) || open_samplers(trainer) || files_make_folder(settings->out_dir) ||
                  write_settings(settings) ||
                  run_log_open(&trainer->log, settings->out_dir, trainer->state.iteration, settings->tensorboard);
-        files_stage_clean(settings->out_dir);
+        if (status == 0) {
+            files_stage_clean(settings->out_dir);
+        }
     }
     free(folder);
     return status ? -1 : 0;
