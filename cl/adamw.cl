@@ -1,4 +1,4 @@
-/* AdamW (Loshchilov & Hutter 2019) on the whole arena, with clipping by the global norm:
+/* AdamW (Loshchilov & Hutter 2019) on a part of the arena, with clipping by the global norm:
  *
  *   g = gradient * min(1, clip / (norm + 1e-6))
  *   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
@@ -9,22 +9,22 @@
  */
 #define ADAM_EPSILON 1e-8f
 
-/* One work-item a vector. correction1 = 1 / (1 - beta1^t), correction2 = 1 / sqrt(1 - beta2^t). clip <= 0: no clipping. */
+/* One work-item a vector: elements `first` on of weights and gradients, `moment_first` on of the moments. correction1 = 1 / (1 - beta1^t), correction2 = 1 / sqrt(1 - beta2^t). clip <= 0: no clipping. */
 __kernel void adamw(__global float *weights, __global const float *gradients, __global float *first_moments,
-                    __global float *second_moments, ulong count, ulong decayed, float rate, float beta1, float beta2,
+                    __global float *second_moments, ulong first, ulong moment_first, ulong count, ulong decayed, float rate, float beta1, float beta2,
                     float decay, float correction1, float correction2, float clip, __global const float *norm) {
-    const size_t i = get_global_id(0) * VEC;
+    const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
     const float size = norm[0];
-    if (i >= count || !isfinite(size)) {
+    if (item >= count || !isfinite(size)) {
         return;
     }
     const float factor = clip > 0.0f && size + 1e-6f > clip ? clip / (size + 1e-6f) : 1.0f;
     const vec_t g = factor * VEC_LOAD(gradients + i);
-    const vec_t m = beta1 * VEC_LOAD(first_moments + i) + (1.0f - beta1) * g;
-    const vec_t v = beta2 * VEC_LOAD(second_moments + i) + (1.0f - beta2) * g * g;
+    const vec_t m = beta1 * VEC_LOAD(first_moments + moment) + (1.0f - beta1) * g;
+    const vec_t v = beta2 * VEC_LOAD(second_moments + moment) + (1.0f - beta2) * g * g;
     const float keep = i < decayed ? 1.0f - rate * decay : 1.0f;
     const vec_t w = VEC_LOAD(weights + i) * keep;
-    VEC_STORE(m, first_moments + i);
-    VEC_STORE(v, second_moments + i);
+    VEC_STORE(m, first_moments + moment);
+    VEC_STORE(v, second_moments + moment);
     VEC_STORE(w - rate * correction1 * m / (sqrt(v) * correction2 + ADAM_EPSILON), weights + i);
 }

@@ -30,8 +30,9 @@ __kernel void partials_add(__global const float *partials, ulong chunks, int wid
     }
 }
 
-/* One work-group a chunk: partials[chunk] = sum of squares of x[chunk]. count and per_chunk are multiples of VEC. */
-ROW_KERNEL void square_sums(__global const float *x, ulong count, ulong per_chunk, __global float *partials) {
+/* One work-group a chunk: partials[chunk] = sum of squares of x[chunk], of count elements from `at` on. at, count and
+ * per_chunk are multiples of VEC. */
+ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulong per_chunk, __global float *partials) {
     GROUP_SCRATCH(scratch);
     const size_t first = get_group_id(0) * per_chunk;
     const size_t last = min((ulong)(first + per_chunk), count);
@@ -40,7 +41,7 @@ ROW_KERNEL void square_sums(__global const float *x, ulong count, ulong per_chun
     while (i < last) {
         vec_t line = (vec_t)(0.0f);
         for (int k = 0; k < LINE && i < last; k++, i += LANES * VEC) {
-            const vec_t v = VEC_LOAD(x + i);
+            const vec_t v = VEC_LOAD(x + at + i);
             line += v * v;
         }
         total += line;

@@ -1,8 +1,8 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host.h"
 #include <ctype.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,81 +12,6 @@
 #include <unistd.h>
 
 #define POCL_PLATFORM "Portable Computing Language"
-
-/* ---- the host */
-
-unsigned device_host_cores(void) {
-    for (int cores = CPU_SETSIZE; cores <= 1 << 20; cores *= 2) {
-        cpu_set_t *set = CPU_ALLOC(cores);
-        size_t size = CPU_ALLOC_SIZE(cores);
-        if (!set) {
-            break;
-        }
-        int result = sched_getaffinity(0, size, set);
-        int count = result ? 0 : CPU_COUNT_S(size, set);
-        CPU_FREE(set);
-        if (count > 0) {
-            return (unsigned)count;
-        }
-    }
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (unsigned)online : 1;
-}
-
-/* The value of "MemAvailable:" in bytes: free memory and what the kernel would drop for us. 0 when unknown. */
-static size_t memory_available_by_kernel(void) {
-    char line[256];
-    unsigned long long kibibytes = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file) {
-        return 0;
-    }
-    while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) {
-            break;
-        }
-    }
-    fclose(file);
-    return (size_t)kibibytes << 10;
-}
-
-/* The limit of this process's control group (version 2), which containers and job schedulers set. SIZE_MAX: none.
- */
-static size_t memory_limit_of_group(void) {
-    char line[1024], path[1100];
-    unsigned long long limit;
-    size_t found = SIZE_MAX;
-    strcpy(path, "/sys/fs/cgroup/memory.max");
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (file) {
-        while (fgets(line, sizeof(line), file)) {
-            line[strcspn(line, "\n")] = '\0';
-            if (!strncmp(line, "0::/", 4)) {
-                snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
-            }
-        }
-        fclose(file);
-    }
-    file = fopen(path, "re");
-    if (!file) {
-        return found;
-    }
-    if (fscanf(file, "%llu", &limit) == 1 && limit < SIZE_MAX) { /* else the word "max" */
-        found = (size_t)limit;
-    }
-    fclose(file);
-    return found;
-}
-
-static size_t memory_of_host(void) {
-    size_t available = memory_available_by_kernel();
-    size_t limit = memory_limit_of_group();
-    if (!available) {
-        long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-        available = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
-    }
-    return available < limit ? available : limit;
-}
 
 /* ---- describing a device */
 
@@ -129,7 +54,7 @@ static size_t to_size(cl_ulong value) {
 /* PoCL tells a fraction of the memory, and buffers in our own pages are not bound by it. Others allocate
  * themselves. */
 static size_t plan_memory(const struct device *device, size_t reported) {
-    size_t host = device->shares_host_memory ? memory_of_host() : 0;
+    size_t host = device->shares_host_memory ? host_memory() : 0;
     if (!host) {
         return reported;
     }
@@ -340,6 +265,9 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen) 
     int result = 0;
     if (found) {
         *chosen = *found;
+        for (size_t i = 0; i < count; i++) {
+            chosen->gpus += devices[i].is_gpu;
+        }
     } else {
         result = fail_choice(devices, count, word);
     }
@@ -348,29 +276,6 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen) 
 }
 
 /* ---- the environment */
-
-unsigned device_local_rank(void) {
-    /* Open MPI, MPICH and Intel MPI, MVAPICH2, PALS, Flux, Slurm. Slurm last: a job's script has it, too. */
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "MPI_LOCALRANKID",
-                                        "MV2_COMM_WORLD_LOCAL_RANK",
-                                        "PMI_LOCAL_RANK",
-                                        "PALS_LOCAL_RANKID",
-                                        "FLUX_TASK_LOCAL_ID",
-                                        "SLURM_LOCALID"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = getenv(names[i]);
-        char *end;
-        if (!text || !isdigit((unsigned char)*text)) {
-            continue;
-        }
-        unsigned long rank = strtoul(text, &end, 10);
-        if (!*end && rank <= INT32_MAX) {
-            return (unsigned)rank;
-        }
-    }
-    return 0;
-}
 
 /* Whether PoCL can keep its kernels where it does by default: $XDG_CACHE_HOME or ~/.cache. */
 static bool has_cache_home(void) {
@@ -413,7 +318,8 @@ static void move_pocl_cache(void) {
 
 void device_prepare_environment(void) {
     char cores[16];
-    snprintf(cores, sizeof(cores), "%u", device_host_cores());
+    host_claim_cores();
+    snprintf(cores, sizeof(cores), "%u", host_cores());
     /* PoCL starts a thread per core of the machine, however few of them this rank owns. */
     setenv("POCL_MAX_PTHREAD_COUNT", cores, 0);
     /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this

@@ -26,6 +26,7 @@ struct device {
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;             /* type has CL_DEVICE_TYPE_CPU */
     bool is_gpu;
+    unsigned gpus; /* GPUs there are, set by device_choose */
 };
 
 /* Lists every device of every platform in the loader's order; the index in the list is the number that `--device N`
@@ -37,15 +38,9 @@ int device_list(struct device **devices, size_t *count);
  * message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
-/* The rank on this node as the MPI launcher tells it through the environment, 0 without one. */
-unsigned device_local_rank(void);
-
 /* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read
  * from the environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */
 void device_prepare_environment(void);
-
-/* How many processor cores this process may run on: its affinity, which MPI launchers set per rank. */
-unsigned device_host_cores(void);
 
 /* The name of an OpenCL error code, e.g. "CL_OUT_OF_RESOURCES". */
 const char *device_error_name(cl_int code);

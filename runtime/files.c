@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -463,4 +464,17 @@ int files_remove_folder(const char *path) {
         return error_set("cannot remove %s: it is not a folder", path);
     }
     return walk(path, remove_visited);
+}
+
+int files_lock_folder(const char *path, int *descriptor) {
+    *descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*descriptor < 0) {
+        return error_set_errno("cannot open the folder %s", path);
+    }
+    if (flock(*descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(*descriptor);
+        *descriptor = -1;
+        return error_set("another process is writing to %s: wait for it, stop it, or choose another folder", path);
+    }
+    return 0;
 }

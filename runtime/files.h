@@ -37,6 +37,10 @@ void files_stage_abandon(char *staging);
  */
 int files_stage_commit_into(const char *folder, char *staging, const char *const *names);
 
+/* Takes the folder for this process until *descriptor is closed or the process ends: an error if another one has
+ * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
+int files_lock_folder(const char *path, int *descriptor);
+
 /* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer
  * runs. */
 void files_stage_clean(const char *parent);

@@ -6,6 +6,7 @@
  * then its threads spin for the default time, and only that much speed is lost. */
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
+#include "runtime/host.h"
 #include "runtime/profiler.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -72,7 +73,7 @@ static int cblas_open(struct compute *compute, void **opened) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
     if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
-        set_threads((int)device_host_cores());
+        set_threads((int)host_cores());
     }
     *opened = state;
     return 0;

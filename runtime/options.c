@@ -707,7 +707,7 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file) {
     for (size_t i = 0; i < count; i++) {
         if (specs[i].type == OPTION_HEADING) {
             fprintf(file, "%s# %s\n", i > 0 ? "\n" : "", specs[i].help);
-        } else {
+        } else if (!specs[i].transient) {
             write_spec(&specs[i], file);
         }
     }

@@ -25,6 +25,7 @@ struct option_spec {
     double minimum, maximum;   /* INT and FLOAT, both inclusive; equal: no limits */
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
+    bool transient;            /* of one process only: options_write leaves it out */
     bool given;                /* out: set by command line or config file */
 };
 

@@ -33,6 +33,9 @@ const char *progress_time_text(double seconds, char text[24]) {
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force) {
     const double now = progress_clock();
+    if (progress->silent) {
+        return;
+    }
     if (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0)) {
         return;
     }

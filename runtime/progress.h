@@ -10,6 +10,7 @@ struct progress {
     double start; /* seconds, monotonic */
     double shown; /* when the line was last written */
     bool terminal;
+    bool silent;   /* another process shows it */
     bool open;     /* a line without its newline is on the screen */
     int64_t first; /* iteration at the start, for the time left */
 };

@@ -3,11 +3,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go: 256 KiB */
+#define BLOCKS 256
 
 struct token_file {
     char *path;
@@ -82,13 +86,8 @@ uint64_t token_file_count(const struct token_file *file) {
     return file->count;
 }
 
-int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
-                    int32_t *tokens) {
-    if (first > file->count || count > file->count - first) {
-        return error_set("%s: %" PRIu64 " tokens from position %" PRIu64
-                         " on are wanted, but the file has only %" PRIu64,
-                         file->path, count, first, file->count);
-    }
+/* -1 with the place of the first token of [first, first + count) that is not in the vocabulary. */
+static int check_tokens(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size) {
     const unsigned char *at = file->bytes + 2 * first;
     for (uint64_t i = 0; i < count; i++, at += 2) {
         const uint32_t token = at[0] | (uint32_t)at[1] << 8;
@@ -97,7 +96,42 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
                              "; is vocab_size that of meta.json?",
                              file->path, token, first + i, vocab_size);
         }
-        tokens[i] = (int32_t)token;
+    }
+    return 0;
+}
+
+int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
+    char parts[BLOCKS + 1][CHECKSUM_SIZE];
+    const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
+    const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
+    memset(parts, 0, sizeof parts);
+    snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
+        const uint64_t first =
+            file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
+        const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
+        if (check_tokens(file, first, count, vocab_size) ||
+            checksum_memory(file->bytes + 2 * first, 2 * count, parts[i])) {
+            return -1;
+        }
+    }
+    return checksum_memory(parts, sizeof parts, digest);
+}
+
+int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                    int32_t *tokens) {
+    if (first > file->count || count > file->count - first) {
+        return error_set("%s: %" PRIu64 " tokens from position %" PRIu64
+                         " on are wanted, but the file has only %" PRIu64,
+                         file->path, count, first, file->count);
+    }
+    if (check_tokens(file, first, count, vocab_size)) {
+        return -1;
+    }
+    const unsigned char *at = file->bytes + 2 * first;
+    for (uint64_t i = 0; i < count; i++, at += 2) {
+        tokens[i] = (int32_t)(at[0] | (uint32_t)at[1] << 8);
     }
     return 0;
 }

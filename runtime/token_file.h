@@ -3,6 +3,7 @@
 #ifndef HC_RUNTIME_TOKEN_FILE_H
 #define HC_RUNTIME_TOKEN_FILE_H
 
+#include "runtime/checksum.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,5 +19,9 @@ uint64_t token_file_count(const struct token_file *file);
  * the file, the position and the value. */
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                     int32_t *tokens);
+
+/* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
+ * of a file of up to 64 MiB, of larger ones 256 blocks of 256 KiB spread evenly, the first and last among them. */
+int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);
 
 #endif

@@ -24,6 +24,24 @@ struct arena_set {
     const char *prefix; /* of tensor names: "", "exp_avg." or "exp_avg_sq." */
 };
 
+/* Ranks may share the moments, see gpt_read_moments. */
+static bool is_weights(const struct gpt *gpt, const struct arena_set *set) {
+    return set->buffer == gpt->parameters.weights;
+}
+
+static int read_arena(struct gpt *gpt, const struct arena_set *set, uint64_t first, uint64_t count, float *values) {
+    return is_weights(gpt, set)
+               ? buffer_read(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values)
+               : gpt_read_moments(gpt, set->buffer, first, count, values);
+}
+
+static int write_arena(struct gpt *gpt, const struct arena_set *set, uint64_t first, uint64_t count,
+                       const float *values) {
+    return is_weights(gpt, set)
+               ? buffer_write(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values)
+               : gpt_write_moments(gpt, set->buffer, first, count, values);
+}
+
 static void tensor_name(const struct arena_set *set, const struct parameter *parameter, char name[128]) {
     snprintf(name, 128, "%s%s", set->prefix, parameter->name);
 }
@@ -42,12 +60,11 @@ static struct tensor_info *describe(const struct parameters *parameters, const s
 }
 
 /* Copies one arena tensor to the writer, piece by piece. */
-static int append(struct safetensors_writer *writer, struct gpt *gpt, const struct buffer *buffer,
+static int append(struct safetensors_writer *writer, struct gpt *gpt, const struct arena_set *set,
                   const struct parameter *parameter, float *piece) {
     for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
         const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
-        if (buffer_read(gpt->compute, buffer, (parameter->offset + done) * sizeof *piece, piece,
-                        count * sizeof *piece) ||
+        if (read_arena(gpt, set, parameter->offset + done, count, piece) ||
             safetensors_append(writer, piece, count * sizeof *piece)) {
             return error_prefix("%s", parameter->name);
         }
@@ -63,8 +80,8 @@ static int write_sets(const char *path, struct gpt *gpt, const struct arena_set 
     int status = infos && piece ? safetensors_create(path, infos, count * parameters->count, &writer)
                                 : error_set("out of memory");
     for (size_t i = 0; status == 0 && i < count * parameters->count; i++) {
-        status = append(writer, gpt, sets[i / parameters->count].buffer, &parameters->table[i % parameters->count],
-                        piece);
+        status =
+            append(writer, gpt, &sets[i / parameters->count], &parameters->table[i % parameters->count], piece);
     }
     if (writer && status == 0) {
         status = safetensors_finish(writer);
@@ -80,6 +97,40 @@ static int write_sets(const char *path, struct gpt *gpt, const struct arena_set 
     free(infos);
     free(piece);
     return status;
+}
+
+static void moment_sets(const struct gpt *gpt, struct arena_set sets[2]) {
+    sets[0] = (struct arena_set){gpt->parameters.first_moments, "exp_avg."};
+    sets[1] = (struct arena_set){gpt->parameters.second_moments, "exp_avg_sq."};
+}
+
+/* In the order of write_sets, which rank 0 is in. */
+static int hand_over(struct gpt *gpt, const struct arena_set *set, float *piece) {
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
+            const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
+            if (read_arena(gpt, set, parameter->offset + done, count, piece)) {
+                return error_prefix("%s", parameter->name);
+            }
+        }
+    }
+    return 0;
+}
+
+int checkpoint_hand_over(struct gpt *gpt) {
+    struct arena_set sets[2];
+    if (!gpt->options.shard_moments) {
+        return 0;
+    }
+    moment_sets(gpt, sets);
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? 0 : error_set("out of memory");
+    for (size_t i = 0; i < 2 && status == 0; i++) {
+        status = hand_over(gpt, &sets[i], piece);
+    }
+    free(piece);
+    return status ? error_prefix("cannot hand over the optimiser's moments for a checkpoint") : 0;
 }
 
 int checkpoint_write_weights(const char *path, struct gpt *gpt) {
@@ -110,8 +161,7 @@ static int load_tensor(const struct safetensors *file, struct gpt *gpt, const st
     for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
         const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
         if (safetensors_read_f32(file, info, done, count, piece) ||
-            buffer_write(gpt->compute, set->buffer, (parameter->offset + done) * sizeof *piece, piece,
-                         count * sizeof *piece)) {
+            write_arena(gpt, set, parameter->offset + done, count, piece)) {
             return error_prefix("tensor '%s'", name);
         }
     }
@@ -143,11 +193,6 @@ static int load_sets(const char *folder, const char *name, struct gpt *gpt, cons
 
 int checkpoint_load_weights(const char *path, struct gpt *gpt) {
     return load_sets(path, model_file, gpt, (struct arena_set[]){{gpt->parameters.weights, ""}}, 1);
-}
-
-static void moment_sets(const struct gpt *gpt, struct arena_set sets[2]) {
-    sets[0] = (struct arena_set){gpt->parameters.first_moments, "exp_avg."};
-    sets[1] = (struct arena_set){gpt->parameters.second_moments, "exp_avg_sq."};
 }
 
 /* ---- state.json */
@@ -182,11 +227,13 @@ static int write_state(const char *folder, const struct checkpoint_content *cont
         json_decref(checksums);
         return error_prefix("cannot compute checksums");
     }
-    json_t *json = json_pack("{s:I, s:I, s:I, s:I, s:o?, s:o, s:o}", "iteration", (json_int_t)state->iteration,
-                             "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
-                             (json_int_t)state->best_iteration, "best_val_loss",
-                             isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "settings",
-                             settings_json(content->settings, content->setting_count), "checksums", checksums);
+    json_t *json =
+        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o, s:o}", "iteration", (json_int_t)state->iteration,
+                  "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
+                  (json_int_t)state->best_iteration, "best_val_loss",
+                  isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "evaluated_at",
+                  (json_int_t)state->evaluated_at, "seconds", state->seconds, "settings",
+                  settings_json(content->settings, content->setting_count), "checksums", checksums);
     char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     char *path = files_path("%s/state.json", folder);
     const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
@@ -230,6 +277,7 @@ static int read_state(json_t *json, struct training_state *state) {
     json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens");
     json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
     json_t *best_iteration = json_object_get(json, "best_iteration");
+    json_t *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
     if (!json_is_integer(iteration) || json_integer_value(iteration) < 0 || !json_is_integer(tokens) ||
         json_integer_value(tokens) < 0 || !json_is_integer(seed) || !json_is_integer(best_iteration)) {
         return error_set("iteration, tokens, seed or best_iteration is missing or not a whole number");
@@ -240,6 +288,8 @@ static int read_state(json_t *json, struct training_state *state) {
         .seed = (uint64_t)json_integer_value(seed),
         .best_val_loss = json_is_number(best) ? json_number_value(best) : HUGE_VAL,
         .best_iteration = json_integer_value(best_iteration),
+        .evaluated_at = json_is_integer(evaluated) ? json_integer_value(evaluated) : json_integer_value(iteration),
+        .seconds = json_number_value(json_object_get(json, "seconds")),
     };
     return 0;
 }

@@ -12,6 +12,8 @@ struct training_state {
     uint64_t seed;
     double best_val_loss;   /* HUGE_VAL before the first evaluation */
     int64_t best_iteration; /* -1 before */
+    int64_t evaluated_at;   /* iteration of the last evaluation, -1 before */
+    double seconds;         /* trained so far, over all processes of the run */
 };
 
 struct checkpoint_content {
@@ -23,6 +25,10 @@ struct checkpoint_content {
 
 /* Writes the folder `path`. On failure (disk full, ...) an older folder of this name stays as it was. */
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
+
+/* Where ranks share the moments, rank 0 saves them with the others' help: they call this while it saves a
+ * checkpoint with moments. Else it does nothing. */
+int checkpoint_hand_over(struct gpt *gpt);
 
 /* Loads the weights: every parameter of the model must be there with its shape, and nothing else. */
 int checkpoint_load_weights(const char *path, struct gpt *gpt);

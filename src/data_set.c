@@ -31,7 +31,7 @@ static int read_meta(const char *path, struct data_set *data) {
     return status;
 }
 
-int data_set_open(const char *folder, struct data_set *data) {
+int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
     memset(data, 0, sizeof *data);
     char *train = files_path("%s/train.bin", folder), *val = files_path("%s/val.bin", folder);
     char *meta = files_path("%s/meta.json", folder);
@@ -40,7 +40,7 @@ int data_set_open(const char *folder, struct data_set *data) {
         status = error_set("%s does not exist: make it with hc_prepare --out %s FILE...", train, folder);
     }
     status = status || (files_exist(meta) && read_meta(meta, data)) || token_file_open(train, &data->train) ||
-             token_file_open(val, &data->val);
+             (needs_val && token_file_open(val, &data->val));
     free(train);
     free(val);
     free(meta);

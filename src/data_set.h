@@ -3,6 +3,7 @@
 #define HC_SRC_DATA_SET_H
 
 #include "runtime/token_file.h"
+#include <stdbool.h>
 
 struct data_set {
     struct token_file *train, *val;
@@ -10,8 +11,8 @@ struct data_set {
     char tokenizer[16]; /* "byte", "gpt2", "" if not known */
 };
 
-/* Fails with what is missing and how to prepare it. */
-int data_set_open(const char *folder, struct data_set *data);
+/* Fails with what is missing and how to prepare it. val stays NULL unless it is needed. */
+int data_set_open(const char *folder, bool needs_val, struct data_set *data);
 void data_set_close(struct data_set *data);
 
 #endif

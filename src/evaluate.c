@@ -18,19 +18,40 @@ static int evaluate_batch(struct gpt *gpt, const struct sampler *sampler, int64_
     if (gpt_read_results(gpt, &value, NULL)) {
         return -1;
     }
-    *loss += (double)value;
+    *loss = (double)value;
+    return 0;
+}
+
+/* This rank's share of the batches: losses [iterations] stay 0 where they are another's. */
+static int evaluate_share(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, int32_t *tokens,
+                          double *losses) {
+    const struct ranks *ranks = gpt->options.ranks;
+    const int64_t count = ranks ? ranks->count : 1, first = ranks ? ranks->index : 0;
+    for (int64_t i = first; i < iterations && !interrupt_requested(); i += count) {
+        if (evaluate_batch(gpt, sampler, i, tokens, &losses[i])) {
+            return -1;
+        }
+    }
     return 0;
 }
 
 int evaluate_loss(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, double *loss) {
     int32_t *tokens = malloc(2 * (size_t)(sampler->global_rows * sampler->sequence) * sizeof *tokens);
-    int status = tokens ? 0 : error_set("out of memory");
-    *loss = 0.0;
-    for (int64_t iteration = 0; status == 0 && iteration < iterations; iteration++) {
-        status = interrupt_requested() ? error_set("interrupted")
-                                       : evaluate_batch(gpt, sampler, iteration, tokens, loss);
+    double *losses = calloc((size_t)iterations + 1, sizeof *losses);
+    int status = tokens && losses ? 0 : error_set("out of memory");
+    status = status || evaluate_share(gpt, sampler, iterations, tokens, losses);
+    if (status == 0) {
+        losses[iterations] = interrupt_requested();
+        status = gpt->options.ranks ? ranks_sum(gpt->options.ranks, losses, (size_t)iterations + 1) : 0;
     }
-    *loss /= (double)iterations;
+    if (status == 0 && losses[iterations] > 0.0) {
+        status = error_set("interrupted");
+    }
+    *loss = 0.0;
+    for (int64_t i = 0; status == 0 && i < iterations; i++) {
+        *loss += losses[i] / (double)iterations;
+    }
     free(tokens);
-    return status;
+    free(losses);
+    return status ? -1 : 0;
 }

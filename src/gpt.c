@@ -67,7 +67,13 @@ void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     sum_total(&gpt->operations, gpt->losses, tokens, each, true, gpt->loss, 0);
 }
 
-void gpt_backward(struct gpt *gpt) {
+static void tell(const struct gpt_listener *listener, int64_t sublayer) {
+    if (listener) {
+        listener->gradients_launched(listener->context, sublayer);
+    }
+}
+
+void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), gpt->top_streams, parameters->weights,
@@ -77,11 +83,13 @@ void gpt_backward(struct gpt *gpt) {
         const struct buffer *d_output = hyper_connection_leave_backward(gpt, index);
         branch_backward(gpt, index, d_output);
         hyper_connection_enter_backward(gpt, index);
+        tell(listener, index);
     }
     const struct token_groups groups = {gpt->group_ids, gpt->group_starts, gpt->group_places, gpt->distinct_tokens};
     embedding_backward(&gpt->operations, gpt->shape, groups, embedding_dropout(gpt), scratch->d_streams,
                        scratch->d_embedding, parameters->gradients, parameters->token_embedding,
                        parameters->position_embedding);
+    tell(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {
@@ -114,6 +122,51 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
         }
     }
     return 0;
+}
+
+/* The part of [first, first + count) that this rank has the moments of in a bucket; count 0: none. */
+static struct exchange_range owned_part(const struct bucket *bucket, uint64_t first, uint64_t count) {
+    const uint64_t low = bucket->own.offset > first ? bucket->own.offset : first;
+    const uint64_t own_end = bucket->own.offset + bucket->own.count, end = first + count;
+    const uint64_t high = own_end < end ? own_end : end;
+    return (struct exchange_range){low, high > low ? high - low : 0};
+}
+
+int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values) {
+    if (!gpt->options.shard_moments) {
+        return buffer_read(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
+    }
+    int status = 0;
+    memset(values, 0, count * sizeof *values);
+    for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
+        const struct bucket *bucket = &gpt->buckets.table[i];
+        const struct exchange_range part = owned_part(bucket, first, count);
+        if (part.count) {
+            status = buffer_read(gpt->compute, moments,
+                                 (bucket->moments + part.offset - bucket->own.offset) * sizeof *values,
+                                 values + (part.offset - first), part.count * sizeof *values);
+        }
+    }
+    /* whatever happened here, the others expect this rank */
+    return ranks_merge(gpt->options.ranks, values, count) || status ? -1 : 0;
+}
+
+int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
+                      const float *values) {
+    if (!gpt->options.shard_moments) {
+        return buffer_write(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
+    }
+    int status = 0;
+    for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
+        const struct bucket *bucket = &gpt->buckets.table[i];
+        const struct exchange_range part = owned_part(bucket, first, count);
+        if (part.count) {
+            status = buffer_write(gpt->compute, moments,
+                                  (bucket->moments + part.offset - bucket->own.offset) * sizeof *values,
+                                  values + (part.offset - first), part.count * sizeof *values);
+        }
+    }
+    return status;
 }
 
 size_t gpt_tokens(const struct gpt *gpt) {
@@ -206,9 +259,9 @@ static void plan_parameters(struct gpt *gpt) {
     parameters->weights = memory_plan_add(plan, "weights", parameters->elements, sizeof(float));
     if (gpt->options.mode == GPT_TRAINING) {
         parameters->gradients = memory_plan_add(plan, "gradients", parameters->elements, sizeof(float));
-        parameters->first_moments = memory_plan_add(plan, "optimiser moments", parameters->elements, sizeof(float));
-        parameters->second_moments =
-            memory_plan_add(plan, "optimiser moments", parameters->elements, sizeof(float));
+        const uint64_t moments = gpt->options.shard_moments ? gpt->buckets.moments : parameters->elements;
+        parameters->first_moments = memory_plan_add(plan, "optimiser moments", moments, sizeof(float));
+        parameters->second_moments = memory_plan_add(plan, "optimiser moments", moments, sizeof(float));
     }
 }
 
@@ -342,7 +395,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                          " tokens is out of range (block_size %" PRId64 ")",
                          options->batch, options->sequence, config->block_size);
     }
-    if (parameters_create(config, &gpt->parameters)) {
+    if (parameters_create(config, &gpt->parameters) ||
+        buckets_create(&gpt->parameters, options->bucket_elements, options->ranks, &gpt->buckets)) {
+        gpt_release(gpt);
         return -1;
     }
     gpt->sublayers = calloc(2 * (size_t)config->n_layer, sizeof *gpt->sublayers);
@@ -375,6 +430,7 @@ int gpt_create(struct gpt *gpt) {
 void gpt_release(struct gpt *gpt) {
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
+    buckets_release(&gpt->buckets);
     parameters_release(&gpt->parameters);
     free(gpt->sublayers);
     free(gpt->token_scratch);

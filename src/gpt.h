@@ -3,6 +3,7 @@
 #ifndef HC_SRC_GPT_H
 #define HC_SRC_GPT_H
 
+#include "src/buckets.h"
 #include "src/memory_plan.h"
 #include "src/model_config.h"
 #include "src/operations.h"
@@ -18,6 +19,9 @@ struct gpt_options {
     int64_t batch;    /* sequences per pass, at most */
     int64_t sequence; /* tokens per sequence, at most; <= block_size */
     enum gpt_mode mode;
+    const struct ranks *ranks; /* that train together; NULL: alone */
+    bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
+    uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
 };
 
 /* What one sublayer (an attention or MLP branch) keeps of its forward pass. N = batch * sequence tokens. */
@@ -63,6 +67,7 @@ struct gpt {
     struct gpt_options options;
     struct memory_plan plan;
     struct parameters parameters; /* its buffers are on the plan */
+    struct buckets buckets;       /* of the arena */
     struct operations operations;
     struct sublayer *sublayers; /* [2 n_layer] */
     struct gpt_scratch scratch;
@@ -102,8 +107,15 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
  * gradients of the head and of the top, for the loss times scale. */
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
-/* The rest of the backward pass; gradients are added to the arena. */
-void gpt_backward(struct gpt *gpt);
+/* Told during gpt_backward, after the launches that complete the gradients of a sublayer (2 n_layer - 1 down to 0),
+ * and after the last ones (-1). */
+struct gpt_listener {
+    void (*gradients_launched)(void *context, int64_t sublayer);
+    void *context;
+};
+
+/* The rest of the backward pass; gradients are added to the arena. listener may be NULL. */
+void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener);
 
 /* Zeroes gradients and the loss: the start of a step. */
 void gpt_zero(struct gpt *gpt);
@@ -114,6 +126,13 @@ int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm);
 
 /* Logits of tokens [first, first + rows) of the last forward pass to host memory [rows, V]. Waits. */
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
+
+/* Elements [first, first + count) of the arena of a moment, to and from host memory, also where ranks share the
+ * moments: then reading is collective and only rank 0 gets them (the others' memory is undefined), and writing
+ * takes what is the rank's own. */
+int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values);
+int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
+                      const float *values);
 
 /* Tokens of the current batch. */
 size_t gpt_tokens(const struct gpt *gpt);

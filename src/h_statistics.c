@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
+#define MOST_ROW_MAXIMA ((size_t)1 << 24) /* of all ranks together */
+#define MOST            (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
 /* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
  * zero. */
@@ -61,7 +62,7 @@ struct accumulation {
     int64_t streams;
     double *row_maxima;
     size_t row_maxima_count;
-    int64_t matrices, diagonal, negative;
+    double matrices, diagonal, negative, composites; /* counts; double holds them and is what ranks add */
     double norm_sum, composite_norm_sum;
 };
 
@@ -191,24 +192,113 @@ static int add_sublayer(struct gpt *gpt, struct accumulation *sums, const struct
     return 0;
 }
 
-static void finish(struct accumulation *sums, const double *composites, size_t tokens) {
+static void add_composites(struct accumulation *sums, const double *composites, size_t tokens) {
     struct h_statistics *statistics = sums->statistics;
     const int64_t n = sums->streams;
     for (size_t token = 0; token < tokens; token++) {
         const double *composite = composites + token * (size_t)(n * n);
         const double norm = h_statistics_spectral_norm(composite, n);
+        sums->composites++;
         sums->composite_norm_sum += norm;
         statistics->composite_norm_maximum = fmax(statistics->composite_norm_maximum, norm);
         add_sums(composite, n, &statistics->composite_row_sum, &statistics->composite_column_sum);
     }
+}
+
+/* ---- over all ranks */
+
+/* Every rank's cosines and sums are added up, and ranks counted. */
+static int merge_sums(struct accumulation *sums, const struct ranks *ranks) {
+    double *counts[] = {&sums->matrices, &sums->diagonal,   &sums->negative,
+                        &sums->norm_sum, &sums->composites, &sums->composite_norm_sum};
+    const size_t plain = sizeof counts / sizeof *counts, cosines = (size_t)sums->statistics->sublayers;
+    double *all = calloc(plain + cosines, sizeof *all);
+    if (!all) {
+        return error_set("out of memory for H statistics");
+    }
+    for (size_t i = 0; i < plain; i++) {
+        all[i] = *counts[i];
+    }
+    memcpy(all + plain, sums->statistics->cosine, cosines * sizeof *all);
+    const int status = ranks_sum(ranks, all, plain + cosines);
+    for (size_t i = 0; i < plain; i++) {
+        *counts[i] = all[i];
+    }
+    for (size_t i = 0; i < cosines; i++) {
+        sums->statistics->cosine[i] = all[plain + i] / ranks->count;
+    }
+    free(all);
+    return status;
+}
+
+/* Extremes: each rank's, least ones with their sign turned, so that all are largest ones. */
+static int merge_extremes(struct h_statistics *statistics, const struct ranks *ranks) {
+    struct range *sums[] = {&statistics->row_sum, &statistics->column_sum, &statistics->composite_row_sum,
+                            &statistics->composite_column_sum};
+    double own[11] = {-statistics->smallest_entry, statistics->norm_maximum, statistics->composite_norm_maximum};
+    double *all = calloc((size_t)ranks->count, sizeof own);
+    for (size_t i = 0; i < 4; i++) {
+        own[3 + 2 * i] = -sums[i]->minimum;
+        own[4 + 2 * i] = sums[i]->maximum;
+    }
+    const int status =
+        all ? ranks_gather(ranks, own, sizeof own, all) : error_set("out of memory for H statistics");
+    for (size_t i = 0; status == 0 && i < (size_t)ranks->count * 11; i++) {
+        own[i % 11] = fmax(own[i % 11], all[i]);
+    }
+    free(all);
+    statistics->smallest_entry = -own[0];
+    statistics->norm_maximum = own[1];
+    statistics->composite_norm_maximum = own[2];
+    for (size_t i = 0; i < 4; i++) {
+        *sums[i] = (struct range){-own[3 + 2 * i], own[4 + 2 * i]};
+    }
+    return status;
+}
+
+/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as there is
+ * room for, spread evenly over its sorted ones. */
+static int merge_row_maxima(struct accumulation *sums, const struct ranks *ranks) {
+    const size_t room = MOST_ROW_MAXIMA / (size_t)ranks->count;
+    const size_t kept = sums->row_maxima_count < room ? sums->row_maxima_count : room;
+    double *all = malloc((size_t)ranks->count * kept * sizeof *all);
+    if (!all) {
+        return error_set("out of memory for H statistics");
+    }
+    for (size_t i = 0; i < kept; i++) {
+        sums->row_maxima[i] = sums->row_maxima[i * sums->row_maxima_count / kept];
+    }
+    const int status = ranks_gather(ranks, sums->row_maxima, kept * sizeof *all, all);
+    free(sums->row_maxima);
+    sums->row_maxima = all;
+    sums->row_maxima_count = (size_t)ranks->count * kept;
+    return status;
+}
+
+static int merge(struct accumulation *sums, const struct ranks *ranks) {
     qsort(sums->row_maxima, sums->row_maxima_count, sizeof *sums->row_maxima, compare_doubles);
+    if (!ranks || ranks->count == 1) {
+        return 0;
+    }
+    if (merge_sums(sums, ranks) || merge_extremes(sums->statistics, ranks) || merge_row_maxima(sums, ranks)) {
+        return -1;
+    }
+    if (ranks->index == 0) {
+        qsort(sums->row_maxima, sums->row_maxima_count, sizeof *sums->row_maxima, compare_doubles);
+    }
+    return 0;
+}
+
+static void conclude(const struct accumulation *sums) {
+    struct h_statistics *statistics = sums->statistics;
+    const double entries = (double)(sums->streams * sums->streams);
     statistics->row_maximum_p10 = percentile(sums->row_maxima, sums->row_maxima_count, 0.1);
     statistics->row_maximum_median = percentile(sums->row_maxima, sums->row_maxima_count, 0.5);
     statistics->row_maximum_p90 = percentile(sums->row_maxima, sums->row_maxima_count, 0.9);
-    statistics->diagonal_fraction = (double)sums->diagonal / (double)sums->matrices;
-    statistics->negative_fraction = (double)sums->negative / (double)(sums->matrices * n * n);
-    statistics->norm_mean = sums->norm_sum / (double)sums->matrices;
-    statistics->composite_norm_mean = sums->composite_norm_sum / (double)tokens;
+    statistics->diagonal_fraction = sums->diagonal / sums->matrices;
+    statistics->negative_fraction = sums->negative / (sums->matrices * entries);
+    statistics->norm_mean = sums->norm_sum / sums->matrices;
+    statistics->composite_norm_mean = sums->composite_norm_sum / sums->composites;
 }
 
 static int gather(struct gpt *gpt, struct accumulation *sums, const struct host_copies *host) {
@@ -221,7 +311,11 @@ static int gather(struct gpt *gpt, struct accumulation *sums, const struct host_
             return -1;
         }
     }
-    finish(sums, host->composites, tokens);
+    add_composites(sums, host->composites, tokens);
+    if (merge(sums, gpt->options.ranks)) {
+        return -1;
+    }
+    conclude(sums);
     return 0;
 }
 

@@ -23,7 +23,8 @@ struct h_statistics {
 
 /* From the activations of the last forward pass (mode GPT_ANALYSIS or GPT_TRAINING; not for rc). Waits. The caller
  * frees with h_statistics_release. In training it may be called between steps: it uses scratch of the backward
- * pass. */
+ * pass. Collective: over the tokens of all ranks that the model was planned with; rank 0 gets the result, the
+ * others' percentiles are undefined. */
 int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics);
 void h_statistics_release(struct h_statistics *statistics);
 

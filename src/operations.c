@@ -510,24 +510,37 @@ void sum_total(struct operations *operations, const struct buffer *x, size_t cou
 
 /* ---- optimiser */
 
-void norm_total(struct operations *operations, const struct buffer *x, size_t count, const struct buffer *out,
-                size_t at) {
+/* out[at] = sum of squares, or its root */
+static void total_squares(struct operations *operations, const struct buffer *x, size_t first, size_t count,
+                          bool root, const struct buffer *out, size_t at) {
     const size_t most = square_chunks(operations->compute);
     const size_t per_chunk = ((count + most - 1) / most + 63) / 64 * 64; /* whole vectors */
     const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
-    RUN_ROWS(square_sums, chunks, ARG_BUFFER(x), ARG_U64(count), ARG_U64(per_chunk),
+    RUN_ROWS(square_sums, chunks, ARG_BUFFER(x), ARG_U64(first), ARG_U64(count), ARG_U64(per_chunk),
              ARG_BUFFER(&operations->partials));
     RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(1.0f), ARG_I32(0),
-             ARG_I32(1), ARG_BUFFER(out), ARG_U64(at));
+             ARG_I32(root), ARG_BUFFER(out), ARG_U64(at));
 }
 
-void adamw_step(struct operations *operations, size_t count, size_t decayed, struct adamw_settings settings,
-                const struct buffer *norm, const struct buffer *weights, const struct buffer *gradients,
-                const struct buffer *first_moments, const struct buffer *second_moments) {
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, const struct buffer *out,
+                size_t at) {
+    total_squares(operations, x, 0, count, true, out, at);
+}
+
+void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
+                  const struct buffer *out, size_t at) {
+    total_squares(operations, x, first, count, false, out, at);
+}
+
+void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
+                struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
+                const struct buffer *gradients, const struct buffer *first_moments,
+                const struct buffer *second_moments) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings.beta1, (double)settings.step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings.beta2, (double)settings.step));
-    RUN_ELEMENTS(adamw, count, operations->compute->vector, ARG_BUFFER(weights), ARG_BUFFER(gradients),
-                 ARG_BUFFER(first_moments), ARG_BUFFER(second_moments), ARG_U64(count), ARG_U64(decayed),
-                 ARG_F32(settings.rate), ARG_F32(settings.beta1), ARG_F32(settings.beta2), ARG_F32(settings.decay),
-                 ARG_F32(correction1), ARG_F32(correction2), ARG_F32(settings.clip), ARG_BUFFER(norm));
+    RUN_ELEMENTS(adamw, range.count, operations->compute->vector, ARG_BUFFER(weights), ARG_BUFFER(gradients),
+                 ARG_BUFFER(first_moments), ARG_BUFFER(second_moments), ARG_U64(range.first),
+                 ARG_U64(range.moment_first), ARG_U64(range.count), ARG_U64(decayed), ARG_F32(settings.rate),
+                 ARG_F32(settings.beta1), ARG_F32(settings.beta2), ARG_F32(settings.decay), ARG_F32(correction1),
+                 ARG_F32(correction2), ARG_F32(settings.clip), ARG_BUFFER(norm));
 }

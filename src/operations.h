@@ -181,16 +181,27 @@ void sum_total(struct operations *operations, const struct buffer *x, size_t cou
 void norm_total(struct operations *operations, const struct buffer *x, size_t count, const struct buffer *out,
                 size_t at);
 
+/* out[at] = sum of squares of x[first .. first + count), both multiples of 64 */
+void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
+                  const struct buffer *out, size_t at);
+
 struct adamw_settings {
     float rate, beta1, beta2, decay;
     float clip;   /* largest global norm; 0: none */
     int64_t step; /* from 1, for bias correction */
 };
 
-/* One step on whole arenas of `count` elements, of which those before `decayed` take weight decay. norm [1]: the
- * gradients' global norm. If it is not finite nothing changes. */
-void adamw_step(struct operations *operations, size_t count, size_t decayed, struct adamw_settings settings,
-                const struct buffer *norm, const struct buffer *weights, const struct buffer *gradients,
-                const struct buffer *first_moments, const struct buffer *second_moments);
+/* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first` in buffers of
+ * their own, which hold all of the arena's or a rank's part. All multiples of 64. */
+struct adamw_range {
+    uint64_t first, count, moment_first;
+};
+
+/* One step on a part of the arena, whose elements before `decayed` take weight decay. norm [1]: the gradients'
+ * global norm. If it is not finite nothing changes. */
+void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
+                struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
+                const struct buffer *gradients, const struct buffer *first_moments,
+                const struct buffer *second_moments);
 
 #endif

@@ -14,7 +14,8 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
     return lowest + 0.5 * (1.0 + cos(3.14159265358979323846 * done)) * (highest - lowest);
 }
 
-void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
+void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                      struct adamw_range range) {
     const struct parameters *parameters = &gpt->parameters;
     const struct adamw_settings step = {
         .rate = (float)optimizer_rate(settings, iteration),
@@ -24,7 +25,12 @@ void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, 
         .clip = (float)settings->grad_clip,
         .step = iteration + 1,
     };
+    adamw_step(&gpt->operations, range, parameters->decayed, step, gpt->gradient_norm, parameters->weights,
+               parameters->gradients, parameters->first_moments, parameters->second_moments);
+}
+
+void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
+    const struct parameters *parameters = &gpt->parameters;
     norm_total(&gpt->operations, parameters->gradients, parameters->elements, gpt->gradient_norm, 0);
-    adamw_step(&gpt->operations, parameters->elements, parameters->decayed, step, gpt->gradient_norm,
-               parameters->weights, parameters->gradients, parameters->first_moments, parameters->second_moments);
+    optimizer_update(gpt, settings, iteration, (struct adamw_range){0, parameters->elements, 0});
 }

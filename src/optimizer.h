@@ -17,4 +17,8 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
 /* One step with the gradients in the arena: gradient_norm gets their norm before clipping. A launch. */
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration);
 
+/* The step on a part of the arena, with the norm that gradient_norm holds. A launch. */
+void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                      struct adamw_range range);
+
 #endif

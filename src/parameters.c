@@ -39,6 +39,7 @@ __attribute__((format(printf, 6, 7))) static struct parameter *add(struct parame
     parameter->elements = parameter->shape[0] * parameter->shape[1];
     parameter->decayed = decayed;
     parameter->initial = zeros;
+    parameter->sublayer = -1;
     return parameter;
 }
 
@@ -78,18 +79,29 @@ static void add_hyper_connection(struct parameters *parameters, const struct mod
     }
 }
 
+/* Rows of the table from `first` on belong to this sublayer. */
+static void assign(struct parameters *parameters, size_t first, int64_t sublayer) {
+    for (size_t i = first; i < parameters->count; i++) {
+        parameters->table[i].sublayer = sublayer;
+    }
+}
+
 static void add_layer(struct parameters *parameters, const struct model_config *config, int64_t layer) {
     const int64_t width = config->n_embd;
     const double deviation = 0.02, scaled = 0.02 / sqrt(2.0 * (double)config->n_layer);
+    const size_t first = parameters->count;
     char name[64];
 #define NAME(leaf) (snprintf(name, sizeof name, "transformer.h.%lld." leaf, (long long)layer), name)
     add_norm(parameters, config, NAME("ln_1"));
     add_linear(parameters, config, NAME("attn.c_attn"), 3 * width, width, deviation);
     add_linear(parameters, config, NAME("attn.c_proj"), width, width, scaled);
+    assign(parameters, first, 2 * layer);
+    const size_t second = parameters->count;
     add_norm(parameters, config, NAME("ln_2"));
     add_linear(parameters, config, NAME("mlp.c_fc"), 4 * width, width, deviation);
     add_linear(parameters, config, NAME("mlp.c_proj"), width, 4 * width, scaled);
 #undef NAME
+    assign(parameters, second, 2 * layer + 1);
     add_hyper_connection(parameters, config, layer, 2 * layer, "hc_attn");
     add_hyper_connection(parameters, config, layer, 2 * layer + 1, "hc_mlp");
 }
@@ -100,7 +112,9 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         add_layer(parameters, config, layer);
     }
+    const size_t final = parameters->count;
     add_norm(parameters, config, "transformer.ln_f");
+    assign(parameters, final, 2 * config->n_layer);
     for (size_t i = 0; i < parameters->count; i++) {
         parameters->total += parameters->table[i].elements;
     }

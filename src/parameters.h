@@ -15,7 +15,7 @@ struct parameter {
     bool decayed;     /* takes weight decay */
     double deviation; /* of its normal initialisation; 0: `initial` fills it */
     float (*initial)(int64_t index, int64_t streams, int64_t sublayer);
-    int64_t sublayer; /* argument of `initial` */
+    int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
 };
 
 /* Offsets of a sublayer's parameters in the arena. Biases are only meaningful with config.bias. */

@@ -167,7 +167,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     }
     gpt_loss(gpt, 1.0f, settings->grad);
     if (settings->grad) {
-        gpt_backward(gpt);
+        gpt_backward(gpt, NULL);
     }
     if (gpt_read_results(gpt, loss, NULL)) {
         return -1;
@@ -201,7 +201,7 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
         }
         gpt_forward(gpt, (struct gpt_pass){.dropout = false});
         gpt_loss(gpt, 1.0f / (float)batches->micro, true);
-        gpt_backward(gpt);
+        gpt_backward(gpt, NULL);
     }
     optimizer_step(gpt, &settings->optimizer, iteration);
     return gpt_read_results(gpt, loss, norm);
@@ -245,8 +245,9 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
         return -1;
     }
     const bool gradients = settings->train || settings->grad;
-    const struct gpt_options options = {batches.shape.batch, batches.shape.sequence,
-                                        gradients ? GPT_TRAINING : GPT_ANALYSIS};
+    const struct gpt_options options = {.batch = batches.shape.batch,
+                                        .sequence = batches.shape.sequence,
+                                        .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS};
     int status = gpt_plan(compute, &config, &options, &gpt);
     if (status == 0) {
         status = gpt_create(&gpt) || checkpoint_load_weights(settings->checkpoint, &gpt) ||

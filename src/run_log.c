@@ -58,11 +58,14 @@ static FILE *open_lines(const char *out_dir, const char *name, int64_t iteration
     return file;
 }
 
-int run_log_open(struct run_log *log, const char *out_dir, int64_t iteration, bool tensorboard) {
+int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options) {
     memset(log, 0, sizeof *log);
-    log->metrics = open_lines(out_dir, "metrics.jsonl", iteration);
-    log->statistics = log->metrics ? open_lines(out_dir, "h_statistics.jsonl", iteration) : NULL;
-    if (!log->statistics || (tensorboard && event_file_create(out_dir, &log->events))) {
+    log->metrics = open_lines(out_dir, "metrics.jsonl", options->iteration);
+    if (log->metrics && options->statistics) {
+        log->statistics = open_lines(out_dir, "h_statistics.jsonl", options->iteration);
+    }
+    if (!log->metrics || (options->statistics && !log->statistics) ||
+        (options->tensorboard && event_file_create(out_dir, &log->events))) {
         run_log_close(log);
         return -1;
     }

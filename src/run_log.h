@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 struct run_log {
-    FILE *metrics, *statistics;
-    struct event_file *events; /* NULL without TensorBoard */
+    FILE *metrics, *statistics; /* statistics: NULL without */
+    struct event_file *events;  /* NULL without TensorBoard */
 };
 
 struct step_metrics {
@@ -19,10 +19,14 @@ struct step_metrics {
     double tokens_per_second, utilisation /* mfu */, seconds;
 };
 
-/* Opens the files in out_dir for a run that is at `iteration`: steps from there on, which a killed run may have
- * left, are dropped, so that a resumed run's files read like those of one run. A run from scratch (0) starts empty
- * files. */
-int run_log_open(struct run_log *log, const char *out_dir, int64_t iteration, bool tensorboard);
+struct run_log_options {
+    int64_t iteration; /* that the run is at */
+    bool tensorboard, statistics;
+};
+
+/* Opens the files in out_dir: steps from `iteration` on, which a killed run may have left, are dropped, so that a
+ * resumed run's files read like those of one run. A run from scratch (0) starts empty files. */
+int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options);
 int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);

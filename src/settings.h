@@ -27,7 +27,7 @@ struct device_settings {
 #define PROFILE_OPTION(settings)                                                                                   \
     {                                                                                                              \
         .type = OPTION_BOOL, .name = "profile", .target = &(settings)->profile, .default_value = "false",          \
-        .help = "time every kernel: a table at the end, and a Chrome trace file"                                   \
+        .transient = true, .help = "time every kernel: a table at the end, and a Chrome trace file"                \
     }
 
 #define OPTIMIZER_OPTIONS(settings)                                                                                \
@@ -89,8 +89,12 @@ struct device_settings {
 /* Opens the device that the settings name. */
 int settings_open_device(const struct device_settings *settings, struct compute **compute);
 
-/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (printed). Without
- * first_free, arguments that are not options are wrong too. */
+/* options_parse; without first_free, arguments that are not options are wrong too. */
+enum options_result settings_read(struct option_spec *specs, size_t count, const struct program_info *program,
+                                  int argc, char **argv, int *first_free);
+
+/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (printed). As
+ * settings_read otherwise. */
 int settings_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
                    char **argv, int *first_free);
 

@@ -3,6 +3,7 @@
 #define HC_SRC_TRAIN_H
 
 #include "runtime/options.h"
+#include "runtime/ranks.h"
 #include "src/optimizer.h"
 #include "src/settings.h"
 
@@ -16,15 +17,20 @@ struct train_settings {
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
     int64_t seed;
+    char *dtype;                           /* "fp32" */
+    char *allreduce_dtype;                 /* "fp32" or "bf16" */
+    double allreduce_bucket, rank_timeout; /* MiB, seconds */
+    bool shard_optimizer;
     bool tensorboard, plan_only;
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
 };
 
-enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_INTERRUPTED };
+enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED };
 
-/* Runs to max_iters. On TRAIN_FAILED the error text says what happened; on interruption a checkpoint has been
- * saved. */
-enum train_result train_run(struct train_settings *settings);
+/* Runs to max_iters, together with the other ranks. On TRAIN_FAILED and TRAIN_WRONG the error text, which all ranks
+ * have then, says what happened; a failure of one rank alone ends the job before. On interruption a checkpoint has
+ * been saved. */
+enum train_result train_run(struct train_settings *settings, struct ranks *ranks);
 
 #endif

@@ -651,11 +651,11 @@ static const struct operation_test entropy = {"cross_entropy",
                                               run_cross_entropy_backward,
                                               NULL};
 
-/* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm */
+/* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm, the squares of a part */
 
 static void totals_describe(struct bench *bench) {
     bench_input(bench, "x", (size_t)bench->shape.count, 0.25, 1.0);
-    bench_output(bench, "totals", 3);
+    bench_output(bench, "totals", 4);
 }
 
 static void totals_reference(struct bench *bench) {
@@ -668,6 +668,7 @@ static void totals_reference(struct bench *bench) {
     totals[0] = 0.5 * sum;
     totals[1] = sum - 2.0 * x[0];
     totals[2] = sqrt(reference_dot(count, x, x));
+    totals[3] = reference_dot(count - 64, x + 64, x + 64);
 }
 
 static void run_totals(struct bench *bench) {
@@ -677,6 +678,7 @@ static void run_totals(struct bench *bench) {
     sum_total(bench->operations, x, 1, -2.0f, false, totals, 1);
     sum_total(bench->operations, x, count, 1.0f, true, totals, 1);
     norm_total(bench->operations, x, count, totals, 2);
+    square_total(bench->operations, x, 64, count - 64, totals, 3);
 }
 
 static const struct operation_test totals = {"totals", totals_describe, NULL, totals_reference, run_totals, NULL,
@@ -754,9 +756,21 @@ static void run_adamw(struct bench *bench) {
     for (size_t i = 0; i < 3; i++) {
         bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
     }
-    adamw_step(bench->operations, count, adamw_decayed(bench), test->settings, norm,
-               bench_buffer(bench, "new_weights"), bench_buffer(bench, "grad"), bench_buffer(bench, "new_first"),
-               bench_buffer(bench, "new_second"));
+    /* in two parts; the moments of the second one lie elsewhere, as a rank's share does */
+    const uint64_t part = 64, rest = count - part, place = 128;
+    const struct buffer *weights = bench_buffer(bench, "new_weights"), *gradients = bench_buffer(bench, "grad");
+    const struct buffer *moments[2] = {bench_buffer(bench, "new_first"), bench_buffer(bench, "new_second")};
+    const struct buffer *apart[2] = {bench_scratch(bench, count + place), bench_scratch(bench, count + place)};
+    adamw_step(bench->operations, (struct adamw_range){0, part, 0}, adamw_decayed(bench), test->settings, norm,
+               weights, gradients, moments[0], moments[1]);
+    for (size_t i = 0; i < 2; i++) {
+        bench_copy(bench, moments[i], part, apart[i], place, rest);
+    }
+    adamw_step(bench->operations, (struct adamw_range){part, rest, place}, adamw_decayed(bench), test->settings,
+               norm, weights, gradients, apart[0], apart[1]);
+    for (size_t i = 0; i < 2; i++) {
+        bench_copy(bench, apart[i], place, moments[i], part, rest);
+    }
 }
 
 static const struct operation_test adamw = {"adamw",   adamw_describe, adamw_prepare, adamw_reference,

@@ -42,7 +42,7 @@ static void make_batch(struct small_model *model) {
 void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
                         int64_t batch) {
     struct model_config checked = *config;
-    const struct gpt_options options = {batch, config->block_size, GPT_TRAINING};
+    const struct gpt_options options = {.batch = batch, .sequence = config->block_size, .mode = GPT_TRAINING};
     small_model_require(model_config_check(&checked));
     small_model_require(gpt_plan(compute, &checked, &options, &model->gpt));
     small_model_require(gpt_create(&model->gpt));
@@ -91,7 +91,7 @@ float small_model_backward(struct small_model *model, struct gpt_pass pass) {
     gpt_zero(&model->gpt);
     gpt_forward(&model->gpt, pass);
     gpt_loss(&model->gpt, 1.0f, true);
-    gpt_backward(&model->gpt);
+    gpt_backward(&model->gpt, NULL);
     small_model_require(gpt_read_results(&model->gpt, &loss, NULL));
     return loss;
 }

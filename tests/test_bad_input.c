@@ -63,7 +63,7 @@ static void missing_token_files_are_named(void **state) {
     REFUSED_DATA("no-data", "no-data/train.bin does not exist: make it with hc_prepare");
     write_data("half", 2000, 2000, 1);
     unlink(scratch_path("half/val.bin"));
-    REFUSED(FAILED, "half/val.bin", "--data-dir", scratch_path("half"), "--vocab-size", "40");
+    REFUSED(FAILED, "half/val.bin", "--data-dir", scratch_path("half"), "--vocab-size", "40", "--eval-iters", "1");
 }
 
 static void empty_and_odd_token_files_are_refused(void **state) {
@@ -71,20 +71,27 @@ static void empty_and_odd_token_files_are_refused(void **state) {
     write_data("empty", 0, 2000, 1);
     REFUSED(FAILED, "empty/train.bin", "--data-dir", scratch_path("empty"), "--vocab-size", "40");
     write_data("odd", 2000, 2001, 1);
-    REFUSED(FAILED, "odd/val.bin", "--data-dir", scratch_path("odd"), "--vocab-size", "40");
+    REFUSED(FAILED, "odd/val.bin", "--data-dir", scratch_path("odd"), "--vocab-size", "40", "--eval-iters", "1");
     write_data("short", 20, 2000, 1); /* less than one sequence */
     REFUSED(FAILED, "short/train.bin", "--data-dir", scratch_path("short"), "--vocab-size", "40");
 }
 
-/* Found when it is read: the run has begun then. */
+/* Without evaluation nobody needs it: hc_prepare --val-fraction 0 makes such folders. */
+static void held_out_tokens_are_not_needed_without_evaluation(void **state) {
+    (void)state;
+    write_data("train-only", 2000, 0, 1);
+    unlink(scratch_path("train-only/val.bin"));
+    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",
+                               scratch_path("train-only"), "--out-dir", scratch_path("no-val"), "--vocab-size",
+                               "40", "--max-iters", "1"),
+                     0);
+}
+
 static void tokens_beyond_the_vocabulary_are_refused(void **state) {
     (void)state;
     write_data("beyond", 2000, 2000, 200);
-    assert_says(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",
-                          scratch_path("beyond"), "--out-dir", scratch_path("begun"), "--vocab-size", "40"),
-                FAILED, "beyond/train.bin");
-    assert_non_null(strstr(child_message(), "200"));
-    assert_true(scratch_entries(scratch_path("begun")) <= 3); /* settings and logs, no checkpoint */
+    REFUSED(FAILED, "beyond/train.bin", "--data-dir", scratch_path("beyond"), "--vocab-size", "40");
+    assert_non_null(strstr(child_message(), "token 200 at position 0"));
 }
 
 static void vocabulary_must_be_known_and_large_enough(void **state) {
@@ -126,8 +133,8 @@ static void wrong_config_lines_are_named_with_their_file(void **state) {
 static void shapes_that_cannot_be_are_refused(void **state) {
     (void)state;
     const char *data = scratch_path("data");
-    REFUSED(FAILED, "n_embd = 16 is not divisible by n_head = 3", "--data-dir", data, "--n-head", "3");
-    REFUSED(FAILED, "n_streams = 1: 'shc' needs 2 to 8 streams", "--data-dir", data, "--n-streams", "1");
+    REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--data-dir", data, "--n-head", "3");
+    REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--data-dir", data, "--n-streams", "1");
 }
 
 static void unknown_device_lists_those_there_are(void **state) {
@@ -367,6 +374,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_token_files_are_named),
         cmocka_unit_test(empty_and_odd_token_files_are_refused),
+        cmocka_unit_test(held_out_tokens_are_not_needed_without_evaluation),
         cmocka_unit_test(tokens_beyond_the_vocabulary_are_refused),
         cmocka_unit_test(vocabulary_must_be_known_and_large_enough),
         cmocka_unit_test(wrong_options_are_named),

@@ -8,6 +8,7 @@
 
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host.h"
 #include <ctype.h>
 #include <sched.h>
 #include <stdio.h>
@@ -120,19 +121,19 @@ static void test_local_rank(void **state) {
     for (size_t i = 0; i < 3; i++) {
         unsetenv(names[i]);
     }
-    assert_int_equal(device_local_rank(), 0);
+    assert_int_equal(host_local_rank(), 0);
     for (size_t i = 0; i < 3; i++) {
         setenv(names[i], "3", 1);
-        assert_int_equal(device_local_rank(), 3);
+        assert_int_equal(host_local_rank(), 3);
         setenv(names[i], "-3", 1);
-        assert_int_equal(device_local_rank(), 0);
+        assert_int_equal(host_local_rank(), 0);
         setenv(names[i], "3x", 1);
-        assert_int_equal(device_local_rank(), 0);
+        assert_int_equal(host_local_rank(), 0);
         unsetenv(names[i]);
     }
     setenv("SLURM_LOCALID", "5", 1);
     setenv("OMPI_COMM_WORLD_LOCAL_RANK", "2", 1);
-    assert_int_equal(device_local_rank(), 2);
+    assert_int_equal(host_local_rank(), 2);
     unsetenv("SLURM_LOCALID");
     unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
 }
@@ -141,7 +142,7 @@ static void test_host_cores(void **state) {
     (void)state;
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    assert_int_equal(device_host_cores(), CPU_COUNT(&all));
+    assert_int_equal(host_cores(), CPU_COUNT(&all));
     int first = 0;
     while (!CPU_ISSET(first, &all)) {
         first++;
@@ -149,7 +150,7 @@ static void test_host_cores(void **state) {
     CPU_ZERO(&one);
     CPU_SET(first, &one);
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-    assert_int_equal(device_host_cores(), 1);
+    assert_int_equal(host_cores(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 

@@ -251,7 +251,7 @@ static void killed_run_always_resumes(void **state) {
     assert_same_metrics("killed", "unharmed");
     assert_same_checkpoint("killed", "unharmed", name);
     assert_int_equal(scratch_entries(scratch_path("killed")),
-                     5); /* two checkpoints, two logs, settings: no leftovers */
+                     4); /* two checkpoints, metrics, settings: no leftovers */
 }
 
 static void interrupted_run_saves_and_resumes(void **state) {
@@ -302,15 +302,17 @@ static void loss_that_is_not_finite_stops_the_run(void **state) {
 /* A run that grows out of range on its own keeps the weights from before, all finite. */
 static void divergence_keeps_the_last_good_weights(void **state) {
     (void)state;
-    const int status =
-        TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0", "--warmup-iters", "0",
-              "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000");
+    const int status = TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0",
+                             "--warmup-iters", "0", "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000",
+                             "--checkpoint-interval", "2", "--keep-checkpoints", "1");
     assert_failed(status, 1, "the loss is not finite at iteration");
     const long at = newest("diverging", 0);
     char name[64];
     assert_true(at > 0);
     snprintf(name, sizeof name, "at iteration %ld ", at);
     assert_non_null(strstr(child_message(), name));
+    const int checkpoints = at % 2 ? 2 : 1; /* the periodic one before it stays, though one is to be kept */
+    assert_int_equal(scratch_entries(scratch_path("diverging")), checkpoints + 2);
 }
 
 static void full_disk_leaves_the_older_checkpoint(void **state) {
@@ -370,6 +372,58 @@ static void run_starts_from_a_checkpoint_of_another(void **state) {
     assert_false(files_exist(scratch_path("onward-2")));
 }
 
+/* The saved settings name the variant that came with the weights, not the default. */
+static void run_that_starts_from_another_variant_resumes(void **state) {
+    (void)state;
+    assert_done(TRAIN("source-mhc", "--residual", "mhc", "--stream-reduce", "sum_norm", "--max-iters", "2"));
+    assert_done(TRAIN("from-mhc", "--init-from", scratch_path("source-mhc/ckpt-2"), "--max-iters", "2"));
+    assert_done(TRAIN("from-mhc", "--init-from", "resume", "--max-iters", "3"));
+    assert_true(has("from-mhc", "ckpt-3"));
+}
+
+static void run_directory_may_be_moved(void **state) {
+    (void)state;
+    assert_done(TRAIN("here", "--max-iters", "2"));
+    assert_int_equal(rename(scratch_path("here"), scratch_path("there")), 0);
+    assert_done(
+        CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("there"), "--max-iters", "4"));
+    assert_true(has("there", "ckpt-4"));
+    assert_false(files_exist(scratch_path("here")));
+}
+
+static void run_directory_has_one_writer(void **state) {
+    (void)state;
+    const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS("locked", "--max-iters", "100000",
+                                                                     "--checkpoint-interval", "1"));
+    wait_for_checkpoint("locked", 0);
+    assert_failed(TRAIN("locked", "--init-from", "resume", "--max-iters", "100000"), 1,
+                  "another process is writing to");
+    kill(child, SIGKILL);
+    assert_int_equal(child_finish(child), -SIGKILL);
+    assert_done(TRAIN("locked", "--init-from", "resume", "--max-iters", "1"));
+    assert_non_null(strstr(child_message(), "give a larger --max-iters to go on"));
+}
+
+/* What a checkpoint says that was saved while an evaluation was interrupted. */
+static void interrupted_evaluation_is_made_up_for(void **state) {
+    (void)state;
+    assert_done(TRAIN("unevaluated", "--max-iters", "4", "--eval-interval", "2", "--eval-iters", "1"));
+    const char *path = scratch_path("unevaluated/ckpt-4/state.json");
+    json_t *saved = json_load_file(path, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(saved, "evaluated_at")), 4);
+    assert_true(json_number_value(json_object_get(saved, "seconds")) > 0.0);
+    json_object_set_new(saved, "evaluated_at", json_integer(2));
+    assert_int_equal(json_dump_file(saved, path, 0), 0);
+    json_decref(saved);
+    json_t *before = metrics("unevaluated");
+    assert_done(TRAIN("unevaluated", "--init-from", "resume", "--eval-interval", "2", "--eval-iters", "1"));
+    json_t *after = metrics("unevaluated");
+    assert_int_equal(json_array_size(after),
+                     json_array_size(before) + 16 + 9); /* steps, evaluations at 4, 6 .. 20 */
+    json_decref(before);
+    json_decref(after);
+}
+
 static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
     (void)state;
     assert_done(TRAIN("settled", "--max-iters", "2", "--residual", "mhc"));
@@ -422,6 +476,10 @@ int main(void) {
         cmocka_unit_test(newest_checkpoints_are_kept),
         cmocka_unit_test(best_checkpoint_is_that_of_the_lowest_validation_loss),
         cmocka_unit_test(run_starts_from_a_checkpoint_of_another),
+        cmocka_unit_test(run_that_starts_from_another_variant_resumes),
+        cmocka_unit_test(run_directory_may_be_moved),
+        cmocka_unit_test(run_directory_has_one_writer),
+        cmocka_unit_test(interrupted_evaluation_is_made_up_for),
         cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
         cmocka_unit_test(statistics_are_a_line_each),
     };

@@ -1,6 +1,7 @@
 /* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host.h"
 #include "src/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,9 +62,9 @@ static int print_all(void) {
         puts("There is no OpenCL device. Install a GPU's OpenCL driver, or PoCL for the CPU.");
     }
     free(devices);
-    printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", device_local_rank());
+    printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-        print_choice(words[i], device_local_rank());
+        print_choice(words[i], host_local_rank());
     }
     return count ? 0 : 1;
 }

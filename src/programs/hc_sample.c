@@ -58,7 +58,7 @@ static int open_model(struct compute *compute, const struct settings *settings, 
             "%s is not a byte-level model (tokenizer '%s', vocab_size %lld): its tokens cannot be printed",
             settings->checkpoint, config.tokenizer, (long long)config.vocab_size);
     }
-    const struct gpt_options options = {1, config.block_size, GPT_INFERENCE};
+    const struct gpt_options options = {.batch = 1, .sequence = config.block_size, .mode = GPT_INFERENCE};
     return gpt_plan(compute, &config, &options, gpt) || gpt_create(gpt) ||
                    checkpoint_load_weights(settings->checkpoint, gpt)
                ? -1

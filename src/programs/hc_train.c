@@ -12,12 +12,14 @@ static const struct program_info program = {
     .summary =
         "Trains a GPT with plain residual connections (rc) or hyper-connections (hc, mhc, mhc_lite, shc, "
         "identity) on token files, on any OpenCL device. Checkpoints, metrics.jsonl and TensorBoard events go "
-        "to --out-dir; Ctrl-C saves a checkpoint and stops.",
+        "to --out-dir; Ctrl-C saves a checkpoint and stops. Under mpirun the ranks share every batch.",
     .usage = "--data-dir DIR --out-dir DIR [--config FILE]... [OPTIONS]",
     .examples = "hc_prepare --out data/mine my-text.txt\n"
                 "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --device pocl\n"
                 "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/mhc --residual mhc\n"
                 "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --init-from resume\n"
+                "mpirun -np 8 hc_train --config configs/M.conf --data-dir data/mine --out-dir out/M --device gpu "
+                "--gradient-accumulation-steps 8\n"
                 "hc_train --config configs/M.conf --config configs/fineweb_edu.conf --plan-only",
 };
 
@@ -30,49 +32,107 @@ static const struct program_info program = {
     { .type = OPTION_BOOL, .name = option, .target = &settings.variable, .default_value = initial, .help = text }
 #define TEXT(option, variable, initial, text)                                                                      \
     { .type = OPTION_TEXT, .name = option, .target = &settings.variable, .default_value = initial, .help = text }
+/* Of this process, not of the run: not among the settings that a resumed run goes on with. */
+#define PROCESS_TEXT(option, variable, initial, text)                                                              \
+    {                                                                                                              \
+        .type = OPTION_TEXT, .name = option, .target = &settings.variable, .default_value = initial, .help = text, \
+        .transient = true                                                                                          \
+    }
 #define CHOICE(option, variable, initial, words, text)                                                             \
     {                                                                                                              \
         .type = OPTION_CHOICE, .name = option, .target = &settings.variable, .default_value = initial,             \
         .choices = words, .help = text                                                                             \
+    }
+#define FLOAT(option, variable, initial, low, high, text)                                                          \
+    {                                                                                                              \
+        .type = OPTION_FLOAT, .name = option, .target = &settings.variable, .default_value = initial,              \
+        .minimum = low, .maximum = high, .help = text                                                              \
     }
 #define HEADING(text)                                                                                              \
     { .type = OPTION_HEADING, .help = text }
 
 /* A resumed run goes on with the settings that it was started with, from <out_dir>/settings.conf, under whatever is
  * given now: parses once more with that file as the first of the config files. */
-static int parse_resumed(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
-                         char **argv) {
+static enum options_result parse_resumed(struct option_spec *specs, size_t count, struct train_settings *settings,
+                                         int argc, char **argv) {
     char *saved = files_path("%s/settings.conf", settings->out_dir);
     char **arguments = calloc((size_t)argc + 3, sizeof *arguments);
-    int status = 0;
+    enum options_result result = OPTIONS_OK;
     if (!saved || !arguments) {
         error_set("out of memory");
-        status = settings_fail(program.name, 1);
+        result = OPTIONS_WRONG;
     } else if (files_exist(saved)) {
         arguments[0] = argv[0];
         arguments[1] = (char[]){"--config"};
         arguments[2] = saved;
         memcpy(arguments + 3, argv + 1, (size_t)(argc - 1) * sizeof *argv);
         options_free(specs, count);
-        status = settings_parse(specs, count, &program, argc + 2, arguments, NULL);
+        result = settings_read(specs, count, &program, argc + 2, arguments, NULL);
     }
     free(arguments);
     free(saved);
-    return status;
+    return result;
 }
 
-static int run(struct train_settings *settings) {
+static enum options_result parse(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
+                                 char **argv) {
+    enum options_result result = settings_read(specs, count, &program, argc, argv, NULL);
+    if (result == OPTIONS_OK && strcmp(settings->init_from, "resume") == 0) {
+        /* the folder that leads to the file is this one, whatever older files say */
+        char *out_dir = strdup(settings->out_dir);
+        result = parse_resumed(specs, count, settings, argc, argv);
+        if (out_dir && settings->out_dir) {
+            free(settings->out_dir);
+            settings->out_dir = out_dir;
+        } else {
+            free(out_dir);
+        }
+    }
+    return result;
+}
+
+/* One rank speaks for all, since all have the same error. */
+static int fail(const struct ranks *ranks, int status) {
+    return ranks->index == 0 ? settings_fail(program.name, status) : status;
+}
+
+static int run(struct train_settings *settings, struct ranks *ranks) {
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
-    switch (train_run(settings)) {
+    switch (train_run(settings, ranks)) {
     case TRAIN_DONE:
         return 0;
     case TRAIN_INTERRUPTED:
-        fprintf(stderr, "interrupted; go on with --init-from resume\n");
+        if (ranks->index == 0) {
+            fprintf(stderr, "interrupted; go on with --init-from resume\n");
+        }
         return 130;
+    case TRAIN_WRONG:
+        return fail(ranks, 2);
     default:
+        return fail(ranks, 1);
+    }
+}
+
+static int parse_and_run(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
+                         char **argv) {
+    struct ranks ranks;
+    device_prepare_environment();
+    if (ranks_start(&ranks)) {
         return settings_fail(program.name, 1);
     }
+    if (ranks.index > 0 && !freopen("/dev/null", "w", stdout)) {
+        fclose(stdout); /* --help is for one rank to print */
+    }
+    int status = 0;
+    const enum options_result result = parse(specs, count, settings, argc, argv);
+    if (ranks_agree(&ranks, result == OPTIONS_WRONG ? -1 : 0)) {
+        status = fail(&ranks, 2);
+    } else if (result == OPTIONS_OK) {
+        status = run(settings, &ranks);
+    }
+    ranks_stop(&ranks);
+    return status;
 }
 
 int main(int argc, char **argv) {
@@ -81,9 +141,9 @@ int main(int argc, char **argv) {
         HEADING("Data and results"),
         TEXT("data_dir", data_dir, "data/corpus/gcide",
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
-        TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
-        TEXT("init_from", init_from, "scratch",
-             "scratch, resume (newest checkpoint and settings in out_dir), or a checkpoint"),
+        PROCESS_TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
+        PROCESS_TEXT("init_from", init_from, "scratch",
+                     "scratch, resume (newest checkpoint and settings in out_dir), or a checkpoint"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
@@ -99,13 +159,8 @@ int main(int argc, char **argv) {
         INT("block_size", model.block_size, "128", 1, 1 << 20, "tokens of context"),
         INT("vocab_size", model.vocab_size, "0", 0, 1 << 24, "tokens of the vocabulary; 0 takes meta.json's"),
         BOOL("bias", model.bias, "false", "biases in layer norms and linear layers"),
-        {.type = OPTION_FLOAT,
-         .name = "dropout",
-         .target = &settings.model.dropout,
-         .default_value = "0",
-         .minimum = 0,
-         .maximum = 0.99,
-         .help = "of embedding, attention and branch outputs"},
+        FLOAT("dropout", model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
+        CHOICE("dtype", dtype, "fp32", "fp32", "storage type of activations"),
         HEADING("Training"),
         INT("max_iters", max_iters, "1000", 0, 1e12, "optimiser steps in all"),
         INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
@@ -114,27 +169,34 @@ int main(int argc, char **argv) {
         OPTIMIZER_OPTIONS(&settings.optimizer),
         HEADING("Evaluation, checkpoints, logs"),
         INT("eval_interval", eval_interval, "250", 1, 1e12, "iterations between evaluations"),
-        INT("eval_iters", eval_iters, "20", 0, 1e9, "batches of each split in an evaluation, 0 for none"),
+        INT("eval_iters", eval_iters, "20", 0, 1e6, "batches of each split in an evaluation, 0 for none"),
         INT("checkpoint_interval", checkpoint_interval, "250", 1, 1e12, "iterations between checkpoints"),
         INT("keep_checkpoints", keep_checkpoints, "2", 1, 1e6, "newest checkpoints to keep, beside ckpt-best"),
         INT("log_interval", log_interval, "1", 1, 1e9, "iterations between lines of metrics.jsonl"),
         INT("statistics_interval", statistics_interval, "0", 0, 1e12,
             "iterations between lines of h_statistics.jsonl, the observations of H_res; 0 for none"),
         BOOL("tensorboard", tensorboard, "true", "write TensorBoard event files"),
-        BOOL("plan_only", plan_only, "false", "print parameters and memory, and stop"),
+        {.type = OPTION_BOOL,
+         .name = "plan_only",
+         .target = &settings.plan_only,
+         .default_value = "false",
+         .help = "print parameters and memory, and stop",
+         .transient = true},
+        HEADING("Data parallel (mpirun -np N)"),
+        CHOICE("allreduce_dtype", allreduce_dtype, "fp32", "fp32|bf16",
+               "gradients travel between ranks as float, or as bfloat16: half the bytes, less exact"),
+        FLOAT("allreduce_bucket", allreduce_bucket, "16", 0.001, 1024,
+              "MiB of gradients that are sent together, while the backward pass goes on"),
+        BOOL("shard_optimizer", shard_optimizer, "false",
+             "each rank keeps and updates its part of the optimiser's moments (ZeRO stage 1)"),
+        FLOAT("rank_timeout", rank_timeout, "600", 0, 1e9,
+              "seconds without an answer from another rank until the job ends, 0 for never"),
         DEVICE_OPTIONS(&settings.device),
         PROFILE_OPTION(&settings.device),
     };
     settings.specs = specs;
     settings.spec_count = COUNT(specs);
-    device_prepare_environment();
-    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
-    if (status == 0 && strcmp(settings.init_from, "resume") == 0) {
-        status = parse_resumed(specs, COUNT(specs), &settings, argc, argv);
-    }
-    if (status == 0) {
-        status = run(&settings);
-    }
+    const int status = parse_and_run(specs, COUNT(specs), &settings, argc, argv);
     options_free(specs, COUNT(specs));
-    return status < 0 ? 0 : status;
+    return status;
 }

@@ -1,0 +1,55 @@
+/* The processes of one job: mpirun starts `count` ranks that train together. Without mpirun there is one rank and
+ * nothing here calls MPI.
+ *
+ * Collective functions must be called by all ranks in the same order. They return 0, or -1 with an error text. */
+#ifndef HC_RUNTIME_RANKS_H
+#define HC_RUNTIME_RANKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ranks {
+    int index, count;
+    int local_index, local_count; /* among the ranks on this host */
+    int hosts;
+    char host[256];  /* this rank's */
+    double patience; /* seconds to wait for others before that is an error; 0: for ever */
+    bool agreed;     /* the error text is one that all ranks have, see ranks_agree */
+};
+
+/* Joins the job that this process was started in. Call it once, early in main. */
+int ranks_start(struct ranks *ranks);
+
+/* Leaves in good order; all ranks must come here. */
+void ranks_stop(struct ranks *ranks);
+
+/* Ends the whole job because of this rank: does not return unless it is alone. */
+void ranks_abort(const struct ranks *ranks, int status);
+
+/* Collective: whether all ranks are well. If one has a status other than 0, all return -1 with that rank's error
+ * text, headed by its number and host unless every rank has failed; ranks->agreed is set. Waits as long as it
+ * takes. */
+int ranks_agree(struct ranks *ranks, int status);
+
+/* Collective: sums of values [count] over all ranks, added in the order of the ranks; the same bits everywhere. */
+int ranks_sum(const struct ranks *ranks, double *values, size_t count);
+
+/* Collective: rank 0's data to all. */
+int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes);
+
+/* Collective: everybody's `bytes` at data, in the order of the ranks, to all [count * bytes]. */
+int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all);
+
+/* Collective: on rank 0 values [count] become the bitwise or of all ranks' values. For numbers of which each is on
+ * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
+int ranks_merge(const struct ranks *ranks, float *values, size_t count);
+
+/* Waits between looks at something that others bring about: a yield at first, then longer and longer naps, up to a
+ * millisecond. *turns counts the looks, from 0. */
+void ranks_rest(unsigned *turns);
+
+/* -1 with an error text made of what was being done and MPI's name of the error; 0 for success. */
+int ranks_check(int code, const char *doing);
+
+#endif

@@ -1,0 +1,202 @@
+#include "src/data_parallel.h"
+#include "runtime/checksum.h"
+#include "runtime/error.h"
+#include "runtime/progress.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE ((uint64_t)1 << 20) /* weights moved between host and device at a time */
+
+/* ---- making and releasing */
+
+static int create_exchange(struct data_parallel *parallel, bool bf16) {
+    const struct buckets *buckets = &parallel->gpt->buckets;
+    struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
+    if (!ranges) {
+        return error_set("out of memory for the buckets of gradients");
+    }
+    for (size_t i = 0; i < buckets->count; i++) {
+        ranges[i] = buckets->table[i].range;
+    }
+    const int status =
+        exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count, bf16, &parallel->exchange);
+    free(ranges);
+    return status;
+}
+
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16) {
+    const size_t buckets = gpt->buckets.count;
+    *parallel = (struct data_parallel){.gpt = gpt, .ranks = gpt->options.ranks};
+    if (!parallel->ranks || parallel->ranks->count == 1) {
+        return 0;
+    }
+    if (gpt->options.shard_moments) {
+        parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
+        if (!parallel->host_squares) {
+            return error_set("out of memory for the buckets of gradients");
+        }
+        if (buffer_create(gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
+            return -1;
+        }
+        parallel->squares = &parallel->squares_storage;
+    }
+    return create_exchange(parallel, bf16);
+}
+
+void data_parallel_release(struct data_parallel *parallel) {
+    exchange_release(parallel->exchange);
+    if (parallel->squares) {
+        buffer_release(parallel->gpt->compute, &parallel->squares_storage);
+    }
+    free(parallel->host_squares);
+    memset(parallel, 0, sizeof *parallel);
+}
+
+/* ---- a step */
+
+/* The first buckets up to those that this sublayer completes. */
+static void send_complete(void *context, int64_t sublayer) {
+    struct data_parallel *parallel = context;
+    const struct buckets *buckets = &parallel->gpt->buckets;
+    size_t complete = 0;
+    while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
+        complete++;
+    }
+    exchange_ready(parallel->exchange, complete);
+}
+
+void data_parallel_backward(struct data_parallel *parallel, bool last) {
+    const struct gpt_listener listener = {send_complete, parallel};
+    if (!parallel->exchange || !last) {
+        gpt_backward(parallel->gpt, NULL);
+        return;
+    }
+    exchange_begin(parallel->exchange, parallel->gpt->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
+                   parallel->gpt->parameters.gradients);
+    gpt_backward(parallel->gpt, &listener);
+}
+
+/* gradient_norm from the squares of all ranks' parts. */
+static int share_norm(struct data_parallel *parallel) {
+    struct gpt *gpt = parallel->gpt;
+    const size_t count = gpt->buckets.count;
+    double square = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const struct exchange_range own = gpt->buckets.table[i].own;
+        square_total(&gpt->operations, gpt->parameters.gradients, own.offset, own.count, parallel->squares, i);
+    }
+    if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        square += (double)parallel->host_squares[i];
+    }
+    if (ranks_sum(parallel->ranks, &square, 1)) {
+        return -1;
+    }
+    const float norm = (float)sqrt(square);
+    return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
+}
+
+/* Each rank steps its parts; the new weights of a bucket go out while the next one's are computed. */
+static int step_parts(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                      int64_t iteration) {
+    struct gpt *gpt = parallel->gpt;
+    if (share_norm(parallel)) {
+        return -1;
+    }
+    exchange_begin(parallel->exchange, EXCHANGE_GATHER, gpt->parameters.weights);
+    for (size_t i = 0; i < gpt->buckets.count; i++) {
+        const struct bucket *bucket = &gpt->buckets.table[i];
+        optimizer_update(gpt, settings, iteration,
+                         (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
+        exchange_ready(parallel->exchange, i + 1);
+    }
+    return exchange_finish(parallel->exchange, &parallel->times);
+}
+
+int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                       int64_t iteration) {
+    if (parallel->exchange && exchange_finish(parallel->exchange, &parallel->times)) {
+        return -1;
+    }
+    parallel->gradients_at = progress_clock();
+    if (parallel->exchange && parallel->gpt->options.shard_moments) {
+        return step_parts(parallel, settings, iteration);
+    }
+    optimizer_step(parallel->gpt, settings, iteration);
+    return 0;
+}
+
+/* ---- weights */
+
+static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
+    const uint64_t left = gpt->parameters.elements - done;
+    return left < PIECE ? left : PIECE;
+}
+
+int data_parallel_share_weights(struct gpt *gpt) {
+    const struct ranks *ranks = gpt->options.ranks;
+    if (!ranks || ranks->count == 1) {
+        return 0;
+    }
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? 0 : error_set("out of memory");
+    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
+        const uint64_t count = piece_at(gpt, done);
+        const size_t bytes = count * sizeof *piece, offset = done * sizeof *piece;
+        status = (ranks->index == 0 && buffer_read(gpt->compute, gpt->parameters.weights, offset, piece, bytes)) ||
+                 ranks_broadcast(ranks, piece, bytes) ||
+                 (ranks->index != 0 && buffer_write(gpt->compute, gpt->parameters.weights, offset, piece, bytes));
+    }
+    free(piece);
+    return status ? -1 : 0;
+}
+
+/* FNV-1a over 32-bit words: a slip of a bit is what is looked for, not an enemy. */
+static uint64_t mix_piece(uint64_t hash, const float *piece, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, piece + i, sizeof bits);
+        hash = (hash ^ bits) * 0x100000001b3U;
+    }
+    return hash;
+}
+
+static int hash_weights(struct gpt *gpt, uint64_t *hash) {
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? 0 : error_set("out of memory");
+    *hash = 0xcbf29ce484222325U;
+    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
+        const uint64_t count = piece_at(gpt, done);
+        status =
+            buffer_read(gpt->compute, gpt->parameters.weights, done * sizeof *piece, piece, count * sizeof *piece);
+        *hash = status ? 0 : mix_piece(*hash, piece, count);
+    }
+    free(piece);
+    return status;
+}
+
+int data_parallel_check_weights(struct gpt *gpt) {
+    const struct ranks *ranks = gpt->options.ranks;
+    uint64_t hash, *all;
+    if (!ranks || ranks->count == 1) {
+        return 0;
+    }
+    if (hash_weights(gpt, &hash)) {
+        return -1;
+    }
+    all = calloc((size_t)ranks->count, sizeof *all);
+    int status = all ? ranks_gather(ranks, &hash, sizeof hash, all) : error_set("out of memory");
+    for (int rank = 1; status == 0 && rank < ranks->count; rank++) {
+        if (all[rank] != all[0]) {
+            status = error_set(
+                "the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
+                "device and driver? --shard-optimizer keeps different devices together",
+                rank);
+        }
+    }
+    free(all);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* The gradients and the optimiser step of ranks that train together: every rank has its own micro-batches, all end
+ * with the same weights. Alone it is gpt_backward and optimizer_step. */
+#ifndef HC_SRC_DATA_PARALLEL_H
+#define HC_SRC_DATA_PARALLEL_H
+
+#include "runtime/exchange.h"
+#include "src/optimizer.h"
+
+struct data_parallel {
+    struct gpt *gpt;
+    const struct ranks *ranks;
+    struct exchange *exchange;    /* NULL: alone */
+    struct exchange_times times;  /* of all steps so far, weights included */
+    double gradients_at;          /* clock when the last step's gradients were complete on all ranks */
+    const struct buffer *squares; /* [buckets] sums of squares of own parts; NULL unless sharded */
+    struct buffer squares_storage;
+    float *host_squares; /* [buckets] */
+};
+
+/* The model was planned with ranks and buckets, see gpt_options. bf16: gradients travel in bfloat16. Collective. */
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16);
+void data_parallel_release(struct data_parallel *parallel);
+
+/* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */
+void data_parallel_backward(struct data_parallel *parallel, bool last);
+
+/* Waits for the sums of gradients and makes the step. Collective. */
+int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                       int64_t iteration);
+
+/* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
+int data_parallel_share_weights(struct gpt *gpt);
+
+/* Collective: an error unless all ranks have the same weights, bit for bit. */
+int data_parallel_check_weights(struct gpt *gpt);
+
+#endif
