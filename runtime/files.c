@@ -354,13 +354,7 @@ static int move_folder(const char *path, const char *staging) {
 int files_stage_commit(const char *path, char *staging) {
     if (sync_folder(staging) != 0 || move_folder(path, staging) != 0) {
         error_prefix("cannot write %s", path);
-        /* Abandoning must not cost the message. */
-        char *kept = files_path("%s", error_text());
         files_stage_abandon(staging);
-        if (kept != NULL) {
-            error_set("%s", kept);
-        }
-        free(kept);
         return -1;
     }
     free(staging);
@@ -383,21 +377,15 @@ int files_stage_commit_into(const char *folder, char *staging, const char *const
     if (result == 0) {
         result = sync_path(folder, O_DIRECTORY);
     }
-    char *kept = files_path("%s", error_text());
     files_stage_abandon(staging);
-    if (kept != NULL && result != 0) {
-        error_set("%s", kept);
-    }
-    free(kept);
     return result;
 }
 
 void files_stage_abandon(char *staging) {
     if (staging != NULL) {
-        char *kept = strdup(error_text()); /* a removal that fails sets the message */
+        char *kept = error_keep(); /* a removal that fails sets the message */
         files_remove_folder(staging);
-        error_set("%s", kept != NULL ? kept : "out of memory");
-        free(kept);
+        error_restore(kept);
         free(staging);
     }
 }

@@ -493,16 +493,14 @@ enum prepare_result prepare_run(const struct prepare_settings *settings, struct 
     const int result = prepare(&preparation, report);
     clear_progress(&preparation);
     if (result != 0) {
-        /* Cleaning up must not cost the message. */
-        char *message = files_path("%s", error_text());
+        char *kept = error_keep();
         output_close(&preparation.train);
         output_close(&preparation.val);
         files_stage_abandon(preparation.staging);
         if (preparation.made_folder) {
             rmdir(settings->folder);
         }
-        error_set("%s", message != NULL ? message : "out of memory");
-        free(message);
+        error_restore(kept);
     }
     markup_gcide_free(&preparation.gcide);
     text_free(&preparation.text);
