@@ -297,6 +297,11 @@ int files_write(const char *path, const void *data, size_t bytes) {
     return result;
 }
 
+int files_flush(FILE *stream, const char *name) {
+    /* After an earlier failure nothing may be left to flush: errno is then still that of the failure. */
+    return fflush(stream) != 0 || ferror(stream) ? error_set_errno("cannot write %s", name) : 0;
+}
+
 /* ---- staged folders */
 
 int files_stage_begin(const char *path, char **staging) {

@@ -22,6 +22,11 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
 
+/* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
+ * written.
+ */
+int files_flush(FILE *stream, const char *name);
+
 /* A folder written aside and moved into place: files_stage_begin makes a fresh
  * "<parent>/.tmp-<name>-<host>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
  * files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an existing folder is

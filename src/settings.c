@@ -19,6 +19,9 @@ int settings_parse(struct option_spec *specs, size_t count, const struct program
     if (result == OPTIONS_DONE) {
         return -1;
     }
+    if (result == OPTIONS_FAILED) {
+        return settings_fail(program->name, 1);
+    }
     if (result == OPTIONS_WRONG) {
         return settings_fail(program->name, 2);
     }

@@ -89,8 +89,9 @@ struct device_settings {
 /* Opens the device that the settings name. */
 int settings_open_device(const struct device_settings *settings, struct compute **compute);
 
-/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (printed). Without
- * first_free, arguments that are not options are wrong too. */
+/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (said on stderr), 1
+ * when they could not be printed (said on stderr). Without first_free, arguments that are not options are wrong
+ * too. */
 int settings_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
                    char **argv, int *first_free);
 

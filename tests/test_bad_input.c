@@ -310,6 +310,36 @@ static void config_that_is_no_config_is_refused(void **state) {
     assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
 }
 
+/* ---- standard output */
+
+static void text_that_cannot_be_printed_is_an_error(void **state) {
+    (void)state;
+    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED, "cannot write the help text: No space");
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
+                    "cannot write the version: No space");
+        assert_int_equal(CHILD_RUN(path, "--help"), 0);
+    }
+    static const char *const counts[] = {"0", "3"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_says(CHILD_RUN_WRITING("/dev/full", sample_program, "--device", "pocl", "--checkpoint",
+                                      scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
+                    FAILED, "hc_sample: cannot write the text: No space left on device");
+    }
+    assert_int_equal(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
+                                       scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
+                     0);
+    size_t bytes;
+    char *text = scratch_read(scratch_path("sampled"), &bytes);
+    assert_non_null(text);
+    assert_int_equal(bytes, 2 + 3 + 1); /* and a newline */
+    assert_memory_equal(text, "ab", 2);
+    free(text);
+}
+
 /* ---- batches for hc_probe */
 
 #define PROBE(batch, ...)                                                                                          \
@@ -380,6 +410,7 @@ int main(void) {
         cmocka_unit_test(missing_files_are_named),
         cmocka_unit_test(tensors_of_another_model_are_named),
         cmocka_unit_test(config_that_is_no_config_is_refused),
+        cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
         cmocka_unit_test(wrong_batches_are_refused),
         cmocka_unit_test(batch_of_floats_is_refused),
     };
