@@ -66,13 +66,10 @@ static int write_sets(const char *path, struct gpt *gpt, const struct arena_set 
         status = append(writer, gpt, sets[i / parameters->count].buffer, &parameters->table[i % parameters->count],
                         piece);
     }
-    if (writer && status == 0) {
+    if (status == 0) {
         status = safetensors_finish(writer);
-    } else if (writer) {
-        char reason[512];
-        snprintf(reason, sizeof reason, "%s", error_text());
-        safetensors_finish(writer);
-        error_set("%s", reason); /* the first failure, not that of finishing an unfinished file */
+    } else {
+        safetensors_abandon(writer);
     }
     for (size_t i = 0; infos && i < count * parameters->count; i++) {
         free(infos[i].name);
