@@ -168,12 +168,22 @@ static int split_path(const char *path, char **parent, char **name) {
     return -1;
 }
 
+/* A file may be made or replaced, but renaming over a device or a pipe would take it from its users. */
+static int check_replaceable(const char *path) {
+    struct stat status;
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
+        return 0;
+    }
+    return error_set("cannot write %s: it is %s", path,
+                     S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+}
+
 /* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) to stand for `path` later. mkdir and
  * O_EXCL instead of mkstemp, for permissions as the user's umask wants them. */
 static char *make_temporary(const char *path, int *descriptor) {
     static unsigned number; /* threads that meet in it only try once more */
     char *parent, *name;
-    if (split_path(path, &parent, &name) != 0) {
+    if ((descriptor != NULL && check_replaceable(path) != 0) || split_path(path, &parent, &name) != 0) {
         return NULL;
     }
     char *made = NULL;
@@ -285,16 +295,36 @@ int files_write(const char *path, const void *data, size_t bytes) {
     if (close(descriptor) != 0 && result == 0) {
         result = error_set_errno("cannot write %s", path);
     }
-    if (result == 0 && rename(temporary, path) != 0) {
-        result = error_set_errno("cannot move the new %s into place", path);
-    }
     if (result != 0) {
-        unlink(temporary);
-    } else {
-        result = sync_parent(path);
+        files_replace_abandon(temporary);
+        return -1;
+    }
+    return files_replace_commit(path, temporary);
+}
+
+int files_replace_begin(const char *path, char **temporary) {
+    int descriptor = -1;
+    *temporary = make_temporary(path, &descriptor);
+    if (*temporary == NULL) {
+        return -1;
+    }
+    close(descriptor);
+    return 0;
+}
+
+int files_replace_commit(const char *path, char *temporary) {
+    if (rename(temporary, path) != 0) {
+        error_set_errno("cannot move the new %s into place", path);
+        files_replace_abandon(temporary);
+        return -1;
     }
     free(temporary);
-    return result;
+    return sync_parent(path);
+}
+
+void files_replace_abandon(char *temporary) {
+    unlink(temporary);
+    free(temporary);
 }
 
 int files_flush(FILE *stream, const char *name) {

@@ -22,6 +22,14 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
 
+/* As files_write, for a file that something else writes: files_replace_begin makes an empty temporary file beside
+ * `path`, the caller writes and syncs it, files_replace_commit moves it into place and syncs the folder.
+ * files_replace_abandon removes it and leaves the error text as it is. *temporary is heap memory, freed by commit
+ * and abandon, also when commit fails. */
+int files_replace_begin(const char *path, char **temporary);
+int files_replace_commit(const char *path, char *temporary);
+void files_replace_abandon(char *temporary);
+
 /* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
  * written.
  */

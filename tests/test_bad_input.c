@@ -373,6 +373,39 @@ static void wrong_batches_are_refused(void **state) {
     unlink(scratch_path("refused"));
 }
 
+/* 10000 bytes hold what the programs say, but no result. */
+static void probe_that_cannot_write_leaves_the_old_results(void **state) {
+    (void)state;
+    static const int32_t ids[32] = {1, 2, 3};
+    const struct tensors_ids pass = {2, {2, 16}, ids}, steps = {4, {1, 1, 2, 16}, ids};
+    const char *checkpoint = scratch_path("whole/ckpt-2"), *batch = scratch_path("batch");
+    for (int train = 0; train <= 1; train++) {
+        const char *out = scratch_path(train ? "probed-steps" : "probed/result");
+        const char *file = train ? "probed-steps/model.safetensors" : "probed/result";
+        const char *folder = scratch_path(train ? "probed-steps" : "probed");
+        const char *const arguments[] = {probe_program, "--device",
+                                         "pocl",        "--checkpoint",
+                                         checkpoint,    "--batch",
+                                         batch,         "--out",
+                                         out,           train ? "--train" : "--no-train",
+                                         NULL};
+        tensors_write_batch(batch, train ? steps : pass, train ? steps : pass);
+        assert_int_equal(files_make_folder(folder), 0);
+        assert_int_equal(child_finish(child_start(CHILD_UNLIMITED, arguments)),
+                         0); /* fills the caches of kernels */
+        const int entries = scratch_entries(folder);
+        scratch_write(file, "old", 3);
+        assert_says(child_finish(child_start(10000, arguments)), FAILED, "File too large");
+        assert_non_null(strstr(child_message(), "what was there before is untouched"));
+        size_t bytes;
+        char *text = scratch_read(scratch_path(file), &bytes);
+        assert_non_null(text);
+        assert_string_equal(text, "old");
+        free(text);
+        assert_int_equal(scratch_entries(folder), entries);
+    }
+}
+
 static void batch_of_floats_is_refused(void **state) {
     (void)state;
     char file[400] = {0};
@@ -412,6 +445,7 @@ int main(void) {
         cmocka_unit_test(config_that_is_no_config_is_refused),
         cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
         cmocka_unit_test(wrong_batches_are_refused),
+        cmocka_unit_test(probe_that_cannot_write_leaves_the_old_results),
         cmocka_unit_test(batch_of_floats_is_refused),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
