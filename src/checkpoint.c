@@ -5,12 +5,13 @@
 #include "runtime/options.h"
 #include "runtime/safetensors.h"
 #include <dirent.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PIECE ((uint64_t)1 << 20) /* elements moved between file and device at a time */
 
@@ -295,15 +296,21 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     return files_stage_commit(path, staging) ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
-/* The iteration of a folder named "ckpt-<iteration>", -1 for other names. */
+/* The iteration of a name as checkpoints have it, "ckpt-<iteration>" without leading zeros, -1 for other names. */
 static int64_t iteration_of(const char *name) {
-    if (strncmp(name, "ckpt-", 5) != 0 || name[5] < '0' || name[5] > '9') {
+    if (strncmp(name, "ckpt-", 5) != 0) {
         return -1;
     }
-    char *end;
-    errno = 0;
-    const long long iteration = strtoll(name + 5, &end, 10);
-    return *end == '\0' && errno == 0 ? iteration : -1;
+    char canonical[32];
+    const int64_t iteration = strtoll(name + 5, NULL, 10);
+    snprintf(canonical, sizeof canonical, "ckpt-%" PRId64, iteration);
+    return strcmp(name, canonical) == 0 ? iteration : -1;
+}
+
+/* A link to a folder is none: pruning would not remove it. */
+static bool is_folder(DIR *parent, const char *name) {
+    struct stat status;
+    return fstatat(dirfd(parent), name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -321,7 +328,7 @@ static int list(const char *out_dir, int64_t **iterations, size_t *count) {
     }
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
         const int64_t iteration = iteration_of(entry->d_name);
-        if (iteration < 0) {
+        if (iteration < 0 || !is_folder(folder, entry->d_name)) {
             continue;
         }
         int64_t *grown = realloc(*iterations, (*count + 1) * sizeof **iterations);
