@@ -2,12 +2,12 @@
 #include "runtime/checksum.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include "runtime/options.h"
 #include "runtime/safetensors.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,11 +185,9 @@ static int write_state(const char *folder, const struct checkpoint_content *cont
                              (json_int_t)state->best_iteration, "best_val_loss",
                              isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "settings",
                              settings_json(content->settings, content->setting_count), "checksums", checksums);
-    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     char *path = files_path("%s/state.json", folder);
-    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
     free(path);
-    free(text);
     json_decref(json);
     return status;
 }
@@ -244,16 +242,10 @@ static int read_state(json_t *json, struct training_state *state) {
 
 int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
     struct arena_set sets[2];
-    json_error_t parse_error;
-    char *text = NULL;
-    size_t bytes = 0;
+    json_t *json = NULL;
     moment_sets(gpt, sets);
     char *path = files_path("%s/state.json", folder);
-    int status = path ? files_read(path, (size_t)1 << 20, &text, &bytes) : -1;
-    json_t *json = status ? NULL : json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &parse_error);
-    if (status == 0 && !json) {
-        status = error_set("%s:%d: %s", path, parse_error.line, parse_error.text);
-    }
+    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
     if (status == 0 && read_state(json, state)) {
         status = error_prefix("%s", path);
     }
@@ -264,7 +256,6 @@ int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state
                      : 0;
     }
     json_decref(json);
-    free(text);
     free(path);
     return status;
 }

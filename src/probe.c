@@ -1,10 +1,10 @@
 #include "src/probe.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include "runtime/safetensors.h"
 #include "src/checkpoint.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,11 +237,9 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
 
 static int write_losses(const char *folder, json_t *losses, json_t *norms) {
     json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
-    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     char *path = files_path("%s/losses.json", folder);
-    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
     free(path);
-    free(text);
     json_decref(json);
     return status;
 }

@@ -290,7 +290,7 @@ static void tensors_of_another_model_are_named(void **state) {
 static void config_that_is_no_config_is_refused(void **state) {
     (void)state;
     static const char *const texts[][2] = {
-        {"garbage", "config.json: line 1"},
+        {"garbage", "config.json:1: "},
         {"", "config.json"},
         {"[1, 2]", "config.json: "},
         {"{\"residual\": \"shc\"}", "'n_layer' is missing"},
