@@ -119,6 +119,15 @@ static void test_checksum(void **state) {
     assert_string_equal(digest, sha256_of_abc);
     assert_int_equal(checksum_file(path, digest), 0);
     assert_string_equal(digest, sha256_of_abc);
+    struct checksum *checksum = checksum_create();
+    assert_non_null(checksum);
+    assert_int_equal(checksum_update(checksum, "a", 1), 0);
+    assert_int_equal(checksum_update(checksum, NULL, 0), 0);
+    assert_int_equal(checksum_update(checksum, "bc", 2), 0);
+    assert_int_equal(checksum_finish(checksum, digest), 0);
+    assert_string_equal(digest, sha256_of_abc);
+    checksum_free(checksum);
+    checksum_free(NULL);
     remove(path);
     assert_int_equal(checksum_file(path, digest), -1);
     assert_non_null(strstr(error_text(), path));
