@@ -70,6 +70,42 @@ int files_make_folder(const char *path) {
     return result;
 }
 
+/* ---- descriptors */
+
+ssize_t files_read_all(int descriptor, void *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        const ssize_t got = read(descriptor, (char *)data + done, bytes - done);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+int files_write_all(int descriptor, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        const ssize_t put = write(descriptor, at, bytes);
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put < 0) {
+            return -1;
+        }
+        at += put;
+        bytes -= (size_t)put;
+    }
+    return 0;
+}
+
 /* ---- reading */
 
 static int read_descriptor(int descriptor, const char *path, size_t limit, char **text, size_t *bytes) {
@@ -90,25 +126,15 @@ static int read_descriptor(int descriptor, const char *path, size_t limit, char 
     if (data == NULL) {
         return error_set("cannot read %s: out of memory", path);
     }
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t got = read(descriptor, data + done, size - done);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            error_set_errno("cannot read %s", path);
-            free(data);
-            return -1;
-        }
-        if (got == 0) {
-            break; /* it got shorter meanwhile */
-        }
-        done += (size_t)got;
+    const ssize_t got = files_read_all(descriptor, data, size); /* less if it got shorter meanwhile */
+    if (got < 0) {
+        error_set_errno("cannot read %s", path);
+        free(data);
+        return -1;
     }
-    data[done] = '\0';
+    data[got] = '\0';
     *text = data;
-    *bytes = done;
+    *bytes = (size_t)got;
     return 0;
 }
 
@@ -269,18 +295,9 @@ static int sync_folder(const char *path) {
 
 /* ---- writing */
 
-static int write_all(int descriptor, const char *path, const void *data, size_t bytes) {
-    const char *at = data;
-    while (bytes > 0) {
-        const ssize_t put = write(descriptor, at, bytes);
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put < 0) {
-            return error_set_errno("cannot write %s", path);
-        }
-        at += put;
-        bytes -= (size_t)put;
+static int write_synced(int descriptor, const char *path, const void *data, size_t bytes) {
+    if (files_write_all(descriptor, data, bytes) != 0) {
+        return error_set_errno("cannot write %s", path);
     }
     return fsync(descriptor) == 0 ? 0 : error_set_errno("cannot write %s to disk", path);
 }
@@ -291,7 +308,7 @@ int files_write(const char *path, const void *data, size_t bytes) {
     if (temporary == NULL) {
         return -1;
     }
-    int result = write_all(descriptor, path, data, bytes);
+    int result = write_synced(descriptor, path, data, bytes);
     if (close(descriptor) != 0 && result == 0) {
         result = error_set_errno("cannot write %s", path);
     }

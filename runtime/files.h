@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
 char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -15,6 +16,11 @@ bool files_exist(const char *path);
 
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
+
+/* Read and write as the system's calls, but the whole of it, however often signals interrupt them. files_read_all
+ * gives the bytes read, fewer only at the end of the file. Both set errno and no error text on failure, -1. */
+ssize_t files_read_all(int descriptor, void *data, size_t bytes);
+int files_write_all(int descriptor, const void *data, size_t bytes);
 
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);

@@ -127,6 +127,23 @@ static void test_failed_writes_leave_the_old_file(void **state) {
     assert_int_equal(scratch_entries(scratch_path("full")), 1);
 }
 
+static void test_descriptors(void **state) {
+    (void)state;
+    char data[8] = "";
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(files_write_all(ends[1], "one", 3), 0);
+    assert_int_equal(files_read_all(ends[0], data, 2), 2);
+    assert_int_equal(files_write_all(ends[1], "two", 3), 0);
+    close(ends[1]);
+    assert_int_equal(files_read_all(ends[0], data + 2, 6), 4);
+    assert_string_equal(data, "onetwo");
+    assert_int_equal(files_read_all(ends[0], data, 1), 0);
+    close(ends[0]);
+    assert_int_equal(files_read_all(ends[0], data, 1), -1);
+    assert_int_equal(files_write_all(ends[1], data, 1), -1);
+}
+
 static void test_replace(void **state) {
     (void)state;
     char *temporary;
@@ -288,6 +305,7 @@ int main(void) {
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_failed_writes_leave_the_old_file),
+        cmocka_unit_test(test_descriptors),
         cmocka_unit_test(test_replace),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_stage_over_a_file),
