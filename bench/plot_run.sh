@@ -5,6 +5,14 @@ set -eu
     echo "usage: $0 OUT.svg RUN_DIRECTORY..." >&2
     exit 2
 }
+missing=
+for tool in gnuplot jq; do # packages of these names hold them
+    command -v "$tool" >/dev/null || missing="$missing $tool"
+done
+[ -z "$missing" ] || {
+    echo "$0: not installed:$missing; on Debian: apt-get install$missing" >&2
+    exit 1
+}
 out=$1
 shift
 work=$(mktemp -d)

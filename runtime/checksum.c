@@ -2,6 +2,7 @@
 #include "runtime/error.h"
 #include <openssl/evp.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void digest_to_text(const unsigned char *bytes, char digest[CHECKSUM_SIZE]) {
     static const char digits[] = "0123456789abcdef";
@@ -12,48 +13,76 @@ static void digest_to_text(const unsigned char *bytes, char digest[CHECKSUM_SIZE
     digest[CHECKSUM_SIZE - 1] = '\0';
 }
 
-int checksum_memory(const void *data, size_t bytes, char digest[CHECKSUM_SIZE]) {
+struct checksum {
+    EVP_MD_CTX *context;
+};
+
+static int fail(void) {
+    return error_set("cannot compute a SHA-256 checksum");
+}
+
+struct checksum *checksum_create(void) {
+    struct checksum *checksum = malloc(sizeof *checksum);
+    if (checksum == NULL) {
+        error_set("out of memory");
+        return NULL;
+    }
+    checksum->context = EVP_MD_CTX_new();
+    if (checksum->context == NULL || !EVP_DigestInit_ex(checksum->context, EVP_sha256(), NULL)) {
+        fail();
+        checksum_free(checksum);
+        return NULL;
+    }
+    return checksum;
+}
+
+int checksum_update(struct checksum *checksum, const void *data, size_t bytes) {
+    return EVP_DigestUpdate(checksum->context, data, bytes) ? 0 : fail();
+}
+
+int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
     unsigned char raw[EVP_MAX_MD_SIZE];
-    if (!EVP_Digest(data, bytes, raw, NULL, EVP_sha256(), NULL)) {
-        return error_set("cannot compute a SHA-256 checksum");
+    if (!EVP_DigestFinal_ex(checksum->context, raw, NULL)) {
+        return fail();
     }
     digest_to_text(raw, digest);
     return 0;
 }
 
-static int digest_stream(FILE *file, EVP_MD_CTX *context, unsigned char *raw) {
+void checksum_free(struct checksum *checksum) {
+    if (checksum != NULL) {
+        EVP_MD_CTX_free(checksum->context);
+        free(checksum);
+    }
+}
+
+int checksum_memory(const void *data, size_t bytes, char digest[CHECKSUM_SIZE]) {
+    struct checksum *checksum = checksum_create();
+    const int result =
+        checksum != NULL && checksum_update(checksum, data, bytes) == 0 ? checksum_finish(checksum, digest) : -1;
+    checksum_free(checksum);
+    return result;
+}
+
+static int add_stream(FILE *file, struct checksum *checksum) {
     unsigned char block[65536];
     size_t count;
-    if (!EVP_DigestInit_ex(context, EVP_sha256(), NULL)) {
-        return error_set("cannot start SHA-256");
-    }
     while ((count = fread(block, 1, sizeof(block), file)) > 0) {
-        if (!EVP_DigestUpdate(context, block, count)) {
-            return error_set("cannot continue SHA-256");
+        if (checksum_update(checksum, block, count)) {
+            return -1;
         }
     }
-    if (ferror(file)) {
-        return error_set_errno("cannot read");
-    }
-    if (!EVP_DigestFinal_ex(context, raw, NULL)) {
-        return error_set("cannot finish SHA-256");
-    }
-    return 0;
+    return ferror(file) ? error_set_errno("cannot read") : 0;
 }
 
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
-    unsigned char raw[EVP_MAX_MD_SIZE];
     FILE *file = fopen(path, "rbe");
     if (!file) {
         return error_set_errno("cannot open %s", path);
     }
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    int result = context ? digest_stream(file, context, raw) : error_set("out of memory");
-    EVP_MD_CTX_free(context);
+    struct checksum *checksum = checksum_create();
+    const int result = checksum != NULL && add_stream(file, checksum) == 0 ? checksum_finish(checksum, digest) : -1;
+    checksum_free(checksum);
     fclose(file);
-    if (result) {
-        return error_prefix("checksum of %s", path);
-    }
-    digest_to_text(raw, digest);
-    return 0;
+    return result ? error_prefix("checksum of %s", path) : 0;
 }

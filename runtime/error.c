@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Fixed, so that reporting "out of memory" needs none; long enough for a compiler's log. Longer text is cut. */
@@ -62,4 +63,14 @@ const char *error_text(void) {
 
 void error_clear(void) {
     text[0] = '\0';
+}
+
+char *error_keep(void) {
+    return strdup(text);
+}
+
+int error_restore(char *kept) {
+    error_set("%s", kept != NULL ? kept : "out of memory");
+    free(kept);
+    return -1;
 }

@@ -71,6 +71,42 @@ int files_make_folder(const char *path) {
     return result;
 }
 
+/* ---- descriptors */
+
+ssize_t files_read_all(int descriptor, void *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        const ssize_t got = read(descriptor, (char *)data + done, bytes - done);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+int files_write_all(int descriptor, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        const ssize_t put = write(descriptor, at, bytes);
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put < 0) {
+            return -1;
+        }
+        at += put;
+        bytes -= (size_t)put;
+    }
+    return 0;
+}
+
 /* ---- reading */
 
 static int read_descriptor(int descriptor, const char *path, size_t limit, char **text, size_t *bytes) {
@@ -91,25 +127,15 @@ static int read_descriptor(int descriptor, const char *path, size_t limit, char 
     if (data == NULL) {
         return error_set("cannot read %s: out of memory", path);
     }
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t got = read(descriptor, data + done, size - done);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            error_set_errno("cannot read %s", path);
-            free(data);
-            return -1;
-        }
-        if (got == 0) {
-            break; /* it got shorter meanwhile */
-        }
-        done += (size_t)got;
+    const ssize_t got = files_read_all(descriptor, data, size); /* less if it got shorter meanwhile */
+    if (got < 0) {
+        error_set_errno("cannot read %s", path);
+        free(data);
+        return -1;
     }
-    data[done] = '\0';
+    data[got] = '\0';
     *text = data;
-    *bytes = done;
+    *bytes = (size_t)got;
     return 0;
 }
 
@@ -169,12 +195,22 @@ static int split_path(const char *path, char **parent, char **name) {
     return -1;
 }
 
+/* A file may be made or replaced, but renaming over a device or a pipe would take it from its users. */
+static int check_replaceable(const char *path) {
+    struct stat status;
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
+        return 0;
+    }
+    return error_set("cannot write %s: it is %s", path,
+                     S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+}
+
 /* Creates a temporary file (*descriptor is set) or folder (descriptor is NULL) to stand for `path` later. mkdir and
  * O_EXCL instead of mkstemp, for permissions as the user's umask wants them. */
 static char *make_temporary(const char *path, int *descriptor) {
     static unsigned number; /* threads that meet in it only try once more */
     char *parent, *name;
-    if (split_path(path, &parent, &name) != 0) {
+    if ((descriptor != NULL && check_replaceable(path) != 0) || split_path(path, &parent, &name) != 0) {
         return NULL;
     }
     char *made = NULL;
@@ -260,18 +296,9 @@ static int sync_folder(const char *path) {
 
 /* ---- writing */
 
-static int write_all(int descriptor, const char *path, const void *data, size_t bytes) {
-    const char *at = data;
-    while (bytes > 0) {
-        const ssize_t put = write(descriptor, at, bytes);
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put < 0) {
-            return error_set_errno("cannot write %s", path);
-        }
-        at += put;
-        bytes -= (size_t)put;
+static int write_synced(int descriptor, const char *path, const void *data, size_t bytes) {
+    if (files_write_all(descriptor, data, bytes) != 0) {
+        return error_set_errno("cannot write %s", path);
     }
     return fsync(descriptor) == 0 ? 0 : error_set_errno("cannot write %s to disk", path);
 }
@@ -282,20 +309,45 @@ int files_write(const char *path, const void *data, size_t bytes) {
     if (temporary == NULL) {
         return -1;
     }
-    int result = write_all(descriptor, path, data, bytes);
+    int result = write_synced(descriptor, path, data, bytes);
     if (close(descriptor) != 0 && result == 0) {
         result = error_set_errno("cannot write %s", path);
     }
-    if (result == 0 && rename(temporary, path) != 0) {
-        result = error_set_errno("cannot move the new %s into place", path);
-    }
     if (result != 0) {
-        unlink(temporary);
-    } else {
-        result = sync_parent(path);
+        files_replace_abandon(temporary);
+        return -1;
+    }
+    return files_replace_commit(path, temporary);
+}
+
+int files_replace_begin(const char *path, char **temporary) {
+    int descriptor = -1;
+    *temporary = make_temporary(path, &descriptor);
+    if (*temporary == NULL) {
+        return -1;
+    }
+    close(descriptor);
+    return 0;
+}
+
+int files_replace_commit(const char *path, char *temporary) {
+    if (rename(temporary, path) != 0) {
+        error_set_errno("cannot move the new %s into place", path);
+        files_replace_abandon(temporary);
+        return -1;
     }
     free(temporary);
-    return result;
+    return sync_parent(path);
+}
+
+void files_replace_abandon(char *temporary) {
+    unlink(temporary);
+    free(temporary);
+}
+
+int files_flush(FILE *stream, const char *name) {
+    /* After an earlier failure nothing may be left to flush: errno is then still that of the failure. */
+    return fflush(stream) != 0 || ferror(stream) ? error_set_errno("cannot write %s", name) : 0;
 }
 
 /* ---- staged folders */
@@ -355,13 +407,7 @@ static int move_folder(const char *path, const char *staging) {
 int files_stage_commit(const char *path, char *staging) {
     if (sync_folder(staging) != 0 || move_folder(path, staging) != 0) {
         error_prefix("cannot write %s", path);
-        /* Abandoning must not cost the message. */
-        char *kept = files_path("%s", error_text());
         files_stage_abandon(staging);
-        if (kept != NULL) {
-            error_set("%s", kept);
-        }
-        free(kept);
         return -1;
     }
     free(staging);
@@ -384,21 +430,15 @@ int files_stage_commit_into(const char *folder, char *staging, const char *const
     if (result == 0) {
         result = sync_path(folder, O_DIRECTORY);
     }
-    char *kept = files_path("%s", error_text());
     files_stage_abandon(staging);
-    if (kept != NULL && result != 0) {
-        error_set("%s", kept);
-    }
-    free(kept);
     return result;
 }
 
 void files_stage_abandon(char *staging) {
     if (staging != NULL) {
-        char *kept = strdup(error_text()); /* a removal that fails sets the message */
+        char *kept = error_keep(); /* a removal that fails sets the message */
         files_remove_folder(staging);
-        error_set("%s", kept != NULL ? kept : "out of memory");
-        free(kept);
+        error_restore(kept);
         free(staging);
     }
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
 char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -16,11 +17,29 @@ bool files_exist(const char *path);
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
+/* Read and write as the system's calls, but the whole of it, however often signals interrupt them. files_read_all
+ * gives the bytes read, fewer only at the end of the file. Both set errno and no error text on failure, -1. */
+ssize_t files_read_all(int descriptor, void *data, size_t bytes);
+int files_write_all(int descriptor, const void *data, size_t bytes);
+
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
+
+/* As files_write, for a file that something else writes: files_replace_begin makes an empty temporary file beside
+ * `path`, the caller writes and syncs it, files_replace_commit moves it into place and syncs the folder.
+ * files_replace_abandon removes it and leaves the error text as it is. *temporary is heap memory, freed by commit
+ * and abandon, also when commit fails. */
+int files_replace_begin(const char *path, char **temporary);
+int files_replace_commit(const char *path, char *temporary);
+void files_replace_abandon(char *temporary);
+
+/* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
+ * written.
+ */
+int files_flush(FILE *stream, const char *name);
 
 /* A folder written aside and moved into place: files_stage_begin makes a fresh
  * "<parent>/.tmp-<name>-<host>-<process>-<number>" (and the parent, if it is missing), the caller fills it,

@@ -552,10 +552,10 @@ static enum options_result take_word(struct command_line *line, struct option_sp
     switch (word) {
     case WORD_HELP:
         print_help(stdout, specs, count, program);
-        return OPTIONS_DONE;
+        return files_flush(stdout, "the help text") == 0 ? OPTIONS_DONE : OPTIONS_FAILED;
     case WORD_VERSION:
         printf("%s %s\n", program->name, HC_VERSION);
-        return OPTIONS_DONE;
+        return files_flush(stdout, "the version") == 0 ? OPTIONS_DONE : OPTIONS_FAILED;
     case WORD_CONFIG:
         line->configs[line->config_count++] = optarg;
         return OPTIONS_OK;
@@ -711,5 +711,5 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file) {
             write_spec(&specs[i], file);
         }
     }
-    return ferror(file) || fflush(file) != 0 ? error_set_errno("cannot write the settings") : 0;
+    return files_flush(file, "the settings");
 }

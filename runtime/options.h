@@ -38,8 +38,9 @@ struct program_info {
 
 enum options_result {
     OPTIONS_OK,
-    OPTIONS_DONE,  /* --help or --version was printed to stdout: exit 0 */
-    OPTIONS_WRONG, /* error text is set: print it and exit 2 */
+    OPTIONS_DONE,   /* --help or --version was printed to stdout: exit 0 */
+    OPTIONS_FAILED, /* --help or --version could not be printed; error text is set: print it and exit 1 */
+    OPTIONS_WRONG,  /* error text is set: print it and exit 2 */
 };
 
 /* Applies defaults, then every `--config FILE` in order, then the command line, which wins wherever it stands.

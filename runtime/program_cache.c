@@ -1,6 +1,6 @@
 #include "runtime/program_cache.h"
 #include "runtime/error.h"
-#include <errno.h>
+#include "runtime/files.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,38 +42,6 @@ int program_cache_locate(const char *wanted, char **folder) {
     return home && *home == '/' ? copy_path(folder, home, "/.cache/hctrain") : 0;
 }
 
-static bool read_all(int file, void *data, size_t bytes) {
-    char *next = data;
-    while (bytes) {
-        ssize_t count = read(file, next, bytes);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) {
-            return false;
-        }
-        next += count;
-        bytes -= (size_t)count;
-    }
-    return true;
-}
-
-static bool write_all(int file, const void *data, size_t bytes) {
-    const char *next = data;
-    while (bytes) {
-        ssize_t count = write(file, next, bytes);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) {
-            return false;
-        }
-        next += count;
-        bytes -= (size_t)count;
-    }
-    return true;
-}
-
 /* An entry holds code that will run here: one that others could have written is not used. */
 static bool file_is_ours(int file, off_t *size) {
     struct stat status;
@@ -89,7 +57,7 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
     char checksum[CHECKSUM_SIZE];
     off_t size;
     if (!file_is_ours(file, &size) || size > ENTRY_LIMIT || size <= (off_t)sizeof(header) ||
-        !read_all(file, &header, sizeof(header))) {
+        files_read_all(file, &header, sizeof(header)) != (ssize_t)sizeof(header)) {
         return false;
     }
     *bytes = (size_t)size - sizeof(header);
@@ -98,8 +66,8 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
         return false;
     }
     *binary = malloc(*bytes);
-    if (*binary && read_all(file, *binary, *bytes) && !checksum_memory(*binary, *bytes, checksum) &&
-        !memcmp(header.checksum, checksum, DIGITS)) {
+    if (*binary && files_read_all(file, *binary, *bytes) == (ssize_t)*bytes &&
+        !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS)) {
         return true;
     }
     free(*binary);
@@ -144,7 +112,7 @@ static bool write_entry(int file, const char *key, const unsigned char *binary, 
     }
     memcpy(header.key, key, DIGITS);
     memcpy(header.checksum, checksum, DIGITS);
-    return write_all(file, &header, sizeof(header)) && write_all(file, binary, bytes);
+    return files_write_all(file, &header, sizeof(header)) == 0 && files_write_all(file, binary, bytes) == 0;
 }
 
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,

@@ -560,12 +560,8 @@ int safetensors_create(const char *path, const struct tensor_info *infos, size_t
         result = 0;
     }
     free(header);
-    if (result != 0 && writer != NULL) {
-        if (writer->stream != NULL) {
-            fclose(writer->stream);
-        }
-        free(writer->path);
-        free(writer);
+    if (result != 0) {
+        safetensors_abandon(writer);
     }
     return result;
 }
@@ -596,4 +592,14 @@ int safetensors_finish(struct safetensors_writer *writer) {
     free(writer->path);
     free(writer);
     return result;
+}
+
+void safetensors_abandon(struct safetensors_writer *writer) {
+    if (writer != NULL) {
+        if (writer->stream != NULL) {
+            fclose(writer->stream);
+        }
+        free(writer->path);
+        free(writer);
+    }
 }

@@ -55,6 +55,10 @@ int safetensors_append(struct safetensors_writer *writer, const void *data, uint
 /* Checks that all bytes came, flushes, syncs, closes and frees, also on failure. */
 int safetensors_finish(struct safetensors_writer *writer);
 
+/* Closes and frees an unfinished file, which the caller removes (NULL: nothing to do); the error text stays that of
+ * what went wrong. */
+void safetensors_abandon(struct safetensors_writer *writer);
+
 size_t tensor_type_bytes(enum tensor_type type);
 const char *tensor_type_name(enum tensor_type type);
 

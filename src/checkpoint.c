@@ -2,15 +2,16 @@
 #include "runtime/checksum.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include "runtime/options.h"
 #include "runtime/safetensors.h"
 #include <dirent.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PIECE ((uint64_t)1 << 20) /* elements moved between file and device at a time */
 
@@ -83,13 +84,10 @@ static int write_sets(const char *path, struct gpt *gpt, const struct arena_set 
         status =
             append(writer, gpt, &sets[i / parameters->count], &parameters->table[i % parameters->count], piece);
     }
-    if (writer && status == 0) {
+    if (status == 0) {
         status = safetensors_finish(writer);
-    } else if (writer) {
-        char reason[512];
-        snprintf(reason, sizeof reason, "%s", error_text());
-        safetensors_finish(writer);
-        error_set("%s", reason); /* the first failure, not that of finishing an unfinished file */
+    } else {
+        safetensors_abandon(writer);
     }
     for (size_t i = 0; infos && i < count * parameters->count; i++) {
         free(infos[i].name);
@@ -234,11 +232,9 @@ static int write_state(const char *folder, const struct checkpoint_content *cont
                   isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "evaluated_at",
                   (json_int_t)state->evaluated_at, "seconds", state->seconds, "settings",
                   settings_json(content->settings, content->setting_count), "checksums", checksums);
-    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     char *path = files_path("%s/state.json", folder);
-    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
     free(path);
-    free(text);
     json_decref(json);
     return status;
 }
@@ -296,16 +292,10 @@ static int read_state(json_t *json, struct training_state *state) {
 
 int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
     struct arena_set sets[2];
-    json_error_t parse_error;
-    char *text = NULL;
-    size_t bytes = 0;
+    json_t *json = NULL;
     moment_sets(gpt, sets);
     char *path = files_path("%s/state.json", folder);
-    int status = path ? files_read(path, (size_t)1 << 20, &text, &bytes) : -1;
-    json_t *json = status ? NULL : json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &parse_error);
-    if (status == 0 && !json) {
-        status = error_set("%s:%d: %s", path, parse_error.line, parse_error.text);
-    }
+    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
     if (status == 0 && read_state(json, state)) {
         status = error_prefix("%s", path);
     }
@@ -316,7 +306,6 @@ int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state
                      : 0;
     }
     json_decref(json);
-    free(text);
     free(path);
     return status;
 }
@@ -348,15 +337,21 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     return files_stage_commit(path, staging) ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
-/* The iteration of a folder named "ckpt-<iteration>", -1 for other names. */
+/* The iteration of a name as checkpoints have it, "ckpt-<iteration>" without leading zeros, -1 for other names. */
 static int64_t iteration_of(const char *name) {
-    if (strncmp(name, "ckpt-", 5) != 0 || name[5] < '0' || name[5] > '9') {
+    if (strncmp(name, "ckpt-", 5) != 0) {
         return -1;
     }
-    char *end;
-    errno = 0;
-    const long long iteration = strtoll(name + 5, &end, 10);
-    return *end == '\0' && errno == 0 ? iteration : -1;
+    char canonical[32];
+    const int64_t iteration = strtoll(name + 5, NULL, 10);
+    snprintf(canonical, sizeof canonical, "ckpt-%" PRId64, iteration);
+    return strcmp(name, canonical) == 0 ? iteration : -1;
+}
+
+/* A link to a folder is none: pruning would not remove it. */
+static bool is_folder(DIR *parent, const char *name) {
+    struct stat status;
+    return fstatat(dirfd(parent), name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -374,7 +369,7 @@ static int list(const char *out_dir, int64_t **iterations, size_t *count) {
     }
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
         const int64_t iteration = iteration_of(entry->d_name);
-        if (iteration < 0) {
+        if (iteration < 0 || !is_folder(folder, entry->d_name)) {
             continue;
         }
         int64_t *grown = realloc(*iterations, (*count + 1) * sizeof **iterations);

@@ -1,21 +1,14 @@
 #include "src/data_set.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
-#include <jansson.h>
+#include "runtime/json_file.h"
 #include <stdlib.h>
 #include <string.h>
 
 static int read_meta(const char *path, struct data_set *data) {
-    char *text = NULL;
-    size_t bytes = 0;
-    json_error_t error;
-    if (files_read(path, (size_t)16 << 20, &text, &bytes)) {
+    json_t *json;
+    if (json_file_read(path, (size_t)16 << 20, &json)) {
         return -1;
-    }
-    json_t *json = json_loadb(text, bytes, 0, &error);
-    free(text);
-    if (!json) {
-        return error_set("%s:%d: %s", path, error.line, error.text);
     }
     const json_t *vocabulary = json_object_get(json, "vocab_size");
     const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));

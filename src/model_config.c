@@ -1,8 +1,8 @@
 #include "src/model_config.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,18 +111,13 @@ static int read_keys(json_t *json, struct model_config *config) {
 }
 
 int model_config_read(const char *folder, struct model_config *config) {
-    char *path = files_path("%s/config.json", folder), *text = NULL;
-    size_t bytes = 0;
+    char *path = files_path("%s/config.json", folder);
     json_t *json = NULL;
-    int status = path ? files_read(path, 1 << 20, &text, &bytes) : -1;
-    if (status == 0) {
-        json_error_t error;
-        json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-        status = json ? read_keys(json, config) : error_set("line %d: %s", error.line, error.text);
-        status = status ? error_prefix("%s", path) : 0;
+    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
+    if (status == 0 && read_keys(json, config)) {
+        status = error_prefix("%s", path);
     }
     json_decref(json);
-    free(text);
     free(path);
     return status;
 }
@@ -143,11 +138,10 @@ int model_config_write(const char *folder, const struct model_config *config) {
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
     }
-    char *text = failed ? NULL : json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     char *path = files_path("%s/config.json", folder);
-    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    const int status = !failed && path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17))
+                                       : error_set("out of memory");
     free(path);
-    free(text);
     json_decref(json);
     return status;
 }

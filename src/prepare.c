@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@ struct source {
     bool is_regular;
     uint64_t size;  /* of a regular file at the beginning */
     uint64_t bytes; /* read so far */
-    EVP_MD_CTX *digest;
+    struct checksum *checksum;
     char sha256[CHECKSUM_SIZE];
 };
 
@@ -95,11 +94,8 @@ static int source_open(struct source *source, const char *path) {
     if (source->descriptor < 0) {
         return error_set_errno("cannot open %s", path);
     }
-    source->digest = EVP_MD_CTX_new();
-    if (source->digest == NULL || EVP_DigestInit_ex(source->digest, EVP_sha256(), NULL) != 1) {
-        return error_set("cannot compute SHA-256 checksums");
-    }
-    return 0;
+    source->checksum = checksum_create();
+    return source->checksum != NULL ? 0 : -1;
 }
 
 static void source_close(struct source *source) {
@@ -107,8 +103,8 @@ static void source_close(struct source *source) {
         close(source->descriptor);
         source->descriptor = -1;
     }
-    EVP_MD_CTX_free(source->digest);
-    source->digest = NULL;
+    checksum_free(source->checksum);
+    source->checksum = NULL;
 }
 
 /* Before anything is read: that files are missing shows at once, and how much there will be. */
@@ -167,22 +163,7 @@ static int source_read(struct preparation *preparation, struct source *source, s
     }
     source->bytes += *bytes;
     preparation->bytes_done += *bytes;
-    if (EVP_DigestUpdate(source->digest, preparation->block, *bytes) != 1) {
-        return error_set("cannot compute SHA-256 checksums");
-    }
-    return 0;
-}
-
-static int source_finish(struct source *source) {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned length = 0;
-    if (EVP_DigestFinal_ex(source->digest, digest, &length) != 1 || 2 * length + 1 != sizeof source->sha256) {
-        return error_set("cannot compute SHA-256 checksums");
-    }
-    for (unsigned i = 0; i < length; i++) {
-        snprintf(source->sha256 + 2 * i, 3, "%02x", digest[i]);
-    }
-    return 0;
+    return checksum_update(source->checksum, preparation->block, *bytes);
 }
 
 /* ---- tokens */
@@ -342,7 +323,7 @@ static int take_source(struct preparation *preparation, struct source *source, c
         }
         show_progress(preparation);
     }
-    return source_finish(source);
+    return checksum_finish(source->checksum, source->sha256);
 }
 
 static double entropy(const uint64_t counts[VOCAB_SIZE], uint64_t total) {
@@ -493,16 +474,14 @@ enum prepare_result prepare_run(const struct prepare_settings *settings, struct 
     const int result = prepare(&preparation, report);
     clear_progress(&preparation);
     if (result != 0) {
-        /* Cleaning up must not cost the message. */
-        char *message = files_path("%s", error_text());
+        char *kept = error_keep();
         output_close(&preparation.train);
         output_close(&preparation.val);
         files_stage_abandon(preparation.staging);
         if (preparation.made_folder) {
             rmdir(settings->folder);
         }
-        error_set("%s", message != NULL ? message : "out of memory");
-        free(message);
+        error_restore(kept);
     }
     markup_gcide_free(&preparation.gcide);
     text_free(&preparation.text);

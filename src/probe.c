@@ -1,10 +1,10 @@
 #include "src/probe.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include "runtime/safetensors.h"
 #include "src/checkpoint.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,16 +101,44 @@ static float *add_tensor(struct dump *dump, const char *name, unsigned rank, con
     return dump->values[dump->count++];
 }
 
-static int write_dump(const struct dump *dump, const char *path) {
+static int write_tensors(const char *path, const struct dump *dump) {
     struct safetensors_writer *writer = NULL;
     if (safetensors_create(path, dump->infos, dump->count, &writer)) {
         return -1;
     }
-    int status = 0;
-    for (size_t i = 0; status == 0 && i < dump->count; i++) {
-        status = safetensors_append(writer, dump->values[i], dump->infos[i].elements * sizeof(float));
+    for (size_t i = 0; i < dump->count; i++) {
+        if (safetensors_append(writer, dump->values[i], dump->infos[i].elements * sizeof(float))) {
+            safetensors_abandon(writer);
+            return -1;
+        }
     }
-    return safetensors_finish(writer) || status ? -1 : 0;
+    return safetensors_finish(writer);
+}
+
+/* Moves what was written, with this status, from the temporary file to `path`. */
+static int settle(const char *path, char *temporary, int status) {
+    if (status) {
+        error_prefix("cannot write %s (what was there before is untouched)", path);
+        files_replace_abandon(temporary);
+        return -1;
+    }
+    return files_replace_commit(path, temporary);
+}
+
+static int write_dump(const char *path, const struct dump *dump) {
+    char *temporary;
+    if (files_replace_begin(path, &temporary)) {
+        return -1;
+    }
+    return settle(path, temporary, write_tensors(temporary, dump));
+}
+
+static int write_weights(const char *path, struct gpt *gpt) {
+    char *temporary;
+    if (files_replace_begin(path, &temporary)) {
+        return -1;
+    }
+    return settle(path, temporary, checkpoint_write_weights(temporary, gpt));
 }
 
 /* One sublayer's h [N, S (S + 2)] split into h_pre, h_post [B, T, S] and h_res [B, T, S, S]. */
@@ -183,7 +211,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     struct dump dump = {0};
     int status = gpt_set_batch(gpt, batches->shape, batches->x, batches->y);
-    status = status || dump_pass(gpt, settings, &dump) || write_dump(&dump, settings->out) ? -1 : 0;
+    status = status || dump_pass(gpt, settings, &dump) || write_dump(settings->out, &dump) ? -1 : 0;
     release_dump(&dump);
     return status;
 }
@@ -209,11 +237,9 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
 
 static int write_losses(const char *folder, json_t *losses, json_t *norms) {
     json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
-    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     char *path = files_path("%s/losses.json", folder);
-    const int status = text && path ? files_write(path, text, strlen(text)) : error_set("out of memory");
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
     free(path);
-    free(text);
     json_decref(json);
     return status;
 }
@@ -228,7 +254,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
         json_array_append_new(norms, json_real(norm));
     }
     char *path = files_path("%s/model.safetensors", settings->out);
-    status = status || !path || checkpoint_write_weights(path, gpt) || write_losses(settings->out, losses, norms);
+    status = status || !path || write_weights(path, gpt) || write_losses(settings->out, losses, norms);
     free(path);
     json_decref(losses);
     json_decref(norms);

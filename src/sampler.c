@@ -33,9 +33,16 @@ int sampler_read(const struct sampler *sampler, int64_t iteration, int64_t first
                  int32_t *y) {
     const uint64_t sequence = (uint64_t)sampler->sequence;
     const uint64_t starts = token_file_count(sampler->file) - sequence;
+    uint64_t begin, end; /* rows of the whole run */
+    if (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
+        __builtin_add_overflow(begin, (uint64_t)first, &begin) ||
+        __builtin_add_overflow(begin, (uint64_t)rows, &end)) {
+        return error_set("iteration %" PRId64 " of %" PRId64
+                         " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
+                         iteration, sampler->global_rows);
+    }
     for (int64_t row = 0; row < rows; row++) {
-        const uint64_t index = (uint64_t)(iteration * sampler->global_rows + first + row);
-        const uint64_t start = random_below(sampler->key, index, starts);
+        const uint64_t start = random_below(sampler->key, begin + (uint64_t)row, starts);
         if (token_file_read(sampler->file, start, sequence + 1, sampler->vocab_size, sampler->window)) {
             return -1;
         }

@@ -20,7 +20,7 @@ int sampler_create(struct sampler *sampler, const struct token_file *file, uint6
 void sampler_release(struct sampler *sampler);
 
 /* Fills x and y [rows, sequence] with rows [first, first + rows) of the iteration's global batch; y is x one later.
- */
+ * Fails on tokens outside of the vocabulary, and where the rows of a run would be more than 2^64. */
 int sampler_read(const struct sampler *sampler, int64_t iteration, int64_t first, int64_t rows, int32_t *x,
                  int32_t *y);
 

@@ -34,6 +34,8 @@ int settings_parse(struct option_spec *specs, size_t count, const struct program
         return 0;
     case OPTIONS_DONE:
         return -1;
+    case OPTIONS_FAILED:
+        return settings_fail(program->name, 1);
     default:
         return settings_fail(program->name, 2);
     }

@@ -93,8 +93,8 @@ int settings_open_device(const struct device_settings *settings, struct compute 
 enum options_result settings_read(struct option_spec *specs, size_t count, const struct program_info *program,
                                   int argc, char **argv, int *first_free);
 
-/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong (printed). As
- * settings_read otherwise. */
+/* Parses for mains: 0 to go on, -1 when --help or --version was printed (exit 0), 2 when wrong and 1 when
+ * help could not be printed (both said on stderr). As settings_read otherwise. */
 int settings_parse(struct option_spec *specs, size_t count, const struct program_info *program, int argc,
                    char **argv, int *first_free);
 

@@ -13,9 +13,9 @@ enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
 static char message[MOST_MESSAGE];
 static uint64_t peak_bytes;
 
-static void become(uint64_t file_bytes, char *const *arguments, const char *errors) {
+static void become(uint64_t file_bytes, char *const *arguments, const char *output, const char *errors) {
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
-    dup2(open("/dev/null", O_RDWR), STDOUT_FILENO);
+    dup2(open(output, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
     dup2(open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
     if (file_bytes != CHILD_UNLIMITED) {
         scratch_limit_file_size(file_bytes);
@@ -26,7 +26,7 @@ static void become(uint64_t file_bytes, char *const *arguments, const char *erro
     _exit(99);
 }
 
-pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
+pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *const *arguments) {
     char *all[MOST_ARGUMENTS] = {NULL};
     for (int i = 0; arguments[i] != NULL && i + 1 < MOST_ARGUMENTS; i++) {
         all[i] = (char *)(uintptr_t)arguments[i];
@@ -38,9 +38,13 @@ pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
         exit(1);
     }
     if (child == 0) {
-        become(file_bytes, all, errors);
+        become(file_bytes, all, output, errors);
     }
     return child;
+}
+
+pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
+    return child_start_writing("/dev/null", file_bytes, arguments);
 }
 
 int child_finish(pid_t child) {

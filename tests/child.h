@@ -10,6 +10,9 @@
 #define CHILD_UNLIMITED UINT64_MAX
 pid_t child_start(uint64_t file_bytes, const char *const *arguments);
 
+/* As child_start, with stdout to this file instead of /dev/null. */
+pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *const *arguments);
+
 /* Waits: the exit status, or minus the signal that ended it. */
 int child_finish(pid_t child);
 
@@ -20,5 +23,7 @@ const char *child_message(void);
 uint64_t child_peak_bytes(void);
 
 #define CHILD_RUN(...) child_finish(child_start(CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
+#define CHILD_RUN_WRITING(output, ...)                                                                             \
+    child_finish(child_start_writing(output, CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
 
 #endif

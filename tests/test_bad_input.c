@@ -297,7 +297,7 @@ static void tensors_of_another_model_are_named(void **state) {
 static void config_that_is_no_config_is_refused(void **state) {
     (void)state;
     static const char *const texts[][2] = {
-        {"garbage", "config.json: line 1"},
+        {"garbage", "config.json:1: "},
         {"", "config.json"},
         {"[1, 2]", "config.json: "},
         {"{\"residual\": \"shc\"}", "'n_layer' is missing"},
@@ -315,6 +315,36 @@ static void config_that_is_no_config_is_refused(void **state) {
         ASSERT_NOT_STARTED(texts[i][1]);
     }
     assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
+}
+
+/* ---- standard output */
+
+static void text_that_cannot_be_printed_is_an_error(void **state) {
+    (void)state;
+    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED, "cannot write the help text: No space");
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
+                    "cannot write the version: No space");
+        assert_int_equal(CHILD_RUN(path, "--help"), 0);
+    }
+    static const char *const counts[] = {"0", "3"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_says(CHILD_RUN_WRITING("/dev/full", sample_program, "--device", "pocl", "--checkpoint",
+                                      scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
+                    FAILED, "hc_sample: cannot write the text: No space left on device");
+    }
+    assert_int_equal(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
+                                       scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
+                     0);
+    size_t bytes;
+    char *text = scratch_read(scratch_path("sampled"), &bytes);
+    assert_non_null(text);
+    assert_int_equal(bytes, 2 + 3 + 1); /* and a newline */
+    assert_memory_equal(text, "ab", 2);
+    free(text);
 }
 
 /* ---- batches for hc_probe */
@@ -348,6 +378,39 @@ static void wrong_batches_are_refused(void **state) {
     tensors_write_batch(scratch_path("batch"), fine, fine);
     assert_int_equal(PROBE(scratch_path("batch")), 0);
     unlink(scratch_path("refused"));
+}
+
+/* 10000 bytes hold what the programs say, but no result. */
+static void probe_that_cannot_write_leaves_the_old_results(void **state) {
+    (void)state;
+    static const int32_t ids[32] = {1, 2, 3};
+    const struct tensors_ids pass = {2, {2, 16}, ids}, steps = {4, {1, 1, 2, 16}, ids};
+    const char *checkpoint = scratch_path("whole/ckpt-2"), *batch = scratch_path("batch");
+    for (int train = 0; train <= 1; train++) {
+        const char *out = scratch_path(train ? "probed-steps" : "probed/result");
+        const char *file = train ? "probed-steps/model.safetensors" : "probed/result";
+        const char *folder = scratch_path(train ? "probed-steps" : "probed");
+        const char *const arguments[] = {probe_program, "--device",
+                                         "pocl",        "--checkpoint",
+                                         checkpoint,    "--batch",
+                                         batch,         "--out",
+                                         out,           train ? "--train" : "--no-train",
+                                         NULL};
+        tensors_write_batch(batch, train ? steps : pass, train ? steps : pass);
+        assert_int_equal(files_make_folder(folder), 0);
+        assert_int_equal(child_finish(child_start(CHILD_UNLIMITED, arguments)),
+                         0); /* fills the caches of kernels */
+        const int entries = scratch_entries(folder);
+        scratch_write(file, "old", 3);
+        assert_says(child_finish(child_start(10000, arguments)), FAILED, "File too large");
+        assert_non_null(strstr(child_message(), "what was there before is untouched"));
+        size_t bytes;
+        char *text = scratch_read(scratch_path(file), &bytes);
+        assert_non_null(text);
+        assert_string_equal(text, "old");
+        free(text);
+        assert_int_equal(scratch_entries(folder), entries);
+    }
 }
 
 static void batch_of_floats_is_refused(void **state) {
@@ -388,7 +451,9 @@ int main(void) {
         cmocka_unit_test(missing_files_are_named),
         cmocka_unit_test(tensors_of_another_model_are_named),
         cmocka_unit_test(config_that_is_no_config_is_refused),
+        cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
         cmocka_unit_test(wrong_batches_are_refused),
+        cmocka_unit_test(probe_that_cannot_write_leaves_the_old_results),
         cmocka_unit_test(batch_of_floats_is_refused),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);

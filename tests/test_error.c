@@ -86,6 +86,24 @@ static void test_threads(void **state) {
     assert_string_equal(error_text(), "mine");
 }
 
+/* Clean-up after a failure sets messages of its own. */
+static void test_keep(void **state) {
+    (void)state;
+    error_set("disk %d is full", 3);
+    char *kept = error_keep();
+    error_set("cannot remove the rest either");
+    assert_int_equal(error_restore(kept), -1);
+    assert_string_equal(error_text(), "disk 3 is full");
+    error_clear();
+    kept = error_keep();
+    error_set("new");
+    error_restore(kept);
+    assert_string_equal(error_text(), "");
+    error_set("old");
+    assert_int_equal(error_restore(NULL), -1);
+    assert_string_equal(error_text(), "out of memory");
+}
+
 static const char sha256_of_abc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 static void test_checksum(void **state) {
@@ -101,6 +119,15 @@ static void test_checksum(void **state) {
     assert_string_equal(digest, sha256_of_abc);
     assert_int_equal(checksum_file(path, digest), 0);
     assert_string_equal(digest, sha256_of_abc);
+    struct checksum *checksum = checksum_create();
+    assert_non_null(checksum);
+    assert_int_equal(checksum_update(checksum, "a", 1), 0);
+    assert_int_equal(checksum_update(checksum, NULL, 0), 0);
+    assert_int_equal(checksum_update(checksum, "bc", 2), 0);
+    assert_int_equal(checksum_finish(checksum, digest), 0);
+    assert_string_equal(digest, sha256_of_abc);
+    checksum_free(checksum);
+    checksum_free(NULL);
     remove(path);
     assert_int_equal(checksum_file(path, digest), -1);
     assert_non_null(strstr(error_text(), path));
@@ -109,9 +136,9 @@ static void test_checksum(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set),      cmocka_unit_test(test_prefix), cmocka_unit_test(test_own_text),
-        cmocka_unit_test(test_errno),    cmocka_unit_test(test_long),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),   cmocka_unit_test(test_own_text),
+        cmocka_unit_test(test_errno), cmocka_unit_test(test_long),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_keep),  cmocka_unit_test(test_checksum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

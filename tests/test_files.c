@@ -120,11 +120,58 @@ static void test_failed_writes_leave_the_old_file(void **state) {
     assert_int_equal(files_write(scratch_path("none/f"), "x", 1), -1);
     assert_error("none/f: cannot make a temporary file in");
     assert_int_equal(files_write(scratch_path("full"), "x", 1), -1);
-    assert_error("Is a directory");
+    assert_error("full: it is a folder");
     assert_int_equal(files_write("", "x", 1), -1);
     assert_int_equal(files_write("/", "x", 1), -1);
     assert_int_equal(files_write(scratch_path("full/.."), "x", 1), -1);
     assert_int_equal(scratch_entries(scratch_path("full")), 1);
+}
+
+static void test_descriptors(void **state) {
+    (void)state;
+    char data[8] = "";
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(files_write_all(ends[1], "one", 3), 0);
+    assert_int_equal(files_read_all(ends[0], data, 2), 2);
+    assert_int_equal(files_write_all(ends[1], "two", 3), 0);
+    close(ends[1]);
+    assert_int_equal(files_read_all(ends[0], data + 2, 6), 4);
+    assert_string_equal(data, "onetwo");
+    assert_int_equal(files_read_all(ends[0], data, 1), 0);
+    close(ends[0]);
+    assert_int_equal(files_read_all(ends[0], data, 1), -1);
+    assert_int_equal(files_write_all(ends[1], data, 1), -1);
+}
+
+static void test_replace(void **state) {
+    (void)state;
+    char *temporary;
+    assert_int_equal(files_make_folder(scratch_path("replace")), 0);
+    const char *path = scratch_write("replace/f", "old", 3);
+    for (int whole = 0; whole <= 1; whole++) {
+        assert_int_equal(files_replace_begin(path, &temporary), 0);
+        FILE *file = fopen(temporary, "w");
+        assert_non_null(file);
+        fputs("new", file);
+        assert_int_equal(fclose(file), 0);
+        assert_content(path, "old");
+        if (whole) {
+            assert_int_equal(files_replace_commit(path, temporary), 0);
+        } else {
+            error_set("disk full");
+            files_replace_abandon(temporary);
+            assert_string_equal(error_text(), "disk full");
+        }
+        assert_content(path, whole ? "new" : "old");
+        assert_int_equal(scratch_entries(scratch_path("replace")), 1);
+    }
+    mkfifo(scratch_path("replace/pipe"), 0600);
+    assert_int_equal(files_replace_begin(scratch_path("replace/pipe"), &temporary), -1);
+    assert_null(temporary);
+    assert_error("pipe: it is not a regular file");
+    assert_int_equal(files_write(scratch_path("replace/pipe"), "x", 1), -1);
+    assert_int_equal(scratch_entries(scratch_path("replace")), 2);
 }
 
 static char *fill_stage(const char *path, const char *text) {
@@ -258,6 +305,8 @@ int main(void) {
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_failed_writes_leave_the_old_file),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_replace),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_stage_over_a_file),
         cmocka_unit_test(test_commit_into),

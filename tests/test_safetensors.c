@@ -372,6 +372,19 @@ static void test_wrong_amounts(void **state) {
     assert_error("3 of 4 bytes came");
 }
 
+static void test_abandoned(void **state) {
+    (void)state;
+    const struct tensor_info info = {.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {4}};
+    struct safetensors_writer *writer;
+    assert_int_equal(safetensors_create(scratch_path("abandoned"), &info, 1, &writer), 0);
+    assert_int_equal(safetensors_append(writer, "123", 3), 0);
+    error_set("the device is lost");
+    safetensors_abandon(writer);
+    assert_string_equal(error_text(), "the device is lost");
+    refused(scratch_path("abandoned"), "");
+    safetensors_abandon(NULL);
+}
+
 static void test_failed_writing(void **state) {
     (void)state;
     static char data[100000];
@@ -399,7 +412,8 @@ int main(void) {
         cmocka_unit_test(test_unusual_but_valid),    cmocka_unit_test(test_conversion_to_float),
         cmocka_unit_test(test_conversion_to_int),    cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_wrong_declarations),
-        cmocka_unit_test(test_wrong_amounts),        cmocka_unit_test(test_failed_writing),
+        cmocka_unit_test(test_wrong_amounts),        cmocka_unit_test(test_abandoned),
+        cmocka_unit_test(test_failed_writing),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -1,5 +1,6 @@
 /* hc_prepare: text to token files. */
 #include "runtime/error.h"
+#include "runtime/files.h"
 #include "runtime/options.h"
 #include "src/prepare.h"
 #include <errno.h>
@@ -131,6 +132,10 @@ int main(int argc, char **argv) {
     case OPTIONS_DONE:
         status = EXIT_DONE;
         break;
+    case OPTIONS_FAILED:
+        status = EXIT_FAILED;
+        fprintf(stderr, "%s: %s\n", program.name, error_text());
+        break;
     case OPTIONS_WRONG:
         fprintf(stderr, "%s: %s\n", program.name, error_text());
         break;
@@ -145,5 +150,9 @@ int main(int argc, char **argv) {
         break;
     }
     options_free(specs, count);
-    return fflush(stdout) == 0 ? status : EXIT_FAILED;
+    if (status == EXIT_DONE && files_flush(stdout, "the summary") != 0) {
+        fprintf(stderr, "%s: %s\n", program.name, error_text());
+        status = EXIT_FAILED;
+    }
+    return status;
 }

@@ -2,6 +2,7 @@
 #include "runtime/error.h"
 #include "src/probe.h"
 #include "src/settings.h"
+#include <signal.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -63,6 +64,7 @@ int main(int argc, char **argv) {
         DEVICE_OPTIONS(&device),
     };
     device_prepare_environment();
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
     if (status == 0) {
         status = run(&settings, &device);

@@ -1,5 +1,6 @@
 /* hc_sample: text from a checkpoint. */
 #include "runtime/error.h"
+#include "runtime/files.h"
 #include "runtime/interrupt.h"
 #include "src/checkpoint.h"
 #include "src/sample.h"
@@ -27,7 +28,8 @@ struct settings {
 
 static int print_byte(int32_t token, void *context) {
     (void)context;
-    return putchar(token) == EOF || fflush(stdout) == EOF;
+    putchar(token);
+    return fflush(stdout) != 0 || ferror(stdout);
 }
 
 /* A token is a byte. */
@@ -43,9 +45,9 @@ static int continue_prompt(struct gpt *gpt, const struct settings *settings) {
     }
     fputs(settings->prompt, stdout);
     const int status = sample_run(gpt, &settings->sample, tokens, length ? length : 1, print_byte, NULL);
-    putchar('\n');
     free(tokens);
-    return status;
+    putchar('\n');
+    return status == 0 ? files_flush(stdout, "the text") : -1;
 }
 
 static int open_model(struct compute *compute, const struct settings *settings, struct gpt *gpt) {

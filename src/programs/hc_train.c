@@ -126,8 +126,8 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct train_s
     }
     int status = 0;
     const enum options_result result = parse(specs, count, settings, argc, argv);
-    if (ranks_agree(&ranks, result == OPTIONS_WRONG ? -1 : 0)) {
-        status = fail(&ranks, 2);
+    if (ranks_agree(&ranks, result == OPTIONS_WRONG || result == OPTIONS_FAILED)) {
+        status = fail(&ranks, result == OPTIONS_FAILED ? 1 : 2);
     } else if (result == OPTIONS_OK) {
         status = run(settings, &ranks);
     }

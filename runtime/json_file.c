@@ -1,0 +1,26 @@
+#include "runtime/json_file.h"
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include <stdlib.h>
+#include <string.h>
+
+int json_file_read(const char *path, size_t limit, json_t **json) {
+    char *text = NULL;
+    size_t bytes = 0;
+    json_error_t error;
+    *json = NULL;
+    if (files_read(path, limit, &text, &bytes) != 0) {
+        return -1;
+    }
+    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    return *json != NULL ? 0 : error_set("%s:%d: %s", path, error.line, error.text);
+}
+
+int json_file_write(const char *path, const json_t *json, size_t flags) {
+    char *text = json != NULL ? json_dumps(json, flags) : NULL;
+    const int result =
+        text != NULL ? files_write(path, text, strlen(text)) : error_set("cannot write %s: out of memory", path);
+    free(text);
+    return result;
+}

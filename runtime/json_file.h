@@ -1,0 +1,16 @@
+/* Small JSON files, read and written whole. Functions return 0 or -1 with an error text that names the path. */
+#ifndef HC_RUNTIME_JSON_FILE_H
+#define HC_RUNTIME_JSON_FILE_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Reads a file of at most `limit` bytes; *json is the caller's to json_decref, NULL on failure. Keys may not come
+ * twice. What is no JSON is reported as "<path>:<line>: <text>". */
+int json_file_read(const char *path, size_t limit, json_t **json);
+
+/* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write. json may be NULL, as jansson's
+ * functions return it when memory runs out: that is the error then. */
+int json_file_write(const char *path, const json_t *json, size_t flags);
+
+#endif
