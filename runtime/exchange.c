@@ -27,6 +27,7 @@ struct slot {
     void *received;        /* [R - 1, part] addends from the others; float or bfloat16 */
     uint16_t *packed;      /* the range in bfloat16 */
     MPI_Request *requests; /* [2 (R - 1)] */
+    int *peers;            /* whom they are with */
     int request_count;
 };
 
@@ -121,7 +122,8 @@ static int create_slot(struct exchange *exchange, struct slot *slot, uint64_t la
     slot->received = malloc(received_bytes(exchange->ranks, largest, exchange->bf16));
     slot->packed = exchange->bf16 ? malloc(largest * sizeof *slot->packed) : NULL;
     slot->requests = calloc(2 * peers, sizeof *slot->requests);
-    if (!slot->received || (exchange->bf16 && !slot->packed) || !slot->requests) {
+    slot->peers = calloc(2 * peers, sizeof *slot->peers);
+    if (!slot->received || (exchange->bf16 && !slot->packed) || !slot->requests || !slot->peers) {
         return error_set("out of memory for exchanging gradients");
     }
     return exchange->compute->device.native_kernels
@@ -186,6 +188,7 @@ void exchange_release(struct exchange *exchange) {
         free(slot->received);
         free(slot->packed);
         free(slot->requests);
+        free(slot->peers);
     }
     transfer_release(&exchange->transfer);
     if (exchange->communicator != MPI_COMM_NULL) {
@@ -223,12 +226,17 @@ static bool is_narrow(const struct exchange *exchange) {
     return exchange->bf16 && exchange->kind != EXCHANGE_GATHER;
 }
 
+static MPI_Request *next_request(struct slot *slot, int peer) {
+    slot->peers[slot->request_count] = peer;
+    return &slot->requests[slot->request_count++];
+}
+
 static void start_send(struct exchange *exchange, struct item *item, struct slot *slot, int peer, bool sums,
                        const void *data, uint64_t count) {
     if (count && !exchange->failed) {
         const bool narrow = is_narrow(exchange);
         const int code = MPI_Isend(data, (int)count, element_type(narrow), peer, tag_of(exchange, item, sums),
-                                   exchange->communicator, &slot->requests[slot->request_count++]);
+                                   exchange->communicator, next_request(slot, peer));
         exchange->failed = ranks_check(code, "cannot send gradients") != 0;
         exchange->times.bytes += (double)(count * element_bytes(narrow));
     }
@@ -237,9 +245,8 @@ static void start_send(struct exchange *exchange, struct item *item, struct slot
 static void start_receive(struct exchange *exchange, struct item *item, struct slot *slot, int peer, bool sums,
                           void *data, uint64_t count) {
     if (count && !exchange->failed) {
-        const int code =
-            MPI_Irecv(data, (int)count, element_type(is_narrow(exchange)), peer, tag_of(exchange, item, sums),
-                      exchange->communicator, &slot->requests[slot->request_count++]);
+        const int code = MPI_Irecv(data, (int)count, element_type(is_narrow(exchange)), peer,
+                                   tag_of(exchange, item, sums), exchange->communicator, next_request(slot, peer));
         exchange->failed = ranks_check(code, "cannot receive gradients") != 0;
     }
 }
@@ -508,24 +515,15 @@ void exchange_ready(struct exchange *exchange, size_t count) {
     progress(exchange);
 }
 
-/* The first rank that something is still expected from, -1 if none is. */
+/* The first rank that a message from or to is not complete, -1 if there is none. */
 static int late_rank(const struct exchange *exchange) {
     const struct item *item = &exchange->items[exchange->done];
     const struct slot *slot = &exchange->slots[exchange->done % WINDOW];
-    if (item->stage != STAGE_ADDENDS && item->stage != STAGE_SUMS) {
-        return -1;
-    }
-    int request = 0;
-    for (int step = 1; step < exchange->ranks->count; step++) { /* in the order of start_receive */
-        const int peer = peer_at(exchange, exchange->ranks->count - step);
-        const int expected = item->stage == STAGE_ADDENDS ? exchange->ranks->index : peer;
-        if (part_of(exchange, item, expected).count == 0) {
-            continue;
-        }
+    for (int i = 0; (item->stage == STAGE_ADDENDS || item->stage == STAGE_SUMS) && i < slot->request_count; i++) {
         int done = 1;
-        MPI_Request_get_status(slot->requests[request++], &done, MPI_STATUS_IGNORE);
+        MPI_Request_get_status(slot->requests[i], &done, MPI_STATUS_IGNORE);
         if (!done) {
-            return peer;
+            return slot->peers[i];
         }
     }
     return -1;
@@ -533,10 +531,10 @@ static int late_rank(const struct exchange *exchange) {
 
 static int fail_late(const struct exchange *exchange) {
     const int late = late_rank(exchange);
-    return late < 0
-               ? error_set("the exchange of gradients stands still for %.0f seconds", exchange->ranks->patience)
-               : error_set("no gradients from rank %d for %.0f seconds; is it stopped, or its host away?", late,
-                           exchange->ranks->patience);
+    const double patience = exchange->ranks->patience;
+    return late < 0 ? error_set("the exchange of gradients stands still for %.0f seconds", patience)
+                    : error_set("no answer from rank %d for %.0f seconds; is it stopped, or its host away?", late,
+                                patience);
 }
 
 int exchange_finish(struct exchange *exchange, struct exchange_times *times) {

@@ -1,9 +1,10 @@
-/* Stopping on SIGINT and SIGTERM: the first one asks, a second one ends the process at once. */
+/* Stopping on SIGINT, SIGTERM and SIGUSR1: the first one asks, a second one ends the process at once. */
 #ifndef HC_RUNTIME_INTERRUPT_H
 #define HC_RUNTIME_INTERRUPT_H
 
 #include <stdbool.h>
 
+/* May be called again and again; does nothing once a signal has come. */
 void interrupt_install(void);
 
 /* True once a signal has come. */

@@ -223,6 +223,7 @@ static int go_on(struct trainer *trainer) {
     const int64_t iteration = trainer->state.iteration;
     struct step_metrics metrics;
     bool done;
+    interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
     if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
         (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||
         iterate(trainer, &metrics, &done)) {

@@ -1,0 +1,35 @@
+/* What runs of hc_train leave in their folders, which are in the scratch folder and known by their names. */
+#ifndef HC_TESTS_RUNS_H
+#define HC_TESTS_RUNS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* How the last child ended: well, or with this status and this text among what it said. */
+void assert_done(int status);
+void assert_failed(int status, int expected, const char *text);
+
+/* "<run>/<name>", valid until 8 more calls. */
+char *run_path(const char *run, const char *name);
+
+bool has(const char *run, const char *name);
+
+void assert_same_file(const char *first, const char *second);
+
+/* Same weights and moments, bit for bit, in the checkpoints of this name. */
+void assert_same_checkpoint(const char *first, const char *second, const char *name);
+
+/* metrics.jsonl as an array, without what the clock decides. */
+json_t *metrics(const char *run);
+void assert_same_metrics(const char *first, const char *second);
+double loss_at(const json_t *lines, size_t index);
+
+/* The newest checkpoint's iteration, looked for from `from` on; -1: none. */
+long newest(const char *run, long from);
+
+void wait_ms(long milliseconds);
+
+/* Waits for a checkpoint newer than that of iteration `than`; its iteration. */
+long wait_for_checkpoint(const char *run, long than);
+
+#endif
