@@ -108,7 +108,7 @@ static bool is_bound_by_default(void) {
 void host_claim_cores(void) {
     const unsigned ranks = host_local_count();
     size_t size;
-    if (ranks < 2 || !is_bound_by_default()) {
+    if (!is_bound_by_default()) {
         return;
     }
     cpu_set_t *set = read_affinity(getppid(), &size);

@@ -10,6 +10,11 @@
 
 /* ---- making and releasing */
 
+uint64_t data_parallel_bucket_elements(double mebibytes) {
+    const double elements = mebibytes * 1048576.0 / sizeof(float);
+    return elements < 1.0 ? 1 : (uint64_t)elements;
+}
+
 static int create_exchange(struct data_parallel *parallel, bool bf16) {
     const struct buckets *buckets = &parallel->gpt->buckets;
     struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
@@ -118,9 +123,14 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
 
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration) {
-    if (parallel->exchange && exchange_finish(parallel->exchange, &parallel->times)) {
+    struct exchange_times *times = &parallel->gradient_times;
+    *times = (struct exchange_times){0};
+    if (parallel->exchange && exchange_finish(parallel->exchange, times)) {
         return -1;
     }
+    parallel->times.active += times->active;
+    parallel->times.exposed += times->exposed;
+    parallel->times.bytes += times->bytes;
     parallel->gradients_at = progress_clock();
     if (parallel->exchange && parallel->gpt->options.shard_moments) {
         return step_parts(parallel, settings, iteration);

@@ -9,13 +9,17 @@
 struct data_parallel {
     struct gpt *gpt;
     const struct ranks *ranks;
-    struct exchange *exchange;    /* NULL: alone */
-    struct exchange_times times;  /* of all steps so far, weights included */
-    double gradients_at;          /* clock when the last step's gradients were complete on all ranks */
-    const struct buffer *squares; /* [buckets] sums of squares of own parts; NULL unless sharded */
+    struct exchange *exchange;            /* NULL: alone */
+    struct exchange_times times;          /* of all steps so far, weights included */
+    struct exchange_times gradient_times; /* of the last step, gradients alone */
+    double gradients_at;                  /* clock when the last step's gradients were complete on all ranks */
+    const struct buffer *squares;         /* [buckets] sums of squares of own parts; NULL unless sharded */
     struct buffer squares_storage;
     float *host_squares; /* [buckets] */
 };
+
+/* For gpt_options, from a bucket's size in MiB. */
+uint64_t data_parallel_bucket_elements(double mebibytes);
 
 /* The model was planned with ranks and buckets, see gpt_options. bf16: gradients travel in bfloat16. Collective. */
 int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16);

@@ -194,7 +194,7 @@ static int plan_model(struct trainer *trainer) {
         .mode = GPT_TRAINING,
         .ranks = trainer->ranks,
         .shard_moments = settings->shard_optimizer && trainer->ranks->count > 1,
-        .bucket_elements = (uint64_t)(settings->allreduce_bucket * 1048576.0 / sizeof(float)) + 1,
+        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
     };
     if (model_config_check(&settings->model)) {
         trainer->wrong_usage = true;

@@ -1,0 +1,83 @@
+/* hc_bench: measures training steps. */
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "src/bench.h"
+#include "src/train_options.h"
+
+static const struct program_info program = {
+    .name = "hc_bench",
+    .summary =
+        "Measures training steps of a model on random tokens: time, tokens/s, and with --ranks how a step "
+        "divides into computation, communication that computation does not hide, and the rest. Takes all "
+        "options of hc_train, so that its config files can be used; under mpirun all ranks measure together.",
+    .usage = "[--config FILE]... [OPTIONS]",
+    .examples = "hc_bench --config configs/small.conf --residual mhc --device pocl\n"
+                "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
+                "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
+};
+
+static size_t bench_options(struct bench_settings *settings, struct option_spec *specs, size_t room) {
+    const struct option_spec own[] = {
+        {.type = OPTION_HEADING, .help = "Measuring"},
+        {.type = OPTION_INT,
+         .name = "steps",
+         .target = &settings->steps,
+         .default_value = "10",
+         .minimum = 1,
+         .maximum = 1e6,
+         .help = "optimiser steps that are measured"},
+        {.type = OPTION_INT,
+         .name = "warmup",
+         .target = &settings->warmup,
+         .default_value = "2",
+         .minimum = 0,
+         .maximum = 1e6,
+         .help = "steps before those"},
+        {.type = OPTION_BOOL,
+         .name = "ranks",
+         .target = &settings->ranks,
+         .default_value = "false",
+         .help = "split a step into computation, exposed communication and the rest"},
+        {.type = OPTION_TEXT,
+         .name = "json",
+         .target = &settings->json,
+         .default_value = "",
+         .help = "file for the figures, in seconds"},
+    };
+    const size_t count = sizeof own / sizeof *own;
+    for (size_t i = 0; i < count && i < room; i++) {
+        specs[i] = own[i];
+    }
+    return count + train_options(&settings->train, specs + count, room - count);
+}
+
+static int parse_and_run(struct option_spec *specs, size_t count, struct bench_settings *settings,
+                         struct ranks *ranks, int argc, char **argv) {
+    const enum options_result result = settings_read(specs, count, &program, argc, argv, NULL);
+    int status = 0;
+    if (ranks_agree(ranks, result == OPTIONS_WRONG || result == OPTIONS_FAILED)) {
+        status = result == OPTIONS_FAILED ? 1 : 2;
+    } else if (result == OPTIONS_OK) {
+        train_options_apply(&settings->train, specs, count);
+        status = bench_run(settings, ranks) ? 1 : 0;
+    }
+    return status && ranks->index == 0 ? settings_fail(program.name, status) : status;
+}
+
+int main(int argc, char **argv) {
+    static struct bench_settings settings;
+    static struct option_spec specs[TRAIN_OPTIONS_MOST + 8];
+    struct ranks ranks;
+    device_prepare_environment();
+    if (ranks_start(&ranks)) {
+        return settings_fail(program.name, 1);
+    }
+    if (ranks.index > 0 && !freopen("/dev/null", "w", stdout)) {
+        fclose(stdout); /* --help is for one rank to print */
+    }
+    const size_t count = bench_options(&settings, specs, TRAIN_OPTIONS_MOST + 8);
+    const int status = parse_and_run(specs, count, &settings, &ranks, argc, argv);
+    options_free(specs, count);
+    ranks_stop(&ranks);
+    return status;
+}
