@@ -557,7 +557,7 @@ int exchange_finish(struct exchange *exchange, struct exchange_times *times) {
         }
         /* while the device computes, looking all the time would take a core from it where it is a CPU */
         turns = exchange->under_way || turns > 200 ? turns : 200;
-        ranks_rest(&turns);
+        ranks_rest(&turns, false); /* messages of any size move on only when they are looked at */
     }
     if (times && exchange->count > 0) {
         times->active += exchange->times.active;

@@ -19,7 +19,7 @@ void interrupt_install(void) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun passes on without killing the job soon after */
-    signal(SIGXFSZ, SIG_IGN); /* a file-size limit then is a failed write, which can be reported */
+    signal(SIGXFSZ, SIG_IGN);          /* a file-size limit then is a failed write, which can be reported */
 }
 
 bool interrupt_requested(void) {

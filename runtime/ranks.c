@@ -91,13 +91,13 @@ void ranks_abort(const struct ranks *ranks, int status) {
 
 /* ---- collectives: started, then looked after, so that a rank that waits leaves its core to the device */
 
-void ranks_rest(unsigned *turns) {
+void ranks_rest(unsigned *turns, bool patient) {
     const unsigned turn = (*turns)++;
     if (turn < 200) {
         sched_yield();
         return;
     }
-    const long nanoseconds = turn < 2200 ? 50000 : 1000000;
+    const long nanoseconds = patient && turn > 2200 ? 1000000 : 50000;
     nanosleep(&(struct timespec){0, nanoseconds}, NULL);
 }
 
@@ -115,7 +115,7 @@ static int complete(int code, MPI_Request *request, double patience, const char 
             return error_set("%s: no answer from another rank for %.0f seconds; is it stopped, or its host away?",
                              doing, patience);
         }
-        ranks_rest(&turns);
+        ranks_rest(&turns, true);
     }
     return ranks_check(code, doing);
 }

@@ -45,9 +45,9 @@ int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void
  * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
 int ranks_merge(const struct ranks *ranks, float *values, size_t count);
 
-/* Waits between looks at something that others bring about: a yield at first, then longer and longer naps, up to a
- * millisecond. *turns counts the looks, from 0. */
-void ranks_rest(unsigned *turns);
+/* Waits between two looks at something that others bring about: a yield at first, then naps of 50 microseconds, and
+ * after a tenth of a second of them, if `patient`, of a millisecond. *turns counts the looks, from 0. */
+void ranks_rest(unsigned *turns, bool patient);
 
 /* -1 with an error text made of what was being done and MPI's name of the error; 0 for success. */
 int ranks_check(int code, const char *doing);
