@@ -36,7 +36,7 @@ int exchange_create(struct compute *compute, const struct ranks *ranks, const st
                     size_t count, bool bf16, struct exchange **created);
 void exchange_release(struct exchange *exchange);
 
-/* Host bytes that exchange_create allocates for such ranges. */
+/* Host bytes that exchange_create allocates, for ranges up to this size. */
 uint64_t exchange_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest_range,
                                 bool bf16);
 

@@ -226,17 +226,16 @@ static json_t *figure_json(const struct bench_figure *figure) {
 
 static int write_json(const struct bench_state *bench, const struct bench_result *result) {
     const struct model_config *model = &bench->gpt.config;
-    json_t *json =
-        json_pack("{s:s, s:s, s:I, s:I, s:i, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:I}",
-                  "device", bench->compute->device.name, "residual", model->residual->name, "n_streams",
-                  (json_int_t)model->n_streams, "n_layer", (json_int_t)model->n_layer, "ranks", bench->ranks->count,
-                  "hosts", bench->ranks->hosts, "micro_steps", (json_int_t)bench->micro_steps, "tokens",
-                  result->tokens, "tokens_per_second", result->tokens_per_second, "step",
-                  figure_json(&result->step), "compute", figure_json(&result->compute), "exposed",
-                  figure_json(&result->exposed), "rest", figure_json(&result->rest), "active",
-                  figure_json(&result->active), "bytes_sent", result->bytes, "exchange_alone",
-                  result->exchange_alone, "gradient_bytes", (json_int_t)result->gradient_bytes, "gemm_rate",
-                  result->gemm_rate, "buckets", (json_int_t)bench->gpt.buckets.count);
+    json_t *json = json_pack(
+        "{s:s, s:b, s:s, s:I, s:I, s:i, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:I}",
+        "device", bench->compute->device.name, "residual", model->residual->name, "n_streams",
+        (json_int_t)model->n_streams, "n_layer", (json_int_t)model->n_layer, "ranks", bench->ranks->count, "hosts",
+        bench->ranks->hosts, "micro_steps", (json_int_t)bench->micro_steps, "tokens", result->tokens,
+        "tokens_per_second", result->tokens_per_second, "step", figure_json(&result->step), "compute",
+        figure_json(&result->compute), "exposed", figure_json(&result->exposed), "rest", figure_json(&result->rest),
+        "active", figure_json(&result->active), "bytes_sent", result->bytes, "exchange_alone",
+        result->exchange_alone, "gradient_bytes", (json_int_t)result->gradient_bytes, "gemm_rate",
+        result->gemm_rate, "buckets", (json_int_t)bench->gpt.buckets.count);
     const int status = json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
     return status;
@@ -295,7 +294,7 @@ static void print_head(const struct bench_state *bench) {
     printf("ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
            bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
            bench->settings->train.batch_size, model->block_size);
-    printf(bench->compute->device.is_cpu ? "; %u cores for rank 0\n" : "\n", host_cores());
+    printf(bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
     fflush(stdout);
 }
 

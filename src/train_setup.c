@@ -186,6 +186,15 @@ static void warn_shared_device(const struct trainer *trainer) {
     }
 }
 
+/* What the exchange allocates on the host counts where the device works there too. */
+static void plan_staging(struct trainer *trainer) {
+    if (trainer->ranks->count > 1 && trainer->compute->device.shares_host_memory) {
+        trainer->gpt.plan.total_bytes +=
+            exchange_staging_bytes(trainer->compute, trainer->ranks, trainer->gpt.buckets.largest,
+                                   strcmp(trainer->settings->allreduce_dtype, "bf16") == 0);
+    }
+}
+
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct gpt_options options = {
@@ -204,6 +213,7 @@ static int plan_model(struct trainer *trainer) {
         gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
         return -1;
     }
+    plan_staging(trainer);
     fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
             trainer->compute->device.platform_name, gemm_name(trainer->compute));
     print_ranks(trainer);
