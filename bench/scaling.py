@@ -60,20 +60,21 @@ def exposed(buckets, ranks, micro, rate, latency):
 
 def check(paths):
     one = json.load(open(paths[0]))
-    micro = one["compute"]["median"] / one["micro_steps"]
+    micro = one["seconds"]["compute"]["median"] / one["micro_steps"]
     print("| model | ranks | measured ms: compute, exposed, rest, step | predicted | step |")
     print("| --- | --- | --- | --- | --- |")
     for path in paths[1:]:
         many = json.load(open(path))
         ranks, layers = many["ranks"], many["n_layer"]
         sent = 2 * (ranks - 1) / ranks * many["gradient_bytes"]
-        rate = sent / many["exchange_alone"]
+        seconds = many["seconds"]
+        rate = sent / seconds["exchange_alone"]
         after = exposed(even(many["gradient_bytes"], many["buckets"], layers), ranks, micro, rate, 0.0)
         compute = micro * many["micro_steps"]
-        predicted = [compute, after, one["rest"]["median"]]
-        measured = [many[name]["median"] for name in ("compute", "exposed", "rest")]
+        predicted = [compute, after, one["seconds"]["rest"]["median"]]
+        measured = [seconds[name]["median"] for name in ("compute", "exposed", "rest")]
         text = [", ".join("%.0f" % (1e3 * value) for value in values) for values in (measured, predicted)]
-        step = many["step"]["median"]
+        step = seconds["step"]["median"]
         print("| %s, %d layers | %d | %s, %.0f | %s, %.0f | %+.0f %% |" % (
             many["residual"], layers, ranks, text[0], 1e3 * step, text[1], 1e3 * sum(predicted),
             100 * (sum(predicted) / step - 1)))

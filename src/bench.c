@@ -224,19 +224,32 @@ static json_t *figure_json(const struct bench_figure *figure) {
     return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
 }
 
+static json_t *seconds_json(const struct bench_result *result) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f}", "step", figure_json(&result->step), "compute",
+                     figure_json(&result->compute), "exposed", figure_json(&result->exposed), "rest",
+                     figure_json(&result->rest), "active", figure_json(&result->active), "exchange_alone",
+                     result->exchange_alone);
+}
+
 static int write_json(const struct bench_state *bench, const struct bench_result *result) {
     const struct model_config *model = &bench->gpt.config;
-    json_t *json = json_pack(
-        "{s:s, s:b, s:s, s:I, s:I, s:i, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:I}",
-        "device", bench->compute->device.name, "residual", model->residual->name, "n_streams",
-        (json_int_t)model->n_streams, "n_layer", (json_int_t)model->n_layer, "ranks", bench->ranks->count, "hosts",
-        bench->ranks->hosts, "micro_steps", (json_int_t)bench->micro_steps, "tokens", result->tokens,
-        "tokens_per_second", result->tokens_per_second, "step", figure_json(&result->step), "compute",
-        figure_json(&result->compute), "exposed", figure_json(&result->exposed), "rest", figure_json(&result->rest),
-        "active", figure_json(&result->active), "bytes_sent", result->bytes, "exchange_alone",
-        result->exchange_alone, "gradient_bytes", (json_int_t)result->gradient_bytes, "gemm_rate",
-        result->gemm_rate, "buckets", (json_int_t)bench->gpt.buckets.count);
-    const int status = json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_t *json = json_pack("{s:s, s:b, s:s, s:I, s:I}", "device", bench->compute->device.name, "cpu",
+                             (int)bench->compute->device.is_cpu, "residual", model->residual->name, "n_streams",
+                             (json_int_t)model->n_streams, "n_layer", (json_int_t)model->n_layer);
+    json_t *work =
+        json_pack("{s:i, s:i, s:I, s:f, s:f, s:f}", "ranks", bench->ranks->count, "hosts", bench->ranks->hosts,
+                  "micro_steps", (json_int_t)bench->micro_steps, "tokens", result->tokens, "tokens_per_second",
+                  result->tokens_per_second, "gemm_rate", result->gemm_rate);
+    json_t *exchange = json_pack("{s:I, s:I, s:f}", "gradient_bytes", (json_int_t)result->gradient_bytes, "buckets",
+                                 (json_int_t)bench->gpt.buckets.count, "bytes_sent", result->bytes);
+    json_t *seconds = seconds_json(result);
+    int status = json_object_update(json, work) || json_object_update(json, exchange) ||
+                         json_object_set(json, "seconds", seconds)
+                     ? error_set("out of memory for %s", bench->settings->json)
+                     : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(work);
+    json_decref(exchange);
+    json_decref(seconds);
     json_decref(json);
     return status;
 }
