@@ -8,7 +8,7 @@ ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
 libclblast-dev libopenblas-dev liblapacke-dev
 libjansson-dev libssl-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
-dict-gcide jq clang python3-numpy"
+dict-gcide clang python3-numpy"
 
 fail() {
     echo "ci/setup.sh: $*" >&2
