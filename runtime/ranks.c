@@ -3,6 +3,7 @@
 #include "runtime/progress.h"
 #include <mpi.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -93,6 +94,13 @@ void ranks_stop(struct ranks *ranks) {
 void ranks_abort(const struct ranks *ranks, int status) {
     if (ranks->count > 1 && is_open()) {
         MPI_Abort(MPI_COMM_WORLD, status);
+    }
+}
+
+void ranks_end_others(const struct ranks *ranks, const char *program) {
+    if (ranks->count > 1 && !ranks->agreed) {
+        fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
+        ranks_abort(ranks, 1);
     }
 }
 

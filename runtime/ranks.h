@@ -24,6 +24,10 @@ int ranks_start(struct ranks *ranks);
 /* Leaves in good order; all ranks must come here. */
 void ranks_stop(struct ranks *ranks);
 
+/* After a failure: where it is this rank's alone, so that the others wait and know nothing, says it under the
+ * program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one only. */
+void ranks_end_others(const struct ranks *ranks, const char *program);
+
 /* Ends the whole job because of this rank: does not return unless it is alone. */
 void ranks_abort(const struct ranks *ranks, int status);
 

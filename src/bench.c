@@ -159,14 +159,6 @@ static int measure_exchange(struct bench_state *bench, double *median) {
     return 0;
 }
 
-static int measure_rate(struct bench_state *bench, double *rate) {
-    const size_t width = (size_t)bench->gpt.config.n_embd, tokens = gpt_tokens(&bench->gpt);
-    return gemm_measure_rate(bench->compute, tokens < 1024 ? tokens : 1024, 4 * width, width, rate) ||
-                   ranks_sum(bench->ranks, rate, 1)
-               ? -1
-               : 0;
-}
-
 static int collect(struct bench_state *bench, struct bench_result *result) {
     struct bench_figure *figures[KINDS] = {&result->step, &result->compute, &result->exposed, &result->rest,
                                            &result->active};
@@ -318,7 +310,7 @@ static int measure(struct bench_state *bench) {
     }
     progress_start(&bench->progress, 0);
     bench->progress.silent = bench->ranks->index > 0;
-    if (measure_rate(bench, &result.gemm_rate) || run_steps(bench) || collect(bench, &result)) {
+    if (data_parallel_measure_rate(&bench->gpt, &result.gemm_rate) || run_steps(bench) || collect(bench, &result)) {
         return -1;
     }
     if (bench->ranks->index > 0) {
@@ -330,19 +322,12 @@ static int measure(struct bench_state *bench) {
 
 int bench_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_state bench = {.settings = settings, .ranks = ranks};
-    const int64_t steps = settings->train.gradient_accumulation_steps;
     ranks->patience = settings->train.rank_timeout;
-    bench.micro_steps = steps / ranks->count;
-    int status = 0;
-    if (steps % ranks->count != 0) {
-        status = error_set("gradient_accumulation_steps = %" PRId64 " cannot be divided by %d ranks", steps,
-                           ranks->count);
-    }
+    int status = data_parallel_divide(settings->train.gradient_accumulation_steps, ranks, &bench.micro_steps);
     status =
         ranks_agree(ranks, status || allocate(&bench)) || ranks_agree(ranks, set_up(&bench)) || measure(&bench);
-    if (status && !ranks->agreed && ranks->count > 1) {
-        fprintf(stderr, "hc_bench: rank %d on %s: %s\n", ranks->index, ranks->host, error_text());
-        ranks_abort(ranks, 1);
+    if (status) {
+        ranks_end_others(ranks, "hc_bench");
     }
     release(&bench);
     return status ? -1 : 0;

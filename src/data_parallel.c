@@ -1,7 +1,9 @@
 #include "src/data_parallel.h"
 #include "runtime/checksum.h"
 #include "runtime/error.h"
+#include "runtime/gemm.h"
 #include "runtime/progress.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,32 @@ static int create_exchange(struct data_parallel *parallel, bool bf16) {
         exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count, bf16, &parallel->exchange);
     free(ranges);
     return status;
+}
+
+int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_steps) {
+    const int64_t ranks = all->count;
+    *micro_steps = steps / ranks;
+    if (steps % ranks == 0) {
+        return 0;
+    }
+    const int64_t below = steps / ranks * ranks;
+    if (below == 0) {
+        return error_set("gradient_accumulation_steps = %" PRId64 " counts over all ranks and there are %" PRId64
+                         " of them: give %" PRId64 " or a multiple of it, or start fewer ranks",
+                         steps, ranks, ranks);
+    }
+    return error_set("gradient_accumulation_steps = %" PRId64
+                     " counts over all ranks and cannot be divided by %" PRId64 " ranks: give %" PRId64
+                     " or %" PRId64,
+                     steps, ranks, below, below + ranks);
+}
+
+int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
+    const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
+    return gemm_measure_rate(gpt->compute, tokens < 1024 ? tokens : 1024, 4 * width, width, rate) ||
+                   ranks_sum(gpt->options.ranks, rate, 1)
+               ? -1
+               : 0;
 }
 
 int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16) {

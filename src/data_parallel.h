@@ -21,6 +21,14 @@ struct data_parallel {
 /* For gpt_options, from a bucket's size in MiB. */
 uint64_t data_parallel_bucket_elements(double mebibytes);
 
+/* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be
+ * shared equally. */
+int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
+
+/* FLOP/s of products of the model's shape, on all ranks at once, added up. The model was planned with ranks.
+ * Collective. */
+int data_parallel_measure_rate(struct gpt *gpt, double *rate);
+
 /* The model was planned with ranks and buckets, see gpt_options. bf16: gradients travel in bfloat16. Collective. */
 int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16);
 void data_parallel_release(struct data_parallel *parallel);

@@ -1,7 +1,6 @@
 #include "src/train.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
-#include "runtime/gemm.h"
 #include "runtime/interrupt.h"
 #include "runtime/profiler.h"
 #include "src/evaluate.h"
@@ -275,11 +274,9 @@ static int print_profile(struct trainer *trainer) {
     return status;
 }
 
-/* The measured rate of products of this model's shape on all ranks at once, which mfu refers to. */
+/* What mfu refers to. */
 static int measure_rate(struct trainer *trainer) {
-    const size_t width = (size_t)trainer->settings->model.n_embd, tokens = gpt_tokens(&trainer->gpt);
-    if (gemm_measure_rate(trainer->compute, tokens < 1024 ? tokens : 1024, 4 * width, width, &trainer->gemm_rate) ||
-        ranks_sum(trainer->ranks, &trainer->gemm_rate, 1)) {
+    if (data_parallel_measure_rate(&trainer->gpt, &trainer->gemm_rate)) {
         return -1;
     }
     fprintf(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
@@ -299,14 +296,6 @@ static enum train_result run(struct trainer *trainer) {
     return status || print_profile(trainer) ? TRAIN_FAILED : TRAIN_DONE;
 }
 
-/* The others wait for this rank and know nothing: it ends them. A failure that all have is left to the caller. */
-static void end_others(const struct ranks *ranks) {
-    if (ranks->count > 1 && !ranks->agreed) {
-        fprintf(stderr, "hc_train: rank %d on %s: %s\n", ranks->index, ranks->host, error_text());
-        ranks_abort(ranks, 1);
-    }
-}
-
 enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
     struct trainer trainer = {.settings = settings, .ranks = ranks, .saved_at = -1};
     enum train_result result = TRAIN_FAILED;
@@ -321,7 +310,7 @@ enum train_result train_run(struct train_settings *settings, struct ranks *ranks
         result = TRAIN_WRONG;
     }
     if (result == TRAIN_FAILED || result == TRAIN_WRONG) {
-        end_others(ranks);
+        ranks_end_others(ranks, "hc_train");
     }
     trainer_tear_down(&trainer);
     return result;

@@ -1,4 +1,5 @@
 #include "src/train_options.h"
+#include <stdio.h>
 #include <string.h>
 
 #define INT(option, variable, initial, low, high, text)                                                            \
@@ -97,4 +98,15 @@ void train_options_apply(struct train_settings *settings, const struct option_sp
     settings->spec_count = count;
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
+}
+
+int train_start_ranks(const char *program, struct ranks *ranks) {
+    device_prepare_environment();
+    if (ranks_start(ranks)) {
+        return settings_fail(program, 1);
+    }
+    if (ranks->index > 0 && !freopen("/dev/null", "w", stdout)) {
+        fclose(stdout);
+    }
+    return 0;
 }

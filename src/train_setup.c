@@ -1,4 +1,3 @@
-#include "runtime/checksum.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "runtime/gemm.h"
@@ -104,24 +103,10 @@ static int open_data(struct trainer *trainer) {
                : 0;
 }
 
-/* Every rank has the same number of micro-batches in an iteration. */
 static int divide_work(struct trainer *trainer) {
-    const int64_t steps = trainer->settings->gradient_accumulation_steps, ranks = trainer->ranks->count;
-    trainer->micro_steps = steps / ranks;
-    if (steps % ranks == 0) {
-        return 0;
-    }
-    trainer->wrong_usage = true;
-    const int64_t below = steps / ranks * ranks;
-    if (below == 0) {
-        return error_set("gradient_accumulation_steps = %" PRId64 " counts over all ranks and there are %" PRId64
-                         " of them: give %" PRId64 " or a multiple of it, or start fewer ranks",
-                         steps, ranks, ranks);
-    }
-    return error_set("gradient_accumulation_steps = %" PRId64
-                     " counts over all ranks and cannot be divided by %" PRId64 " ranks: give %" PRId64
-                     " or %" PRId64,
-                     steps, ranks, below, below + ranks);
+    trainer->wrong_usage = data_parallel_divide(trainer->settings->gradient_accumulation_steps, trainer->ranks,
+                                                &trainer->micro_steps) != 0;
+    return trainer->wrong_usage ? -1 : 0;
 }
 
 /* A run directory holds one run: starting another in it would mix their checkpoints. */

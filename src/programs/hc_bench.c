@@ -68,12 +68,8 @@ int main(int argc, char **argv) {
     static struct bench_settings settings;
     static struct option_spec specs[TRAIN_OPTIONS_MOST + 8];
     struct ranks ranks;
-    device_prepare_environment();
-    if (ranks_start(&ranks)) {
-        return settings_fail(program.name, 1);
-    }
-    if (ranks.index > 0 && !freopen("/dev/null", "w", stdout)) {
-        fclose(stdout); /* --help is for one rank to print */
+    if (train_start_ranks(program.name, &ranks)) {
+        return 1;
     }
     const size_t count = bench_options(&settings, specs, TRAIN_OPTIONS_MOST + 8);
     const int status = parse_and_run(specs, count, &settings, &ranks, argc, argv);

@@ -85,12 +85,8 @@ static int run(struct train_settings *settings, struct ranks *ranks) {
 static int parse_and_run(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
                          char **argv) {
     struct ranks ranks;
-    device_prepare_environment();
-    if (ranks_start(&ranks)) {
-        return settings_fail(program.name, 1);
-    }
-    if (ranks.index > 0 && !freopen("/dev/null", "w", stdout)) {
-        fclose(stdout); /* --help is for one rank to print */
+    if (train_start_ranks(program.name, &ranks)) {
+        return 1;
     }
     int status = 0;
     const enum options_result result = parse(specs, count, settings, argc, argv);
