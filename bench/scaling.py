@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A model of the time of a data-parallel training step, checked against hc_bench and carried to machines one lacks.
 
-  bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several
+  bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several;
+                                                    ranks that share a host: ONE while the other cores are as busy
   bench/scaling.py predict                          the table of docs/scaling.md
 
 A rank computes its micro-batches; in the backward pass of the last one, buckets of gradients become complete, from the
@@ -71,6 +72,8 @@ def check(paths):
         rate = sent / seconds["exchange_alone"]
         after = exposed(even(many["gradient_bytes"], many["buckets"], layers), ranks, micro, rate, 0.0)
         compute = micro * many["micro_steps"]
+        if many["cpu"]:  # what is hidden there still takes the time of the cores that compute
+            compute += seconds["exchange_alone"] - after
         predicted = [compute, after, one["seconds"]["rest"]["median"]]
         measured = [seconds[name]["median"] for name in ("compute", "exposed", "rest")]
         text = [", ".join("%.0f" % (1e3 * value) for value in values) for values in (measured, predicted)]

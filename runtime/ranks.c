@@ -58,11 +58,13 @@ static void prefer_settings(void) {
     setenv("OMPI_MCA_btl_tcp_links", "4", 0);
 }
 
+const struct ranks ranks_alone = {.count = 1, .local_count = 1, .hosts = 1, .host = "localhost"};
+
 int ranks_start(struct ranks *ranks) {
     int provided;
-    *ranks = (struct ranks){.count = 1, .local_count = 1, .hosts = 1};
+    *ranks = ranks_alone;
     if (gethostname(ranks->host, sizeof ranks->host - 1) != 0) {
-        strcpy(ranks->host, "localhost");
+        memcpy(ranks->host, ranks_alone.host, sizeof ranks->host);
     }
     if (!is_launched()) {
         return 0;
@@ -88,7 +90,7 @@ void ranks_stop(struct ranks *ranks) {
     if (is_open()) {
         MPI_Finalize();
     }
-    *ranks = (struct ranks){.count = 1, .local_count = 1, .hosts = 1};
+    *ranks = ranks_alone;
 }
 
 void ranks_abort(const struct ranks *ranks, int status) {

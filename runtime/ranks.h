@@ -18,6 +18,9 @@ struct ranks {
     bool agreed;     /* the error text is one that all ranks have, see ranks_agree */
 };
 
+/* For what is done without a job: one rank, alone. */
+extern const struct ranks ranks_alone;
+
 /* Joins the job that this process was started in. Call it once, early in main. */
 int ranks_start(struct ranks *ranks);
 

@@ -76,6 +76,11 @@ bool transfer_done(struct transfer *transfer, cl_event event) {
     return status == CL_COMPLETE;
 }
 
+void transfer_wait(struct transfer *transfer, cl_event event) {
+    clWaitForEvents(1, &event);
+    transfer_done(transfer, event); /* keeps a failure */
+}
+
 cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
                        void *data) {
     cl_event event = NULL;

@@ -30,6 +30,9 @@ cl_event transfer_mark(struct transfer *transfer);
 /* Whether work up to the mark, or a copy, is done. A failure counts as done and is kept in the compute. */
 bool transfer_done(struct transfer *transfer, cl_event event);
 
+/* Waits until then, without taking a core's time from a device that is a CPU. */
+void transfer_wait(struct transfer *transfer, cl_event event);
+
 /* Starts a copy of a range (bytes) at once. The event says when it is done; NULL on failure, as above. The range
  * and `data` must be left alone until then. */
 cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,

@@ -3,9 +3,11 @@
 #include "runtime/gemm.h"
 #include "runtime/host.h"
 #include "runtime/json_file.h"
+#include "runtime/percentile.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
 #include "src/data_parallel.h"
+#include "src/train_options.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -102,14 +104,9 @@ static int run_steps(struct bench_state *bench) {
 
 /* ---- figures */
 
-static int compare_doubles(const void *a, const void *b) {
-    const double first = *(const double *)a, second = *(const double *)b;
-    return (first > second) - (first < second);
-}
-
 static double median_of(double *values, size_t count) {
-    qsort(values, count, sizeof *values, compare_doubles);
-    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+    percentile_sort(values, count);
+    return percentile(values, count, 0.5);
 }
 
 /* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
@@ -252,20 +249,13 @@ static int set_up(struct bench_state *bench) {
     const struct train_settings *train = &bench->settings->train;
     struct model_config config = train->model;
     config.vocab_size = config.vocab_size ? config.vocab_size : 50304;
-    const struct gpt_options options = {
-        .batch = train->batch_size,
-        .sequence = config.block_size,
-        .mode = GPT_TRAINING,
-        .ranks = bench->ranks,
-        .shard_moments = train->shard_optimizer && bench->ranks->count > 1,
-        .bucket_elements = data_parallel_bucket_elements(train->allreduce_bucket),
-    };
+    const struct gpt_options options = train_model_options(train, bench->ranks);
     if (model_config_check(&config) || settings_open_device(&train->device, &bench->compute) ||
         gpt_plan(bench->compute, &config, &options, &bench->gpt) || gpt_create(&bench->gpt) ||
         parameters_initialise(bench->compute, &bench->gpt.parameters, config.n_streams, 1)) {
         return -1;
     }
-    return data_parallel_create(&bench->parallel, &bench->gpt, strcmp(train->allreduce_dtype, "bf16") == 0);
+    return data_parallel_create(&bench->parallel, &bench->gpt);
 }
 
 static int allocate(struct bench_state *bench) {

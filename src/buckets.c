@@ -64,7 +64,7 @@ int buckets_create(const struct parameters *parameters, uint64_t elements, const
     cut(parameters, buckets, 0, decayed, wanted);
     cut(parameters, buckets, decayed, parameters->elements, wanted);
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
-    share(buckets, ranks ? ranks->count : 1, ranks ? ranks->index : 0);
+    share(buckets, ranks->count, ranks->index);
     return 0;
 }
 

@@ -21,8 +21,7 @@ struct buckets {
     uint64_t moments; /* elements of moments of the rank that has most, rank 0 */
 };
 
-/* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of exchange_create). ranks
- * may be NULL for one rank that owns everything. */
+/* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of exchange_create). */
 int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                    struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -17,7 +17,7 @@ uint64_t data_parallel_bucket_elements(double mebibytes) {
     return elements < 1.0 ? 1 : (uint64_t)elements;
 }
 
-static int create_exchange(struct data_parallel *parallel, bool bf16) {
+static int create_exchange(struct data_parallel *parallel) {
     const struct buckets *buckets = &parallel->gpt->buckets;
     struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
     if (!ranges) {
@@ -26,8 +26,8 @@ static int create_exchange(struct data_parallel *parallel, bool bf16) {
     for (size_t i = 0; i < buckets->count; i++) {
         ranges[i] = buckets->table[i].range;
     }
-    const int status =
-        exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count, bf16, &parallel->exchange);
+    const int status = exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
+                                       parallel->gpt->options.bf16_exchange, &parallel->exchange);
     free(ranges);
     return status;
 }
@@ -58,10 +58,10 @@ int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
                : 0;
 }
 
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16) {
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt) {
     const size_t buckets = gpt->buckets.count;
     *parallel = (struct data_parallel){.gpt = gpt, .ranks = gpt->options.ranks};
-    if (!parallel->ranks || parallel->ranks->count == 1) {
+    if (parallel->ranks->count == 1) {
         return 0;
     }
     if (gpt->options.shard_moments) {
@@ -74,7 +74,7 @@ int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool b
         }
         parallel->squares = &parallel->squares_storage;
     }
-    return create_exchange(parallel, bf16);
+    return create_exchange(parallel);
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
@@ -176,7 +176,7 @@ static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
 
 int data_parallel_share_weights(struct gpt *gpt) {
     const struct ranks *ranks = gpt->options.ranks;
-    if (!ranks || ranks->count == 1) {
+    if (ranks->count == 1) {
         return 0;
     }
     float *piece = malloc(PIECE * sizeof *piece);
@@ -219,7 +219,7 @@ static int hash_weights(struct gpt *gpt, uint64_t *hash) {
 int data_parallel_check_weights(struct gpt *gpt) {
     const struct ranks *ranks = gpt->options.ranks;
     uint64_t hash, *all;
-    if (!ranks || ranks->count == 1) {
+    if (ranks->count == 1) {
         return 0;
     }
     if (hash_weights(gpt, &hash)) {

@@ -29,8 +29,8 @@ int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micr
  * Collective. */
 int data_parallel_measure_rate(struct gpt *gpt, double *rate);
 
-/* The model was planned with ranks and buckets, see gpt_options. bf16: gradients travel in bfloat16. Collective. */
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, bool bf16);
+/* For a model that was planned with ranks and buckets, see gpt_options. Collective. */
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt);
 void data_parallel_release(struct data_parallel *parallel);
 
 /* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */

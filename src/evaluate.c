@@ -26,8 +26,7 @@ static int evaluate_batch(struct gpt *gpt, const struct sampler *sampler, int64_
 static int evaluate_share(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, int32_t *tokens,
                           double *losses) {
     const struct ranks *ranks = gpt->options.ranks;
-    const int64_t count = ranks ? ranks->count : 1, first = ranks ? ranks->index : 0;
-    for (int64_t i = first; i < iterations && !interrupt_requested(); i += count) {
+    for (int64_t i = ranks->index; i < iterations && !interrupt_requested(); i += ranks->count) {
         if (evaluate_batch(gpt, sampler, i, tokens, &losses[i])) {
             return -1;
         }
@@ -42,7 +41,7 @@ int evaluate_loss(struct gpt *gpt, const struct sampler *sampler, int64_t iterat
     status = status || evaluate_share(gpt, sampler, iterations, tokens, losses);
     if (status == 0) {
         losses[iterations] = interrupt_requested();
-        status = gpt->options.ranks ? ranks_sum(gpt->options.ranks, losses, (size_t)iterations + 1) : 0;
+        status = ranks_sum(gpt->options.ranks, losses, (size_t)iterations + 1);
     }
     if (status == 0 && losses[iterations] > 0.0) {
         status = error_set("interrupted");

@@ -132,41 +132,40 @@ static struct exchange_range owned_part(const struct bucket *bucket, uint64_t fi
     return (struct exchange_range){low, high > low ? high - low : 0};
 }
 
+/* Elements [first, first + count) of a moment, as far as this rank has them: read to `into`, or written from
+ * `from`. */
+static int move_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *into,
+                        const float *from) {
+    int status = 0;
+    for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
+        const struct bucket *bucket = &gpt->buckets.table[i];
+        const struct exchange_range part = owned_part(bucket, first, count);
+        const size_t place = (bucket->moments + part.offset - bucket->own.offset) * sizeof(float);
+        const size_t bytes = part.count * sizeof(float);
+        if (part.count && into) {
+            status = buffer_read(gpt->compute, moments, place, into + (part.offset - first), bytes);
+        } else if (part.count) {
+            status = buffer_write(gpt->compute, moments, place, from + (part.offset - first), bytes);
+        }
+    }
+    return status;
+}
+
 int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values) {
     if (!gpt->options.shard_moments) {
         return buffer_read(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
     }
-    int status = 0;
     memset(values, 0, count * sizeof *values);
-    for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
-        const struct bucket *bucket = &gpt->buckets.table[i];
-        const struct exchange_range part = owned_part(bucket, first, count);
-        if (part.count) {
-            status = buffer_read(gpt->compute, moments,
-                                 (bucket->moments + part.offset - bucket->own.offset) * sizeof *values,
-                                 values + (part.offset - first), part.count * sizeof *values);
-        }
-    }
+    const int status = move_moments(gpt, moments, first, count, values, NULL);
     /* whatever happened here, the others expect this rank */
     return ranks_merge(gpt->options.ranks, values, count) || status ? -1 : 0;
 }
 
 int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
                       const float *values) {
-    if (!gpt->options.shard_moments) {
-        return buffer_write(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
-    }
-    int status = 0;
-    for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
-        const struct bucket *bucket = &gpt->buckets.table[i];
-        const struct exchange_range part = owned_part(bucket, first, count);
-        if (part.count) {
-            status = buffer_write(gpt->compute, moments,
-                                  (bucket->moments + part.offset - bucket->own.offset) * sizeof *values,
-                                  values + (part.offset - first), part.count * sizeof *values);
-        }
-    }
-    return status;
+    return gpt->options.shard_moments
+               ? move_moments(gpt, moments, first, count, NULL, values)
+               : buffer_write(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
 }
 
 size_t gpt_tokens(const struct gpt *gpt) {
@@ -383,12 +382,21 @@ static struct operation_shape operation_shape(const struct model_config *config)
     };
 }
 
+/* What ranks exchange through is allocated on the host, which counts where the device works there too. */
+static void plan_exchange(struct gpt *gpt) {
+    if (gpt->options.ranks->count > 1 && gpt->compute->device.shares_host_memory) {
+        gpt->plan.total_bytes += exchange_staging_bytes(gpt->compute, gpt->options.ranks, gpt->buckets.largest,
+                                                        gpt->options.bf16_exchange);
+    }
+}
+
 int gpt_plan(struct compute *compute, const struct model_config *config, const struct gpt_options *options,
              struct gpt *gpt) {
     *gpt = (struct gpt){.compute = compute,
                         .config = *config,
                         .options = *options,
                         .shape = {options->batch, options->sequence}};
+    gpt->options.ranks = options->ranks ? options->ranks : &ranks_alone;
     if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
         options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
         return error_set("a batch of %" PRId64 " sequences of %" PRId64
@@ -396,7 +404,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                          options->batch, options->sequence, config->block_size);
     }
     if (parameters_create(config, &gpt->parameters) ||
-        buckets_create(&gpt->parameters, options->bucket_elements, options->ranks, &gpt->buckets)) {
+        buckets_create(&gpt->parameters, options->bucket_elements, gpt->options.ranks, &gpt->buckets)) {
         gpt_release(gpt);
         return -1;
     }
@@ -415,6 +423,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_scratch(gpt);
     const struct operation_shape shape = operation_shape(config);
     gpt->plan.total_bytes += operations_scratch_bytes(compute, &shape); /* allocated by the operations */
+    plan_exchange(gpt);
     return 0;
 }
 

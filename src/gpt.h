@@ -19,9 +19,10 @@ struct gpt_options {
     int64_t batch;    /* sequences per pass, at most */
     int64_t sequence; /* tokens per sequence, at most; <= block_size */
     enum gpt_mode mode;
-    const struct ranks *ranks; /* that train together; NULL: alone */
+    const struct ranks *ranks; /* that train together; NULL means ranks_alone */
     bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
     uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
+    bool bf16_exchange;        /* gradients travel between ranks in bfloat16 */
 };
 
 /* What one sublayer (an attention or MLP branch) keeps of its forward pass. N = batch * sequence tokens. */

@@ -1,5 +1,6 @@
 #include "src/h_statistics.h"
 #include "runtime/error.h"
+#include "runtime/percentile.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -150,19 +151,6 @@ static double mixed_cosine(const double *matrix, const float *gram, int64_t n) {
     return sum / (double)(n * (n - 1) / 2);
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    const double first = *(const double *)a, second = *(const double *)b;
-    return (first > second) - (first < second);
-}
-
-/* Linear interpolation between order statistics, as numpy's default. */
-static double percentile(const double *sorted, size_t count, double fraction) {
-    const double place = fraction * (double)(count - 1);
-    const size_t below = (size_t)place;
-    const size_t above = below + 1 < count ? below + 1 : below;
-    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
-}
-
 /* ---- all sublayers */
 
 struct host_copies {
@@ -276,15 +264,15 @@ static int merge_row_maxima(struct accumulation *sums, const struct ranks *ranks
 }
 
 static int merge(struct accumulation *sums, const struct ranks *ranks) {
-    qsort(sums->row_maxima, sums->row_maxima_count, sizeof *sums->row_maxima, compare_doubles);
-    if (!ranks || ranks->count == 1) {
+    percentile_sort(sums->row_maxima, sums->row_maxima_count);
+    if (ranks->count == 1) {
         return 0;
     }
     if (merge_sums(sums, ranks) || merge_extremes(sums->statistics, ranks) || merge_row_maxima(sums, ranks)) {
         return -1;
     }
     if (ranks->index == 0) {
-        qsort(sums->row_maxima, sums->row_maxima_count, sizeof *sums->row_maxima, compare_doubles);
+        percentile_sort(sums->row_maxima, sums->row_maxima_count);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
 #include "src/train_options.h"
+#include "src/data_parallel.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -98,6 +99,18 @@ void train_options_apply(struct train_settings *settings, const struct option_sp
     settings->spec_count = count;
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
+}
+
+struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks) {
+    return (struct gpt_options){
+        .batch = settings->batch_size,
+        .sequence = settings->model.block_size,
+        .mode = GPT_TRAINING,
+        .ranks = ranks,
+        .shard_moments = settings->shard_optimizer && ranks->count > 1,
+        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
+        .bf16_exchange = strcmp(settings->allreduce_dtype, "bf16") == 0,
+    };
 }
 
 int train_start_ranks(const char *program, struct ranks *ranks) {

@@ -3,6 +3,7 @@
 #include "runtime/gemm.h"
 #include "runtime/host.h"
 #include "src/same_job.h"
+#include "src/train_options.h"
 #include "src/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -171,25 +172,9 @@ static void warn_shared_device(const struct trainer *trainer) {
     }
 }
 
-/* What the exchange allocates on the host counts where the device works there too. */
-static void plan_staging(struct trainer *trainer) {
-    if (trainer->ranks->count > 1 && trainer->compute->device.shares_host_memory) {
-        trainer->gpt.plan.total_bytes +=
-            exchange_staging_bytes(trainer->compute, trainer->ranks, trainer->gpt.buckets.largest,
-                                   strcmp(trainer->settings->allreduce_dtype, "bf16") == 0);
-    }
-}
-
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct gpt_options options = {
-        .batch = settings->batch_size,
-        .sequence = settings->model.block_size,
-        .mode = GPT_TRAINING,
-        .ranks = trainer->ranks,
-        .shard_moments = settings->shard_optimizer && trainer->ranks->count > 1,
-        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
-    };
+    const struct gpt_options options = train_model_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
         trainer->wrong_usage = true;
         return -1;
@@ -198,7 +183,6 @@ static int plan_model(struct trainer *trainer) {
         gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
         return -1;
     }
-    plan_staging(trainer);
     fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
             trainer->compute->device.platform_name, gemm_name(trainer->compute));
     print_ranks(trainer);
@@ -330,10 +314,8 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
                     initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer))) {
         return -1;
     }
-    return ranks_agree(trainer->ranks,
-                       data_parallel_share_weights(&trainer->gpt) ||
-                           data_parallel_create(&trainer->parallel, &trainer->gpt,
-                                                strcmp(trainer->settings->allreduce_dtype, "bf16") == 0));
+    return ranks_agree(trainer->ranks, data_parallel_share_weights(&trainer->gpt) ||
+                                           data_parallel_create(&trainer->parallel, &trainer->gpt));
 }
 
 int trainer_set_up(struct trainer *trainer) {

@@ -1,0 +1,103 @@
+/* hc_bench: its figures hang together. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/json_file.h"
+#include "tests/child.h"
+#include "tests/runs.h"
+#include "tests/scratch.h"
+
+static const char program[] = HC_PROGRAMS "/hc_bench";
+
+#define SMALL                                                                                                      \
+    "--device", "pocl", "--n-layer", "2", "--n-embd", "32", "--n-head", "2", "--block-size", "16", "--batch-size", \
+        "2", "--vocab-size", "300", "--allreduce-bucket", "0.01", "--ranks", "--json"
+
+static double number(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    if (!json_is_number(value)) {
+        fail_msg("no number %s", name);
+    }
+    return json_number_value(value);
+}
+
+static double median(const json_t *json, const char *name) {
+    const json_t *figure = json_object_get(json_object_get(json, "seconds"), name);
+    assert_true(number(figure, "min") <= number(figure, "median"));
+    assert_true(number(figure, "median") <= number(figure, "max"));
+    return number(figure, "median");
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    const char *path = scratch_path("alone.json");
+    json_t *json;
+    assert_done(CHILD_RUN(program, SMALL, path, "--steps", "1", "--warmup", "1", "--gradient-accumulation-steps",
+                          "3", "--residual", "mhc"));
+    assert_int_equal(json_file_read(path, 10000, &json), 0);
+    const double step = median(json, "step");
+    assert_string_equal(json_string_value(json_object_get(json, "residual")), "mhc");
+    assert_float_equal(number(json, "tokens"), 3 * 2 * 16, 0);
+    assert_float_equal(number(json, "tokens_per_second") * step / (3 * 2 * 16), 1.0, 1e-6);
+    assert_float_equal((median(json, "compute") + median(json, "rest")) / step, 1.0, 1e-3);
+    assert_float_equal(median(json, "exposed"), 0.0, 0);
+    assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
+    assert_true(number(json, "gemm_rate") > 0.0);
+    json_decref(json);
+}
+
+/* With one step measured, the parts of the mean rank add up to no more than the step of the slowest one, and to
+ * much of it, since all wait for the sums. */
+static void test_three_ranks(void **state) {
+    (void)state;
+    const char *path = scratch_path("ranks.json");
+    json_t *json;
+    const char *const arguments[] = {HC_MPIRUN,
+                                     "-np",
+                                     "3",
+                                     program,
+                                     SMALL,
+                                     path,
+                                     "--steps",
+                                     "1",
+                                     "--warmup",
+                                     "1",
+                                     "--gradient-accumulation-steps",
+                                     "6",
+                                     NULL};
+    assert_done(child_finish(child_start(CHILD_UNLIMITED, arguments)));
+    assert_int_equal(json_file_read(path, 10000, &json), 0);
+    const double parts = median(json, "compute") + median(json, "exposed") + median(json, "rest");
+    const double step = median(json, "step"), bytes = number(json, "gradient_bytes");
+    assert_float_equal(number(json, "ranks"), 3, 0);
+    assert_float_equal(number(json, "micro_steps"), 2, 0);
+    assert_float_equal(number(json, "tokens"), 6 * 2 * 16, 0);
+    assert_true(number(json, "buckets") > 2);
+    assert_true(parts <= 1.001 * step && parts >= 0.5 * step);
+    assert_true(median(json, "active") > 0.0 && number(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
+    /* reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts */
+    assert_float_equal(number(json, "bytes_sent") / (bytes * 4.0 / 3.0), 1.0, 0.2);
+    json_decref(json);
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    const char *path = scratch_path("none/figures.json");
+    assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/figures.json");
+    assert_failed(CHILD_RUN(program, "--steps", "0"), 2, "steps");
+    assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_three_ranks),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}
