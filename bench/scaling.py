@@ -67,9 +67,8 @@ def check(paths):
     for path in paths[1:]:
         many = json.load(open(path))
         ranks, layers = many["ranks"], many["n_layer"]
-        sent = 2 * (ranks - 1) / ranks * many["gradient_bytes"]
         seconds = many["seconds"]
-        rate = sent / seconds["exchange_alone"]
+        rate = 2 * (ranks - 1) / ranks * many["gradient_bytes"] / (seconds["exchange_alone"] or 1.0)
         after = exposed(even(many["gradient_bytes"], many["buckets"], layers), ranks, micro, rate, 0.0)
         compute = micro * many["micro_steps"]
         if many["cpu"]:  # what is hidden there still takes the time of the cores that compute

@@ -12,14 +12,18 @@ if [ "${1:-}" != -- ]; then
     rate=${1:?usage: bench/two_hosts.sh [RATE] -- PROGRAM [ARGUMENT]...}
     shift
 fi
+[ "${1:-}" = -- ] || { echo "two_hosts.sh: -- is missing before the program" >&2; exit 2; }
 shift
 [ "$(id -u)" -eq 0 ] || { echo "two_hosts.sh: needs root, for network namespaces" >&2; exit 1; }
 for tool in ip mpirun unshare taskset; do
     command -v "$tool" >/dev/null || { echo "two_hosts.sh: $tool is missing" >&2; exit 1; }
 done
 
+cores=$(nproc)
+half=$((cores / 2))
+[ "$half" -gt 0 ] || { echo "two_hosts.sh: needs two cores, one for each host" >&2; exit 1; }
 work=$(mktemp -d)
-a=hctrain-a b=hctrain-b
+a=hctrain-a-$$ b=hctrain-b-$$
 clean() {
     ip netns delete $a 2>/dev/null || true
     ip netns delete $b 2>/dev/null || true
@@ -45,9 +49,6 @@ for name in $a $b; do
 done
 
 # What mpirun calls instead of ssh: agent HOST COMMAND...
-cores=$(nproc)
-half=$((cores / 2))
-[ "$half" -gt 0 ] || half=1
 cat >"$work/agent" <<AGENT
 #!/bin/sh
 shift

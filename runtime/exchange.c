@@ -28,6 +28,7 @@ struct slot {
     void *received;        /* [R - 1, part] addends from the others; float or bfloat16 */
     uint16_t *packed;      /* the range in bfloat16 */
     MPI_Request *requests; /* [2 (R - 1)] */
+    MPI_Status *statuses;  /* of them */
     int *peers;            /* whom they are with */
     int request_count;
 };
@@ -42,7 +43,6 @@ struct item {
 struct exchange {
     struct compute *compute;
     const struct ranks *ranks;
-    MPI_Comm communicator;
     struct transfer transfer;
     bool bf16;
     struct item *items;
@@ -123,8 +123,10 @@ static int create_slot(struct exchange *exchange, struct slot *slot, uint64_t la
     slot->received = malloc(received_bytes(exchange->ranks, largest, exchange->bf16));
     slot->packed = exchange->bf16 ? malloc(largest * sizeof *slot->packed) : NULL;
     slot->requests = calloc(2 * peers, sizeof *slot->requests);
+    slot->statuses = calloc(2 * peers, sizeof *slot->statuses);
     slot->peers = calloc(2 * peers, sizeof *slot->peers);
-    if (!slot->received || (exchange->bf16 && !slot->packed) || !slot->requests || !slot->peers) {
+    if (!slot->received || (exchange->bf16 && !slot->packed) || !slot->requests || !slot->statuses ||
+        !slot->peers) {
         return error_set("out of memory for exchanging gradients");
     }
     return exchange->compute->device.native_kernels
@@ -144,8 +146,7 @@ static int create_parts(struct exchange *exchange, const struct exchange_range *
     for (size_t i = 0; i < exchange->count; i++) {
         exchange->items[i].range = ranges[i];
     }
-    if (ranks_check(MPI_Comm_dup(MPI_COMM_WORLD, &exchange->communicator), "cannot open a channel between ranks") ||
-        transfer_create(exchange->compute, &exchange->transfer)) {
+    if (transfer_create(exchange->compute, &exchange->transfer)) {
         return -1;
     }
     for (size_t i = 0; i < WINDOW; i++) {
@@ -162,8 +163,7 @@ int exchange_create(struct compute *compute, const struct ranks *ranks, const st
     if (!*created) {
         return error_set("out of memory for exchanging gradients");
     }
-    **created = (struct exchange){
-        .compute = compute, .ranks = ranks, .communicator = MPI_COMM_NULL, .bf16 = bf16, .count = count};
+    **created = (struct exchange){.compute = compute, .ranks = ranks, .bf16 = bf16, .count = count};
     if (create_parts(*created, ranges)) {
         exchange_release(*created);
         *created = NULL;
@@ -189,12 +189,10 @@ void exchange_release(struct exchange *exchange) {
         free(slot->received);
         free(slot->packed);
         free(slot->requests);
+        free(slot->statuses);
         free(slot->peers);
     }
     transfer_release(&exchange->transfer);
-    if (exchange->communicator != MPI_COMM_NULL) {
-        MPI_Comm_free(&exchange->communicator);
-    }
     free(exchange->items);
     free(exchange);
 }
@@ -237,7 +235,7 @@ static void start_send(struct exchange *exchange, struct item *item, struct slot
     if (count && !exchange->failed) {
         const bool narrow = is_narrow(exchange);
         const int code = MPI_Isend(data, (int)count, element_type(narrow), peer, tag_of(exchange, item, sums),
-                                   exchange->communicator, next_request(slot, peer));
+                                   MPI_COMM_WORLD, next_request(slot, peer));
         exchange->failed = ranks_check(code, "cannot send gradients") != 0;
         exchange->times.bytes += (double)(count * element_bytes(narrow));
     }
@@ -247,7 +245,7 @@ static void start_receive(struct exchange *exchange, struct item *item, struct s
                           void *data, uint64_t count) {
     if (count && !exchange->failed) {
         const int code = MPI_Irecv(data, (int)count, element_type(is_narrow(exchange)), peer,
-                                   tag_of(exchange, item, sums), exchange->communicator, next_request(slot, peer));
+                                   tag_of(exchange, item, sums), MPI_COMM_WORLD, next_request(slot, peer));
         exchange->failed = ranks_check(code, "cannot receive gradients") != 0;
     }
 }
@@ -342,10 +340,24 @@ static void start_sums(struct exchange *exchange, struct item *item, struct slot
     item->stage = STAGE_SUMS;
 }
 
+/* The error text of the first message that failed. */
+static void tell_failure(const struct slot *slot, int code) {
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < slot->request_count; i++) {
+        const int error = slot->statuses[i].MPI_ERROR;
+        if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) {
+            ranks_check(error, "the exchange of gradients broke off");
+            error_prefix("with rank %d", slot->peers[i]);
+            return;
+        }
+    }
+    ranks_check(code, "the exchange of gradients broke off");
+}
+
 static bool messages_arrived(struct exchange *exchange, struct slot *slot) {
     int done = 0;
-    const int code = MPI_Testall(slot->request_count, slot->requests, &done, MPI_STATUSES_IGNORE);
-    if (ranks_check(code, "the exchange of gradients broke off")) {
+    const int code = MPI_Testall(slot->request_count, slot->requests, &done, slot->statuses);
+    if (code != MPI_SUCCESS) {
+        tell_failure(slot, code);
         exchange->failed = true;
     }
     return done;
@@ -436,6 +448,13 @@ static bool has_arrived(struct exchange *exchange, struct item *item, struct slo
                                                                      : event_arrived(exchange, item);
 }
 
+/* Everything that the device has to compute before the last item is done. */
+static void note_device(struct exchange *exchange) {
+    if (exchange->device_done == 0.0) {
+        exchange->device_done = progress_clock();
+    }
+}
+
 /* Whether the item came a stage further. */
 static bool advance(struct exchange *exchange, size_t index) {
     struct item *item = &exchange->items[index];
@@ -446,6 +465,9 @@ static bool advance(struct exchange *exchange, size_t index) {
     }
     switch (item->stage) {
     case STAGE_MARKED:
+        if (index + 1 == exchange->count) {
+            note_device(exchange);
+        }
         start_reading(exchange, item, slot);
         break;
     case STAGE_READING:
@@ -463,19 +485,13 @@ static bool advance(struct exchange *exchange, size_t index) {
     return true;
 }
 
-/* The window may hold the last item back, so its mark is looked at apart. */
-static void note_device(struct exchange *exchange) {
-    const struct item *last = &exchange->items[exchange->count - 1];
-    if (exchange->device_done == 0.0 && last->stage == STAGE_MARKED &&
-        transfer_done(&exchange->transfer, last->event)) {
-        exchange->device_done = progress_clock();
-    }
-}
-
 /* A look at everything under way. Whether something moved. */
 static bool progress(struct exchange *exchange) {
     bool moved_on = false;
-    note_device(exchange);
+    const struct item *last = &exchange->items[exchange->count - 1];
+    if (last->stage == STAGE_MARKED && transfer_done(&exchange->transfer, last->event)) {
+        note_device(exchange); /* the window may hold the last item back */
+    }
     const size_t end = exchange->done + WINDOW < exchange->count ? exchange->done + WINDOW : exchange->count;
     for (size_t i = exchange->done; i < end; i++) {
         moved_on |= advance(exchange, i);
@@ -516,26 +532,34 @@ void exchange_ready(struct exchange *exchange, size_t count) {
     progress(exchange);
 }
 
-/* The first rank that a message from or to is not complete, -1 if there is none. */
-static int late_rank(const struct exchange *exchange) {
-    const struct item *item = &exchange->items[exchange->done];
-    const struct slot *slot = &exchange->slots[exchange->done % WINDOW];
-    for (int i = 0; (item->stage == STAGE_ADDENDS || item->stage == STAGE_SUMS) && i < slot->request_count; i++) {
+static bool owes_message(const struct slot *slot, int rank) {
+    for (int i = 0; i < slot->request_count; i++) {
         int done = 1;
-        MPI_Request_get_status(slot->requests[i], &done, MPI_STATUS_IGNORE);
+        if (slot->peers[i] == rank) {
+            MPI_Request_get_status(slot->requests[i], &done, MPI_STATUS_IGNORE);
+        }
         if (!done) {
-            return slot->peers[i];
+            return true;
         }
     }
-    return -1;
+    return false;
 }
 
+/* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so
+ * it is one of those named. */
 static int fail_late(const struct exchange *exchange) {
-    const int late = late_rank(exchange);
-    const double patience = exchange->ranks->patience;
-    return late < 0 ? error_set("the exchange of gradients stands still for %.0f seconds", patience)
-                    : error_set("no answer from rank %d for %.0f seconds; is it stopped, or its host away?", late,
-                                patience);
+    const struct item *item = &exchange->items[exchange->done];
+    const bool travels = item->stage == STAGE_ADDENDS || item->stage == STAGE_SUMS;
+    char names[128] = "another rank";
+    size_t length = 0;
+    for (int rank = 0; travels && rank < exchange->ranks->count && length < 100; rank++) {
+        if (owes_message(&exchange->slots[exchange->done % WINDOW], rank)) {
+            length +=
+                (size_t)snprintf(names + length, sizeof names - length, "%s %d", length ? " or" : "rank", rank);
+        }
+    }
+    return error_set("no answer from %s for %g seconds; is it stopped, or its host away?", names,
+                     exchange->ranks->patience);
 }
 
 /* Between two looks at messages, which move on only when they are looked at. A look costs a CPU device about 20
@@ -549,26 +573,21 @@ static void rest(const struct exchange *exchange, unsigned *turns) {
 }
 
 int exchange_finish(struct exchange *exchange, struct exchange_times *times) {
+    struct ranks_watch watch = {0};
     unsigned turns = 0;
-    double moved_at = progress_clock();
     exchange_ready(exchange, exchange->count);
     while (exchange->done < exchange->count) {
-        const bool moved_on = progress(exchange);
+        const bool moved = progress(exchange);
         if (exchange->failed || compute_check(exchange->compute)) {
             return -1;
         }
-        const double now = progress_clock();
-        if (moved_on) {
-            turns = 0;
-            moved_at = now;
-            continue;
-        }
-        if (exchange->ranks->patience > 0.0 && now - moved_at > exchange->ranks->patience) {
+        if (ranks_late(exchange->ranks, &watch, moved || exchange->under_way == 0)) {
             return fail_late(exchange);
         }
-        if (exchange->under_way == 0) {
+        if (moved) {
+            turns = 0;
+        } else if (exchange->under_way == 0) {
             transfer_wait(&exchange->transfer, exchange->items[exchange->done].event);
-            moved_at = progress_clock();
         } else {
             rest(exchange, &turns);
         }

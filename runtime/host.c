@@ -101,8 +101,15 @@ unsigned host_cores(void) {
 
 /* Open MPI binds two ranks or fewer to a core each unless told otherwise, which leaves the other cores idle. */
 static bool is_bound_by_default(void) {
-    return getenv(bound_at_launch) && !getenv("OMPI_MCA_hwloc_base_binding_policy") &&
-           !getenv("OMPI_MCA_rmaps_base_mapping_policy");
+    static const char *const choices[] = {"OMPI_MCA_hwloc_base_binding_policy",
+                                          "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_hwloc_base_cpu_set",
+                                          "OMPI_MCA_orte_rankfile", "OMPI_MCA_rmaps_rank_file_path"};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        if (getenv(choices[i])) {
+            return false; /* --bind-to, --map-by, --cpu-set, --rankfile */
+        }
+    }
+    return getenv(bound_at_launch) != NULL;
 }
 
 void host_claim_cores(void) {

@@ -1,5 +1,6 @@
 #include "runtime/ranks.h"
 #include "runtime/error.h"
+#include "runtime/interrupt.h"
 #include "runtime/progress.h"
 #include <mpi.h>
 #include <sched.h>
@@ -100,10 +101,16 @@ void ranks_abort(const struct ranks *ranks, int status) {
 }
 
 void ranks_end_others(const struct ranks *ranks, const char *program) {
-    if (ranks->count > 1 && !ranks->agreed) {
-        fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
-        ranks_abort(ranks, 1);
+    if (ranks->count == 1 || ranks->agreed) {
+        return;
     }
+    const bool told = interrupt_requested();
+    const int turn = ranks->index < 8 ? ranks->index : 8;
+    nanosleep(&(struct timespec){turn / 4, turn % 4 * 250000000L}, NULL);
+    if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
+        fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
+    }
+    ranks_abort(ranks, 1);
 }
 
 /* ---- collectives: started, then looked after, so that a rank that waits leaves its core to the device */
@@ -118,19 +125,29 @@ void ranks_rest(unsigned *turns, bool patient) {
     nanosleep(&(struct timespec){0, nanoseconds}, NULL);
 }
 
-/* Takes the code of the call that started the request. */
-static int complete(int code, MPI_Request *request, double patience, const char *doing) {
+bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved) {
+    const double now = progress_clock();
+    if (moved || now - watch->looked > 0.5 * ranks->patience + 0.5) {
+        watch->moved = now;
+    }
+    watch->looked = now;
+    return ranks->patience > 0.0 && now - watch->moved > ranks->patience;
+}
+
+/* Takes the code of the call that started the request. ranks: whose patience counts; NULL waits as long as it
+ * takes. */
+static int complete(int code, MPI_Request *request, const struct ranks *ranks, const char *doing) {
+    struct ranks_watch watch = {0};
     unsigned turns = 0;
     int done = 0;
-    const double start = progress_clock();
     while (code == MPI_SUCCESS && !done) {
         code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (done || code != MPI_SUCCESS) {
             break;
         }
-        if (patience > 0.0 && progress_clock() - start > patience) {
-            return error_set("%s: no answer from another rank for %.0f seconds; is it stopped, or its host away?",
-                             doing, patience);
+        if (ranks && ranks_late(ranks, &watch, false)) {
+            return error_set("%s: no answer from another rank for %g seconds; is it stopped, or its host away?",
+                             doing, ranks->patience);
         }
         ranks_rest(&turns, true);
     }
@@ -142,18 +159,18 @@ int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes) {
         const size_t piece = bytes - done < PIECE ? bytes - done : PIECE;
         MPI_Request request;
         const int code = MPI_Ibcast((char *)data + done, (int)piece, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
-        if (complete(code, &request, ranks->patience, "cannot send rank 0's data to all ranks")) {
+        if (complete(code, &request, ranks, "cannot send rank 0's data to all ranks")) {
             return -1;
         }
     }
     return 0;
 }
 
-static int gather(const void *data, size_t bytes, void *all, double patience, const char *doing) {
+static int gather(const void *data, size_t bytes, void *all, const struct ranks *ranks, const char *doing) {
     MPI_Request request;
     const int code =
         MPI_Iallgather(data, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
-    return complete(code, &request, patience, doing);
+    return complete(code, &request, ranks, doing);
 }
 
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all) {
@@ -164,7 +181,7 @@ int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void
     if (bytes > PIECE) {
         return error_set("%zu bytes of each rank are too many to gather", bytes);
     }
-    return gather(data, bytes, all, ranks->patience, "cannot gather data of all ranks");
+    return gather(data, bytes, all, ranks, "cannot gather data of all ranks");
 }
 
 int ranks_sum(const struct ranks *ranks, double *values, size_t count) {
@@ -193,7 +210,7 @@ int ranks_merge(const struct ranks *ranks, float *values, size_t count) {
         MPI_Request request;
         const int code = MPI_Ireduce(first ? MPI_IN_PLACE : values + done, first ? values + done : NULL, piece,
                                      MPI_UINT32_T, MPI_BOR, 0, MPI_COMM_WORLD, &request);
-        if (complete(code, &request, ranks->patience, "cannot bring the ranks' parts together")) {
+        if (complete(code, &request, ranks, "cannot bring the ranks' parts together")) {
             return -1;
         }
     }
@@ -213,7 +230,7 @@ static int share_failure(struct ranks *ranks, int failures, int speaker) {
     strcpy(report.host, ranks->host);
     strncpy(report.text, error_text(), sizeof report.text - 1);
     const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, speaker, MPI_COMM_WORLD, &request);
-    if (complete(code, &request, 0.0, "cannot hear of a failure")) {
+    if (complete(code, &request, NULL, "cannot hear of a failure")) {
         return -1;
     }
     ranks->agreed = true;
@@ -229,7 +246,7 @@ int ranks_agree(struct ranks *ranks, int status) {
     }
     int failed = status != 0, failures = 0, speaker = -1;
     int *all = calloc((size_t)ranks->count, sizeof *all);
-    if (!all || gather(&failed, sizeof failed, all, 0.0, doing)) {
+    if (!all || gather(&failed, sizeof failed, all, NULL, doing)) {
         free(all);
         return all ? -1 : error_set("out of memory");
     }

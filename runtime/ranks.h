@@ -28,15 +28,17 @@ int ranks_start(struct ranks *ranks);
 void ranks_stop(struct ranks *ranks);
 
 /* After a failure: where it is this rank's alone, so that the others wait and know nothing, says it under the
- * program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one only. */
+ * program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one only. Where
+ * several ranks come here at once (all wait for one that is silent), the lowest is first and ends the rest. */
 void ranks_end_others(const struct ranks *ranks, const char *program);
 
 /* Ends the whole job because of this rank: does not return unless it is alone. */
 void ranks_abort(const struct ranks *ranks, int status);
 
-/* Collective: whether all ranks are well. If one has a status other than 0, all return -1 with that rank's error
- * text, headed by its number and host unless every rank has failed; ranks->agreed is set. Waits as long as it
- * takes. */
+/* Collective: whether all ranks are well. `status` must come from work of this rank alone: were it that of a
+ * collective function, some ranks might still be in that one. If one has a status other than 0, all return -1 with
+ * that rank's error text, headed by its number and host unless every rank has failed; ranks->agreed is set. Waits
+ * as long as it takes. */
 int ranks_agree(struct ranks *ranks, int status);
 
 /* Collective: sums of values [count] over all ranks, added in the order of the ranks; the same bits everywhere. */
@@ -51,6 +53,13 @@ int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void
 /* Collective: on rank 0 values [count] become the bitwise or of all ranks' values. For numbers of which each is on
  * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
 int ranks_merge(const struct ranks *ranks, float *values, size_t count);
+
+/* Whether others have kept this rank waiting for more than ranks->patience: asked at every look, and told whether
+ * something moved. A rank that was itself stopped for a while starts anew. Begins zeroed. */
+struct ranks_watch {
+    double moved, looked; /* clock */
+};
+bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved);
 
 /* Waits between two looks at something that others bring about: a yield at first, then naps of 50 microseconds, and
  * after a tenth of a second of them, if `patient`, of a millisecond. *turns counts the looks, from 0. */

@@ -134,9 +134,8 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
 }
 
 /* The sums of gradients with nothing else going on, a few times. */
-static int measure_exchange(struct bench_state *bench, double *median) {
+static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
     double seconds[5];
-    *median = 0.0;
     if (!bench->parallel.exchange) {
         return 0;
     }
@@ -147,12 +146,14 @@ static int measure_exchange(struct bench_state *bench, double *median) {
         }
         const double start = progress_clock();
         exchange_begin(bench->parallel.exchange, EXCHANGE_SUM, bench->gpt.parameters.gradients);
-        if (exchange_finish(bench->parallel.exchange, NULL)) {
+        struct exchange_times times = {0};
+        if (exchange_finish(bench->parallel.exchange, &times)) {
             return -1;
         }
+        result->bytes_alone = times.bytes;
         seconds[i] = progress_clock() - start;
     }
-    *median = median_of(seconds, 5);
+    result->exchange_alone = median_of(seconds, 5);
     return 0;
 }
 
@@ -168,7 +169,7 @@ static int collect(struct bench_state *bench, struct bench_result *result) {
     result->tokens_per_second = result->tokens / result->step.median;
     result->bytes = bench->bytes;
     result->gradient_bytes = bench->gpt.parameters.elements * sizeof(float);
-    return measure_exchange(bench, &result->exchange_alone);
+    return measure_exchange(bench, result);
 }
 
 /* ---- reports */
@@ -193,8 +194,7 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
            "         alone %.2f ms: %.2f GB/s sent by each rank\n",
            (double)result->gradient_bytes / 1048576.0, bench->gpt.buckets.count, result->bytes / 1048576.0,
            1e3 * result->active.median, 100.0 * hidden, 1e3 * result->exchange_alone,
-           gigabyte * 2.0 * (double)(bench->ranks->count - 1) / (double)bench->ranks->count *
-               (double)result->gradient_bytes / result->exchange_alone);
+           gigabyte * result->bytes_alone / result->exchange_alone);
 }
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
@@ -229,8 +229,9 @@ static int write_json(const struct bench_state *bench, const struct bench_result
         json_pack("{s:i, s:i, s:I, s:f, s:f, s:f}", "ranks", bench->ranks->count, "hosts", bench->ranks->hosts,
                   "micro_steps", (json_int_t)bench->micro_steps, "tokens", result->tokens, "tokens_per_second",
                   result->tokens_per_second, "gemm_rate", result->gemm_rate);
-    json_t *exchange = json_pack("{s:I, s:I, s:f}", "gradient_bytes", (json_int_t)result->gradient_bytes, "buckets",
-                                 (json_int_t)bench->gpt.buckets.count, "bytes_sent", result->bytes);
+    json_t *exchange = json_pack("{s:I, s:I, s:f, s:f}", "gradient_bytes", (json_int_t)result->gradient_bytes,
+                                 "buckets", (json_int_t)bench->gpt.buckets.count, "bytes_sent", result->bytes,
+                                 "bytes_alone", result->bytes_alone);
     json_t *seconds = seconds_json(result);
     int status = json_object_update(json, work) || json_object_update(json, exchange) ||
                          json_object_set(json, "seconds", seconds)
@@ -245,17 +246,15 @@ static int write_json(const struct bench_state *bench, const struct bench_result
 
 /* ---- all of it */
 
-static int set_up(struct bench_state *bench) {
+/* Whether the settings can be measured at all; *config is the model with a vocabulary. */
+static int check_settings(struct bench_state *bench, struct model_config *config) {
     const struct train_settings *train = &bench->settings->train;
-    struct model_config config = train->model;
-    config.vocab_size = config.vocab_size ? config.vocab_size : 50304;
-    const struct gpt_options options = train_model_options(train, bench->ranks);
-    if (model_config_check(&config) || settings_open_device(&train->device, &bench->compute) ||
-        gpt_plan(bench->compute, &config, &options, &bench->gpt) || gpt_create(&bench->gpt) ||
-        parameters_initialise(bench->compute, &bench->gpt.parameters, config.n_streams, 1)) {
-        return -1;
-    }
-    return data_parallel_create(&bench->parallel, &bench->gpt);
+    *config = train->model;
+    config->vocab_size = config->vocab_size ? config->vocab_size : 50304;
+    return model_config_check(config) ||
+                   data_parallel_divide(train->gradient_accumulation_steps, bench->ranks, &bench->micro_steps)
+               ? -1
+               : 0;
 }
 
 static int allocate(struct bench_state *bench) {
@@ -267,6 +266,25 @@ static int allocate(struct bench_state *bench) {
         whole &= bench->seconds[kind] != NULL;
     }
     return whole ? 0 : error_set("out of memory");
+}
+
+static int plan(struct bench_state *bench, const struct model_config *config) {
+    const struct train_settings *train = &bench->settings->train;
+    const struct gpt_options options = train_model_options(train, bench->ranks);
+    return allocate(bench) ||
+                   settings_open_device(&train->device, (unsigned)bench->ranks->local_index, &bench->compute) ||
+                   gpt_plan(bench->compute, config, &options, &bench->gpt)
+               ? -1
+               : 0;
+}
+
+static int set_up(struct bench_state *bench, const struct model_config *config) {
+    if (ranks_agree(bench->ranks, plan(bench, config)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
+        return -1;
+    }
+    const int status = parameters_initialise(bench->compute, &bench->gpt.parameters, config->n_streams, 1) ||
+                       data_parallel_create(&bench->parallel, &bench->gpt, bench->ranks);
+    return ranks_agree(bench->ranks, status);
 }
 
 static void release(struct bench_state *bench) {
@@ -310,15 +328,17 @@ static int measure(struct bench_state *bench) {
     return *bench->settings->json ? write_json(bench, &result) : 0;
 }
 
-int bench_run(const struct bench_settings *settings, struct ranks *ranks) {
+enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_state bench = {.settings = settings, .ranks = ranks};
+    struct model_config config;
     ranks->patience = settings->train.rank_timeout;
-    int status = data_parallel_divide(settings->train.gradient_accumulation_steps, ranks, &bench.micro_steps);
-    status =
-        ranks_agree(ranks, status || allocate(&bench)) || ranks_agree(ranks, set_up(&bench)) || measure(&bench);
+    if (ranks_agree(ranks, check_settings(&bench, &config))) {
+        return BENCH_WRONG;
+    }
+    const int status = set_up(&bench, &config) || measure(&bench);
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }
     release(&bench);
-    return status ? -1 : 0;
+    return status ? BENCH_FAILED : BENCH_DONE;
 }

@@ -22,14 +22,17 @@ struct bench_result {
     struct bench_figure exposed; /* after that, until the sums are there; mean over ranks */
     struct bench_figure rest;    /* optimiser, and what is exchanged after it */
     struct bench_figure active;  /* in which something was under way, hidden or not */
-    double tokens, tokens_per_second; /* of all ranks, a step */
-    double bytes;                     /* sent by rank 0, a step */
-    double exchange_alone;            /* seconds for the same sums with an idle device, median */
+    double tokens, tokens_per_second;   /* of all ranks, a step */
+    double bytes;                       /* sent by rank 0, a step */
+    double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
     uint64_t gradient_bytes;
     double gemm_rate; /* FLOP/s of all ranks together */
 };
 
-/* Runs on all ranks; prints on rank 0. 0 or -1 with an error text. */
-int bench_run(const struct bench_settings *settings, struct ranks *ranks);
+enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
+
+/* Runs on all ranks; prints on rank 0. Otherwise all ranks have the error text; a failure of one rank alone ends
+ * the job before. */
+enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
 
 #endif

@@ -58,9 +58,19 @@ int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
                : 0;
 }
 
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt) {
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
+    for (int turn = 0; turn < 2; turn++) {
+        const bool mine = (ranks->local_index == 0) == (turn == 0);
+        if (ranks_agree(ranks, mine ? gpt_create(gpt) : 0)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks) {
     const size_t buckets = gpt->buckets.count;
-    *parallel = (struct data_parallel){.gpt = gpt, .ranks = gpt->options.ranks};
+    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks};
     if (parallel->ranks->count == 1) {
         return 0;
     }
@@ -216,25 +226,32 @@ static int hash_weights(struct gpt *gpt, uint64_t *hash) {
     return status;
 }
 
-int data_parallel_check_weights(struct gpt *gpt) {
-    const struct ranks *ranks = gpt->options.ranks;
-    uint64_t hash, *all;
+/* The first rank with another hash than rank 0's; 0: there is none. */
+static int find_other(const uint64_t *hashes, int count) {
+    for (int rank = 1; rank < count; rank++) {
+        if (hashes[rank] != hashes[0]) {
+            return rank;
+        }
+    }
+    return 0;
+}
+
+int data_parallel_check_weights(const struct data_parallel *parallel) {
+    struct ranks *ranks = parallel->ranks;
+    uint64_t hash;
     if (ranks->count == 1) {
         return 0;
     }
-    if (hash_weights(gpt, &hash)) {
-        return -1;
-    }
-    all = calloc((size_t)ranks->count, sizeof *all);
-    int status = all ? ranks_gather(ranks, &hash, sizeof hash, all) : error_set("out of memory");
-    for (int rank = 1; status == 0 && rank < ranks->count; rank++) {
-        if (all[rank] != all[0]) {
-            status = error_set(
-                "the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
-                "device and driver? --shard-optimizer keeps different devices together",
-                rank);
-        }
+    uint64_t *all = calloc((size_t)ranks->count, sizeof *all);
+    int status = all ? hash_weights(parallel->gpt, &hash) : error_set("out of memory");
+    status = ranks_agree(ranks, status) || ranks_gather(ranks, &hash, sizeof hash, all);
+    const int other = status ? 0 : find_other(all, ranks->count);
+    if (other) {
+        error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
+                  "device and driver? --shard-optimizer keeps different devices together",
+                  other);
+        status = ranks_agree(ranks, -1); /* all have seen it */
     }
     free(all);
-    return status;
+    return status ? -1 : 0;
 }

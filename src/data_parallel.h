@@ -8,7 +8,7 @@
 
 struct data_parallel {
     struct gpt *gpt;
-    const struct ranks *ranks;
+    struct ranks *ranks;
     struct exchange *exchange;            /* NULL: alone */
     struct exchange_times times;          /* of all steps so far, weights included */
     struct exchange_times gradient_times; /* of the last step, gradients alone */
@@ -29,8 +29,12 @@ int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micr
  * Collective. */
 int data_parallel_measure_rate(struct gpt *gpt, double *rate);
 
-/* For a model that was planned with ranks and buckets, see gpt_options. Collective. */
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt);
+/* gpt_create on all ranks, first on one of each host: the others then find its programs in the cache. Collective.
+ */
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
+
+/* For a model that was planned with these ranks and with buckets, see gpt_options. Talks to no other rank. */
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks);
 void data_parallel_release(struct data_parallel *parallel);
 
 /* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */
@@ -43,7 +47,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
 /* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
 int data_parallel_share_weights(struct gpt *gpt);
 
-/* Collective: an error unless all ranks have the same weights, bit for bit. */
-int data_parallel_check_weights(struct gpt *gpt);
+/* Collective: an error on all ranks unless all have the same weights, bit for bit. */
+int data_parallel_check_weights(const struct data_parallel *parallel);
 
 #endif

@@ -385,8 +385,9 @@ static struct operation_shape operation_shape(const struct model_config *config)
 /* What ranks exchange through is allocated on the host, which counts where the device works there too. */
 static void plan_exchange(struct gpt *gpt) {
     if (gpt->options.ranks->count > 1 && gpt->compute->device.shares_host_memory) {
-        gpt->plan.total_bytes += exchange_staging_bytes(gpt->compute, gpt->options.ranks, gpt->buckets.largest,
-                                                        gpt->options.bf16_exchange);
+        memory_plan_count(&gpt->plan, "exchange of gradients",
+                          exchange_staging_bytes(gpt->compute, gpt->options.ranks, gpt->buckets.largest,
+                                                 gpt->options.bf16_exchange));
     }
 }
 
@@ -422,7 +423,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_head(gpt);
     plan_scratch(gpt);
     const struct operation_shape shape = operation_shape(config);
-    gpt->plan.total_bytes += operations_scratch_bytes(compute, &shape); /* allocated by the operations */
+    memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_exchange(gpt);
     return 0;
 }

@@ -8,42 +8,57 @@ struct memory_item {
     struct buffer buffer;
     const char *group;
     uint64_t bytes;
+    bool elsewhere; /* allocated by others */
 };
 
 /* Stands in when the plan itself fails, so that callers need no check each. */
 static struct buffer no_buffer;
 
-struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
-                               size_t element_bytes) {
-    uint64_t bytes, total;
-    if (__builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes) ||
-        __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
-        plan->failed = true;
-        return &no_buffer;
-    }
+/* NULL when out of memory for the plan itself or beyond 64 bits. */
+static struct memory_item *add_item(struct memory_plan *plan, const char *group, uint64_t bytes) {
+    uint64_t total;
     if (plan->count == plan->capacity) {
         const size_t capacity = plan->capacity ? 2 * plan->capacity : 64;
         struct memory_item **items = realloc(plan->items, capacity * sizeof *items);
         if (!items) {
-            plan->failed = true;
-            return &no_buffer;
+            return NULL;
         }
         plan->items = items;
         plan->capacity = capacity;
     }
     struct memory_item *item = calloc(1, sizeof *item);
-    if (!item) {
-        plan->failed = true;
-        return &no_buffer;
+    if (!item || __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
+        free(item);
+        return NULL;
     }
     *item = (struct memory_item){.group = group, .bytes = bytes};
     plan->items[plan->count++] = item;
     plan->total_bytes = total;
+    return item;
+}
+
+struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
+                               size_t element_bytes) {
+    uint64_t bytes;
+    struct memory_item *item =
+        __builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes) ? NULL : add_item(plan, group, bytes);
+    if (!item) {
+        plan->failed = true;
+        return &no_buffer;
+    }
     if (bytes > plan->largest_bytes) {
         plan->largest_bytes = bytes;
         plan->largest_group = group;
     }
     return &item->buffer;
+}
+
+void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {
+    struct memory_item *item = bytes ? add_item(plan, group, bytes) : NULL;
+    plan->failed |= bytes && !item;
+    if (item) {
+        item->elsewhere = true;
+    }
 }
 
 const char *memory_text(uint64_t bytes, char text[16]) {
@@ -100,7 +115,7 @@ void memory_plan_print(const struct memory_plan *plan, FILE *file) {
 int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
     for (size_t i = 0; i < plan->count; i++) {
         char text[16];
-        if (buffer_create(compute, &plan->items[i]->buffer, plan->items[i]->bytes)) {
+        if (!plan->items[i]->elsewhere && buffer_create(compute, &plan->items[i]->buffer, plan->items[i]->bytes)) {
             return error_prefix("cannot allocate %s for the %s", memory_text(plan->items[i]->bytes, text),
                                 plan->items[i]->group);
         }

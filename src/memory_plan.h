@@ -21,6 +21,9 @@ struct memory_plan {
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                size_t element_bytes);
 
+/* Counts bytes that others allocate on the device or, where it works there, on the host. */
+void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
+
 /* -1 with a message that says how much is needed, how much there is, and what to change. */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);
 

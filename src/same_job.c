@@ -36,7 +36,7 @@ static bool is_local(const struct option_spec *spec) {
             return true;
         }
     }
-    return spec->transient;
+    return spec->transient && strcmp(spec->name, "plan_only") != 0; /* that one ends the run */
 }
 
 /* All others as text, a line each; heap memory, NULL without any. */
@@ -84,7 +84,10 @@ static int compare_lines(const char *own, const char *first) {
     return *own || *first ? error_set("other settings than rank 0") : 0;
 }
 
-static int check_settings(struct ranks *ranks, const struct train_settings *settings) {
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings) {
+    if (ranks->count == 1) {
+        return 0;
+    }
     char *own = shared_settings(settings), *first = NULL;
     if (ranks_agree(ranks, own ? 0 : error_set("out of memory for the settings"))) {
         free(own);
@@ -118,6 +121,15 @@ static int check_tokens(struct trainer *trainer, const struct token_file *file, 
     return check_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
 }
 
+int same_job_program(struct ranks *ranks) {
+    char digest[CHECKSUM_SIZE] = "";
+    if (ranks->count == 1) {
+        return 0;
+    }
+    const int status = checksum_file("/proc/self/exe", digest);
+    return check_digest(ranks, status, digest, "the program", "install the same build on all hosts");
+}
+
 int same_job_check(struct trainer *trainer, const char *folder) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
@@ -128,12 +140,10 @@ int same_job_check(struct trainer *trainer, const char *folder) {
     if (ranks->count == 1) {
         return 0;
     }
-    int status = checksum_file("/proc/self/exe", digest);
-    if (check_digest(ranks, status, digest, "the program", "install the same build on all hosts") ||
-        check_settings(ranks, trainer->settings)) {
+    if (same_job_settings(ranks, trainer->settings)) {
         return -1;
     }
-    status = checkpoint_digest(folder, digest);
+    const int status = checkpoint_digest(folder, digest);
     return check_digest(ranks, status, digest, "the checkpoint to begin with",
                         "let all hosts see the same run directory, or copy it to them");
 }

@@ -4,10 +4,17 @@
 
 #include "src/trainer.h"
 
-/* Collective: an error on all ranks, which names what differs and where, unless all run the same program (the
- * file's SHA-256) with the same settings (but for paths, devices and what is of one process only), on the same
- * tokens (sizes, and the content of up to 64 MiB of each file), from the same checkpoint (folder; NULL for none).
- * Also checks that the tokens looked at are in the vocabulary. */
+/* Collective, as all here: an error on all ranks, which names the rank and its host, unless all run the same
+ * program (the file's SHA-256). The first thing to ask: other builds may talk otherwise. */
+int same_job_program(struct ranks *ranks);
+
+/* Unless all have the same settings, but for paths, devices and what is of one process only. */
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
+
+/* Unless all have the same settings, also after what files have added to them, the same tokens (sizes, and the
+ * content of up to 64 MiB of each file), and the same checkpoint to begin with (folder; NULL for none): that of a
+ * run, or the shape of other weights, which come from rank 0. Also checks that the tokens looked at are in the
+ * vocabulary. */
 int same_job_check(struct trainer *trainer, const char *folder);
 
 #endif

@@ -1,13 +1,12 @@
 #include "src/settings.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/host.h"
 
-int settings_open_device(const struct device_settings *settings, struct compute **compute) {
+int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute) {
     const struct compute_options options = {
         .device = settings->device,
         .gemm = settings->gemm,
-        .local_rank = host_local_rank(),
+        .local_rank = local_rank,
         .profile = settings->profile,
     };
     return compute_open(compute, &options);

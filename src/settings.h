@@ -86,8 +86,8 @@ struct device_settings {
         .minimum = 0, .maximum = 1e9, .help = "largest global gradient norm, 0 for no clipping"                    \
     }
 
-/* Opens the device that the settings name. */
-int settings_open_device(const struct device_settings *settings, struct compute **compute);
+/* Opens the device that the settings name; of several GPUs that of this number among the ranks of the host. */
+int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute);
 
 /* options_parse; without first_free, arguments that are not options are wrong too. */
 enum options_result settings_read(struct option_spec *specs, size_t count, const struct program_info *program,

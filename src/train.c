@@ -27,6 +27,23 @@ static int save(struct trainer *trainer, const char *name, bool optimizer) {
     return status;
 }
 
+/* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
+static int write_checkpoint(struct trainer *trainer, const char *name, bool optimizer) {
+    struct ranks *ranks = trainer->ranks;
+    const double patience = ranks->patience;
+    int status = 0;
+    ranks->patience = 0.0;
+    if (trainer_is_first(trainer)) {
+        status = save(trainer, name, optimizer);
+    } else if (optimizer) {
+        status = checkpoint_hand_over(&trainer->gpt);
+    }
+    status =
+        status || ranks_agree(ranks, 0); /* a failure ends the job: the others may be anywhere in handing over */
+    ranks->patience = patience;
+    return status ? -1 : 0;
+}
+
 /* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
  * stand at the same place. */
 static int save_state(struct trainer *trainer) {
@@ -36,11 +53,8 @@ static int save_state(struct trainer *trainer) {
     }
     trainer->state.seconds = seconds_trained(trainer);
     progress_end(&trainer->progress);
-    if (data_parallel_check_weights(&trainer->gpt)) {
-        return -1;
-    }
     snprintf(name, sizeof name, "ckpt-%" PRId64, trainer->state.iteration);
-    if (trainer_is_first(trainer) ? save(trainer, name, true) : checkpoint_hand_over(&trainer->gpt)) {
+    if (data_parallel_check_weights(&trainer->parallel) || write_checkpoint(trainer, name, true)) {
         return -1;
     }
     trainer->saved_at = trainer->state.iteration;
@@ -61,7 +75,7 @@ static int keep_best(struct trainer *trainer, double val_loss) {
     const int64_t iteration = trainer->state.iteration;
     trainer->state.best_val_loss = val_loss;
     trainer->state.best_iteration = iteration;
-    return trainer_is_first(trainer) && iteration > 0 ? save(trainer, "ckpt-best", false) : 0;
+    return iteration > 0 ? write_checkpoint(trainer, "ckpt-best", false) : 0;
 }
 
 static int evaluate(struct trainer *trainer) {
@@ -228,11 +242,15 @@ static int go_on(struct trainer *trainer) {
         iterate(trainer, &metrics, &done)) {
         return -1;
     }
-    if (done) {
-        trainer->state.iteration++;
-        return report(trainer, &metrics);
+    if (!done) {
+        return 0;
     }
-    return 0;
+    trainer->state.iteration++;
+    /* unlike devices differ after one step; hours later there would be nothing to save */
+    if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
+        return -1;
+    }
+    return report(trainer, &metrics);
 }
 
 static int loop(struct trainer *trainer) {

@@ -1,5 +1,6 @@
 #include "src/train_options.h"
 #include "src/data_parallel.h"
+#include "src/same_job.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -120,6 +121,12 @@ int train_start_ranks(const char *program, struct ranks *ranks) {
     }
     if (ranks->index > 0 && !freopen("/dev/null", "w", stdout)) {
         fclose(stdout);
+    }
+    if (same_job_program(ranks)) {
+        ranks_end_others(ranks, program);
+        const int status = ranks->index == 0 ? settings_fail(program, 1) : 1;
+        ranks_stop(ranks);
+        return status;
     }
     return 0;
 }

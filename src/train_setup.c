@@ -163,12 +163,21 @@ static void print_ranks(const struct trainer *trainer) {
     fputc('\n', trainer->console);
 }
 
-/* Two ranks on one GPU would fight for it; the user should know. */
+/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot
+ * be told from here. */
 static void warn_shared_device(const struct trainer *trainer) {
     const struct compute *compute = trainer->compute;
-    if (compute->device.is_gpu && trainer->ranks->local_count > (int)compute->device.gpus) {
-        fprintf(trainer->console, "warning  %d ranks share %u GPU%s on %s\n", trainer->ranks->local_count,
-                compute->device.gpus, compute->device.gpus == 1 ? "" : "s", trainer->ranks->host);
+    const int ranks = trainer->ranks->local_count;
+    if (!compute->device.is_gpu || ranks <= (int)compute->device.gpus) {
+        return;
+    }
+    if (compute->device.gpus == 1) {
+        fprintf(trainer->console,
+                "warning  %d ranks on %s see one GPU: unless the launcher shows each another one, they share it\n",
+                ranks, trainer->ranks->host);
+    } else {
+        fprintf(trainer->console, "warning  %d ranks share %u GPUs on %s\n", ranks, compute->device.gpus,
+                trainer->ranks->host);
     }
 }
 
@@ -179,7 +188,7 @@ static int plan_model(struct trainer *trainer) {
         trainer->wrong_usage = true;
         return -1;
     }
-    if (settings_open_device(&settings->device, &trainer->compute) ||
+    if (settings_open_device(&settings->device, (unsigned)trainer->ranks->local_index, &trainer->compute) ||
         gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
         return -1;
     }
@@ -189,17 +198,6 @@ static int plan_model(struct trainer *trainer) {
     warn_shared_device(trainer);
     print_model(trainer);
     return memory_plan_check(&trainer->gpt.plan, &trainer->compute->device);
-}
-
-/* One rank of each host compiles first: the others then find its programs in the cache. */
-static int create_model(struct trainer *trainer) {
-    for (int turn = 0; turn < 2; turn++) {
-        const bool mine = (trainer->ranks->local_index == 0) == (turn == 0);
-        if (ranks_agree(trainer->ranks, mine ? gpt_create(&trainer->gpt) : 0)) {
-            return -1;
-        }
-    }
-    return 0;
 }
 
 /* ---- state, files */
@@ -309,13 +307,12 @@ static int read_inputs(struct trainer *trainer, char **folder) {
 
 static int prepare_run(struct trainer *trainer, const char *folder) {
     if (ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer)) ||
-        same_job_check(trainer, folder) || create_model(trainer) ||
-        ranks_agree(trainer->ranks,
-                    initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer))) {
+        same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    return ranks_agree(trainer->ranks, data_parallel_share_weights(&trainer->gpt) ||
-                                           data_parallel_create(&trainer->parallel, &trainer->gpt));
+    const int status = initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer) ||
+                       data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
+    return ranks_agree(trainer->ranks, status) || data_parallel_share_weights(&trainer->gpt) ? -1 : 0;
 }
 
 int trainer_set_up(struct trainer *trainer) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
@@ -45,6 +46,22 @@ pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *c
 
 pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
     return child_start_writing("/dev/null", file_bytes, arguments);
+}
+
+int child_finish_within(pid_t child, double seconds) {
+    siginfo_t info = {.si_pid = 0};
+    for (double waited = 0.0; info.si_pid == 0 && waited < seconds; waited += 0.01) {
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+            break;
+        }
+        if (info.si_pid == 0) {
+            nanosleep(&(struct timespec){0, 10000000}, NULL);
+        }
+    }
+    if (info.si_pid == 0) {
+        kill(child, SIGKILL);
+    }
+    return child_finish(child);
 }
 
 int child_finish(pid_t child) {

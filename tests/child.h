@@ -16,6 +16,9 @@ pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *c
 /* Waits: the exit status, or minus the signal that ended it. */
 int child_finish(pid_t child);
 
+/* The same, but kills the child after so many seconds, which makes it minus SIGKILL. */
+int child_finish_within(pid_t child, double seconds);
+
 /* What the last finished one wrote to stderr. */
 const char *child_message(void);
 

@@ -118,6 +118,8 @@ static void run_rounds(bool narrow) {
             exchange_ready(exchange, ready);
         }
         require(exchange_finish(exchange, &times));
+        assert_true(times.exposed >= 0.0 &&
+                    times.exposed < 60.0 * (round + 1)); /* a clock was read at the right time */
         check(&buffer, kind, round, narrow);
     }
     assert_true(times.active > 0.0 && times.bytes > 0.0);

@@ -232,16 +232,21 @@ static int wait_for_ranks(pid_t job, int wanted, pid_t found[MOST_RANKS]) {
     return wanted;
 }
 
-/* How long the job took to end after this; none of its ranks may be left. */
+/* The job must end soon, and none of its ranks may be left. Its status. */
 static int finish_soon(pid_t job, const pid_t *ranks, int count) {
-    const double start = progress_clock();
-    const int status = child_finish(job);
-    assert_true(progress_clock() - start < SOON);
+    const int status = child_finish_within(job, SOON);
+    bool left = false;
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < 200 && kill(ranks[i], 0) == 0; k++) {
             wait_ms(10);
         }
-        assert_int_not_equal(kill(ranks[i], 0), 0);
+        left |= kill(ranks[i], 0) == 0;
+    }
+    for (int i = 0; i < count && (left || status == -SIGKILL); i++) {
+        kill(ranks[i], SIGKILL); /* mpirun is gone and would leave them */
+    }
+    if (left || status == -SIGKILL) {
+        fail_msg("a job that should have ended within %g seconds went on; it said: %s", SOON, child_message());
     }
     return status;
 }
@@ -276,18 +281,54 @@ static void killed_rank_ends_the_job_and_it_resumes(void **state) {
     assert_near("unharmed", "killed", 2e-4); /* after some hundred iterations at a large learning rate */
 }
 
-static void stopped_rank_is_named(void **state) {
+/* MPI's number of a process. */
+static int rank_of(pid_t process) {
+    static const char name[] = "OMPI_COMM_WORLD_RANK=";
+    static char text[1 << 17];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", (long)process);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t bytes = fread(text, 1, sizeof text - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+    int rank = -1;
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1) {
+        rank = strncmp(text + at, name, sizeof name - 1) == 0 ? atoi(text + at + sizeof name - 1) : rank;
+    }
+    assert_true(rank >= 0);
+    return rank;
+}
+
+static int count_of(const char *text, const char *part) {
+    int count = 0;
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) {
+        count++;
+    }
+    return count;
+}
+
+/* Three ranks wait for the fourth and one of them says so. */
+static void stopped_rank_is_named_once(void **state) {
     (void)state;
     pid_t ranks[MOST_RANKS];
     const pid_t job =
-        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "stopped", "--max-iters", "100000",
-                                                     "--checkpoint-interval", "1", "--rank-timeout", "2"));
-    wait_for_ranks(job, 2, ranks);
+        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("4", "stopped", "--max-iters", "100000",
+                                                     "--checkpoint-interval", "5", "--rank-timeout", "2"));
+    const int count = wait_for_ranks(job, 4, ranks);
     wait_for_checkpoint("stopped", 0);
-    kill(ranks[0] > ranks[1] ? ranks[0] : ranks[1], SIGSTOP);
-    assert_int_not_equal(finish_soon(job, ranks, 2), 0);
-    if (!strstr(child_message(), "for 2 seconds; is it stopped, or its host away?")) {
-        fail_msg("%s", child_message());
+    int stopped = 0;
+    while (stopped < count && rank_of(ranks[stopped]) != 2) {
+        stopped++;
+    }
+    assert_true(stopped < count);
+    kill(ranks[stopped], SIGSTOP);
+    assert_int_not_equal(finish_soon(job, ranks, 4), 0);
+    const char *message = child_message();
+    if (!strstr(message, "for 2 seconds; is it stopped, or its host away?") ||
+        count_of(message, "hc_train: ") != 1 ||
+        (!strstr(message, "rank 2 ") && !strstr(message, "or 2 ") && !strstr(message, "another rank"))) {
+        fail_msg("%s", message + (strlen(message) > 800 ? strlen(message) - 800 : 0));
     }
 }
 
@@ -358,6 +399,7 @@ static void interrupted_job_resumes_from_its_last_checkpoint(void **state) {
     kill(job, SIGINT);
     assert_int_not_equal(finish_soon(job, ranks, 2), 0);
     const long at = newest("ctrl-c", 5);
+    assert_true(at > 0);
     snprintf(last, sizeof last, "%ld", at + 2);
     assert_done(RANKS("2", "ctrl-c", "--init-from", "resume", "--max-iters", last));
 }
@@ -409,22 +451,32 @@ static void missing_data_on_one_host_is_named(void **state) {
     assert_failed(UNLIKE(train_program, "--n-embd", "many"), 2, "rank 1 on ");
 }
 
-/* ---- what a user sees */
-
-static int count_of(const char *text, const char *part) {
-    int count = 0;
-    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) {
-        count++;
+/* A rank whose set-up fails while the others go on to talk to it. */
+static void failing_set_up_ends_the_job(void **state) {
+    (void)state;
+    static const char bench_program[] = HC_PROGRAMS "/hc_bench";
+    pid_t none[1] = {0};
+    const char *const arguments[][40] = {
+        {HC_MPIRUN, "-np", "1", bench_program, "--gradient-accumulation-steps", "2", ":", "-np", "1", bench_program,
+         "--gradient-accumulation-steps", "2", "--device", "nonsense", NULL},
+        {HC_MPIRUN, "-np", "1", train_program, COMMON("set-up"), ":", "-np", "1", train_program, COMMON("set-up"),
+         "--device", "nonsense", NULL},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const pid_t job = child_start(CHILD_UNLIMITED, arguments[i]);
+        assert_failed(finish_soon(job, none, 0), 1, "rank 1 on ");
+        assert_int_equal(count_of(child_message(), "no OpenCL device"), 1);
     }
-    return count;
 }
+
+/* ---- what a user sees */
 
 static void one_rank_speaks(void **state) {
     (void)state;
     assert_done(RANKS("4", "spoken", "--profile", "--eval-iters", "2"));
     static const char *const once[] = {"device   ", "ranks    4 on 1 host, 1 micro-batch each",
                                        "model    ", "iter 0      validation loss",
-                                       "saved    ", "exchange ",
+                                       "saved    ", "computation; ",
                                        "trace    "};
     for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
         const int expected = strcmp(once[i], "saved    ") == 0 ? 2 : 1;
@@ -459,13 +511,14 @@ int main(int argc, char **argv) {
         cmocka_unit_test(runs_resume_on_other_numbers_of_ranks),
         cmocka_unit_test(shared_moments_resume_anywhere),
         cmocka_unit_test(killed_rank_ends_the_job_and_it_resumes),
-        cmocka_unit_test(stopped_rank_is_named),
+        cmocka_unit_test(stopped_rank_is_named_once),
         cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
         cmocka_unit_test(signal_to_one_rank_saves_and_stops_all),
         cmocka_unit_test(interrupted_job_resumes_from_its_last_checkpoint),
         cmocka_unit_test(work_that_cannot_be_divided_is_refused),
         cmocka_unit_test(ranks_that_differ_are_refused),
         cmocka_unit_test(missing_data_on_one_host_is_named),
+        cmocka_unit_test(failing_set_up_ends_the_job),
         cmocka_unit_test(one_rank_speaks),
     };
     if (argc > 1) {

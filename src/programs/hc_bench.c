@@ -2,6 +2,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "src/bench.h"
+#include "src/same_job.h"
 #include "src/train_options.h"
 
 static const struct program_info program = {
@@ -59,7 +60,10 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct bench_s
         status = result == OPTIONS_FAILED ? 1 : 2;
     } else if (result == OPTIONS_OK) {
         train_options_apply(&settings->train, specs, count);
-        status = bench_run(settings, ranks) ? 1 : 0;
+        status = same_job_settings(ranks, &settings->train) ? BENCH_FAILED : (int)bench_run(settings, ranks);
+    }
+    if (status) {
+        ranks_end_others(ranks, program.name);
     }
     return status && ranks->index == 0 ? settings_fail(program.name, status) : status;
 }

@@ -75,7 +75,7 @@ static int run(struct settings *settings) {
         return settings_fail(program.name, 2);
     }
     settings->sample.seed = (uint64_t)settings->seed;
-    int status = settings_open_device(&settings->device, &compute);
+    int status = settings_open_device(&settings->device, 0, &compute);
     status = status || open_model(compute, settings, &gpt) || continue_prompt(&gpt, settings);
     gpt_release(&gpt);
     compute_close(compute);

@@ -1,6 +1,7 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "src/same_job.h"
 #include "src/train_options.h"
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,9 @@ static enum options_result parse(struct option_spec *specs, size_t count, struct
     return result;
 }
 
-/* One rank speaks for all, since all have the same error. */
+/* One rank speaks for all, unless it is one rank's error only. */
 static int fail(const struct ranks *ranks, int status) {
+    ranks_end_others(ranks, program.name);
     return ranks->index == 0 ? settings_fail(program.name, status) : status;
 }
 
@@ -94,7 +96,7 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct train_s
         status = fail(&ranks, result == OPTIONS_FAILED ? 1 : 2);
     } else if (result == OPTIONS_OK) {
         train_options_apply(settings, specs, count);
-        status = run(settings, &ranks);
+        status = same_job_settings(&ranks, settings) ? fail(&ranks, 1) : run(settings, &ranks);
     }
     ranks_stop(&ranks);
     return status;
