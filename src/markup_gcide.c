@@ -284,11 +284,11 @@ static int take_line(struct markup_gcide *markup, const char *line, size_t bytes
     while (indent < bytes && is_blank(line[indent])) {
         indent++;
     }
-    const char *text = line + indent;
     bytes -= indent;
-    if (bytes == 0) {
+    if (bytes == 0) { /* line may be NULL then */
         return flush_paragraph(markup, out);
     }
+    const char *text = line + indent;
     const size_t end = *text == '[' ? closing(text, bytes, '[', ']', MOST_BRACKET_BYTES) : 0;
     if (end > 0 && is_source((struct part){text + 1, end - 1})) {
         /* What follows a source goes on, begins an entry, or is a headword that was left there twice. */
