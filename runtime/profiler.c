@@ -166,23 +166,52 @@ static void print_entry(const struct entry *entry, double total, FILE *file) {
     fputc('\n', file);
 }
 
-void profiler_print_table(struct profiler *profiler, FILE *file) {
-    double total = 0.0;
+/* Entries by total time, the longest first; heap memory, NULL without any. *total: nanoseconds of all. */
+static const struct entry **sort_entries(const struct profiler *profiler, double *total) {
     const struct entry **sorted = calloc(profiler->entry_count + 1, sizeof(*sorted));
+    *total = 0.0;
+    for (size_t i = 0; sorted && i < profiler->entry_count; i++) {
+        sorted[i] = &profiler->entries[i];
+        *total += profiler->entries[i].nanoseconds;
+    }
+    if (sorted) {
+        qsort(sorted, profiler->entry_count, sizeof(*sorted), compare_entries);
+    }
+    return sorted;
+}
+
+void profiler_print_table(struct profiler *profiler, FILE *file) {
+    double total;
+    const struct entry **sorted = sort_entries(profiler, &total);
     if (!sorted) {
         return;
     }
-    for (size_t i = 0; i < profiler->entry_count; i++) {
-        sorted[i] = &profiler->entries[i];
-        total += profiler->entries[i].nanoseconds;
-    }
-    qsort(sorted, profiler->entry_count, sizeof(*sorted), compare_entries);
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < profiler->entry_count; i++) {
+    for (size_t i = 0; i < profiler->entry_count && sorted[i]->calls; i++) {
         print_entry(sorted[i], total, file);
     }
     fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
     free(sorted);
+}
+
+json_t *profiler_report(struct profiler *profiler) {
+    double total;
+    const struct entry **sorted = sort_entries(profiler, &total);
+    json_t *report = sorted ? json_array() : NULL;
+    for (size_t i = 0; report && i < profiler->entry_count && sorted[i]->calls; i++) {
+        json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", sorted[i]->name, "calls",
+                                                (json_int_t)sorted[i]->calls, "seconds",
+                                                1e-9 * sorted[i]->nanoseconds, "flops", sorted[i]->flops));
+    }
+    free(sorted);
+    return report;
+}
+
+void profiler_reset(struct profiler *profiler) {
+    profiler->launch_count = 0;
+    for (size_t i = 0; i < profiler->entry_count; i++) {
+        profiler->entries[i] = (struct entry){.name = profiler->entries[i].name};
+    }
 }
 
 static int write_launch(FILE *file, const char *name, const struct launch *launch, cl_ulong origin) {

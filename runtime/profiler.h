@@ -3,6 +3,7 @@
 #define HC_RUNTIME_PROFILER_H
 
 #include <CL/cl.h>
+#include <jansson.h>
 #include <stdio.h>
 
 struct profiler;
@@ -23,6 +24,13 @@ void profiler_collect(struct profiler *profiler);
 
 /* A table: kernel, calls, total and mean time, share, GFLOP/s where known; sorted by total time. */
 void profiler_print_table(struct profiler *profiler, FILE *file);
+
+/* The same as an array of objects: name, calls, seconds, flops. The caller's to json_decref; NULL when out of
+ * memory. */
+json_t *profiler_report(struct profiler *profiler);
+
+/* Forgets everything so far; all launches must be complete. */
+void profiler_reset(struct profiler *profiler);
 
 /* Chrome's trace format (load in chrome://tracing or ui.perfetto.dev), the first 200000 launches. 0 or -1. */
 int profiler_write_trace(struct profiler *profiler, const char *path);

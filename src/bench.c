@@ -4,98 +4,47 @@
 #include "runtime/host.h"
 #include "runtime/json_file.h"
 #include "runtime/percentile.h"
+#include "runtime/profiler.h"
 #include "runtime/progress.h"
-#include "runtime/random.h"
-#include "src/data_parallel.h"
-#include "src/train_options.h"
+#include "src/bench_model.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Kinds of seconds measured in each step. */
-enum { STEP, COMPUTE, EXPOSED, REST, ACTIVE, KINDS };
+/* What one number was over the steps: seconds. */
+struct figure {
+    double minimum, median, maximum;
+};
+
+/* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
+struct bench_result {
+    struct figure figures[BENCH_KINDS];
+    double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
+};
 
 struct bench_state {
     const struct bench_settings *settings;
-    struct ranks *ranks;
-    struct compute *compute;
-    struct gpt gpt;
-    struct data_parallel parallel;
-    int64_t micro_steps;
-    int32_t *tokens;        /* [2, batch, block_size] */
-    double *seconds[KINDS]; /* [steps] */
-    double bytes;           /* sent in the last step */
+    struct bench_model model;
+    double *seconds[BENCH_KINDS]; /* [steps] */
     struct progress progress;
 };
 
 /* ---- steps */
 
-/* Other tokens in every micro-step, as in training: the embedding's gradient depends on how many there are. */
-static int set_batch(struct bench_state *bench, uint64_t number) {
-    const struct train_settings *train = &bench->settings->train;
-    const struct token_shape shape = {train->batch_size, train->model.block_size};
-    const uint64_t count = (uint64_t)(shape.batch * shape.sequence);
-    const uint64_t key = random_key((uint64_t)bench->ranks->index, "bench");
-    for (uint64_t i = 0; i < 2 * count; i++) {
-        bench->tokens[i] =
-            (int32_t)random_below(key, number * 2 * count + i, (uint64_t)bench->gpt.config.vocab_size);
-    }
-    return gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count);
-}
-
-/* The clock when all gradients are there; what was exchanged on the way is in the times. */
-static int run_backward(struct bench_state *bench, uint64_t step) {
-    const struct train_settings *train = &bench->settings->train;
-    gpt_zero(&bench->gpt);
-    for (int64_t micro = 0; micro < bench->micro_steps; micro++) {
-        if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
-            return -1;
-        }
-        gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
-        gpt_loss(&bench->gpt, 1.0f / (float)train->gradient_accumulation_steps, true);
-        data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
-    }
-    /* alone, nothing else waits for the device here */
-    return bench->parallel.exchange ? compute_check(bench->compute) : compute_finish(bench->compute);
-}
-
-static int run_step(struct bench_state *bench, uint64_t step, double seconds[KINDS]) {
-    const double start = progress_clock();
-    float loss, norm;
-    bench->parallel.times = (struct exchange_times){0};
-    if (run_backward(bench, step) ||
-        data_parallel_step(&bench->parallel, &bench->settings->train.optimizer, (int64_t)step) ||
-        gpt_read_results(&bench->gpt, &loss, &norm)) {
-        return -1;
-    }
-    double sum = (double)loss;
-    if (ranks_sum(bench->ranks, &sum, 1)) {
-        return -1;
-    }
-    const double end = progress_clock();
-    const double exposed = bench->parallel.gradient_times.exposed;
-    seconds[STEP] = end - start;
-    seconds[COMPUTE] = bench->parallel.gradients_at - exposed - start;
-    seconds[EXPOSED] = exposed;
-    seconds[REST] = end - bench->parallel.gradients_at;
-    seconds[ACTIVE] = bench->parallel.gradient_times.active;
-    bench->bytes = bench->parallel.times.bytes;
-    return 0;
-}
-
 static int run_steps(struct bench_state *bench) {
     const struct bench_settings *settings = bench->settings;
     for (int64_t step = 0; step < settings->warmup + settings->steps; step++) {
-        double seconds[KINDS];
+        double seconds[BENCH_KINDS];
         char text[32];
-        if (run_step(bench, (uint64_t)step, seconds)) {
+        if (step == settings->warmup && bench->model.compute->profiler) {
+            profiler_reset(bench->model.compute->profiler);
+        }
+        if (bench_model_step(&bench->model, (uint64_t)step, seconds)) {
             return -1;
         }
-        for (int kind = 0; kind < KINDS && step >= settings->warmup; kind++) {
+        for (int kind = 0; kind < BENCH_KINDS && step >= settings->warmup; kind++) {
             bench->seconds[kind][step - settings->warmup] = seconds[kind];
         }
-        snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds[STEP]);
+        snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds[BENCH_STEP]);
         progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
     }
     progress_end(&bench->progress);
@@ -110,10 +59,10 @@ static double median_of(double *values, size_t count) {
 }
 
 /* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
-static int conclude(struct bench_state *bench, int kind, struct bench_figure *figure) {
-    const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->ranks->count;
+static int conclude(struct bench_state *bench, int kind, struct figure *figure) {
+    const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
     double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds[kind];
-    int status = all ? ranks_gather(bench->ranks, values, count * sizeof *values, all)
+    int status = all ? ranks_gather(bench->model.ranks, values, count * sizeof *values, all)
                      : error_set("out of memory for the figures");
     for (size_t step = 0; status == 0 && step < count; step++) {
         double largest = 0.0, sum = 0.0;
@@ -122,7 +71,7 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
             largest = value > largest ? value : largest;
             sum += value;
         }
-        values[step] = kind == STEP ? largest : sum / (double)ranks;
+        values[step] = kind == BENCH_STEP ? largest : sum / (double)ranks;
     }
     free(all);
     if (status == 0) {
@@ -136,18 +85,18 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
 /* The sums of gradients with nothing else going on, a few times. */
 static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
     double seconds[5];
-    if (!bench->parallel.exchange) {
+    if (!bench->model.parallel.exchange) {
         return 0;
     }
     for (int i = 0; i < 5; i++) {
         double together = 0.0;
-        if (compute_finish(bench->compute) || ranks_sum(bench->ranks, &together, 1)) {
+        if (compute_finish(bench->model.compute) || ranks_sum(bench->model.ranks, &together, 1)) {
             return -1;
         }
         const double start = progress_clock();
-        exchange_begin(bench->parallel.exchange, EXCHANGE_SUM, bench->gpt.parameters.gradients);
+        exchange_begin(bench->model.parallel.exchange, EXCHANGE_SUM, bench->model.gpt.parameters.gradients);
         struct exchange_times times = {0};
-        if (exchange_finish(bench->parallel.exchange, &times)) {
+        if (exchange_finish(bench->model.parallel.exchange, &times)) {
             return -1;
         }
         result->bytes_alone = times.bytes;
@@ -158,146 +107,99 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
 }
 
 static int collect(struct bench_state *bench, struct bench_result *result) {
-    struct bench_figure *figures[KINDS] = {&result->step, &result->compute, &result->exposed, &result->rest,
-                                           &result->active};
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (conclude(bench, kind, figures[kind])) {
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        if (conclude(bench, kind, &result->figures[kind])) {
             return -1;
         }
     }
-    result->tokens = (double)gpt_tokens(&bench->gpt) * (double)bench->micro_steps * bench->ranks->count;
-    result->tokens_per_second = result->tokens / result->step.median;
-    result->bytes = bench->bytes;
-    result->gradient_bytes = bench->gpt.parameters.elements * sizeof(float);
     return measure_exchange(bench, result);
 }
 
 /* ---- reports */
 
-static void print_part(const char *name, const struct bench_figure *figure, double step) {
+static void print_part(const char *name, const struct figure *figure, double step) {
     printf("  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
 }
 
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {
-    const double step = result->step.median, gigabyte = 1e-9;
+    const double step = result->figures[BENCH_STEP].median, gigabyte = 1e-9;
     printf("  %-24s %10s %10s\n", "", "ms a step", "share");
-    print_part("forward and backward", &result->compute, step);
-    print_part("exposed communication", &result->exposed, step);
-    print_part("optimiser and the rest", &result->rest, step);
-    if (bench->ranks->count == 1) {
+    print_part("forward and backward", &result->figures[BENCH_COMPUTE], step);
+    print_part("exposed communication", &result->figures[BENCH_EXPOSED], step);
+    print_part("optimiser and the rest", &result->figures[BENCH_REST], step);
+    if (bench->model.ranks->count == 1) {
         return;
     }
-    const double hidden =
-        result->active.median > result->exposed.median ? 1.0 - result->exposed.median / result->active.median : 0.0;
+    const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
+    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0;
     printf("exchange %.2f MiB of gradients in %zu buckets, %.2f MiB sent a step by each rank\n"
            "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n"
            "         alone %.2f ms: %.2f GB/s sent by each rank\n",
-           (double)result->gradient_bytes / 1048576.0, bench->gpt.buckets.count, result->bytes / 1048576.0,
-           1e3 * result->active.median, 100.0 * hidden, 1e3 * result->exchange_alone,
+           (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0, bench->model.gpt.buckets.count,
+           bench->model.bytes / 1048576.0, 1e3 * active, 100.0 * hidden, 1e3 * result->exchange_alone,
            gigabyte * result->bytes_alone / result->exchange_alone);
 }
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
-    const double flops = gpt_flops_per_token(&bench->gpt);
-    printf("step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n", 1e3 * result->step.median,
-           bench->settings->steps, 1e3 * result->step.minimum, 1e3 * result->step.maximum, result->tokens);
-    printf("speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n",
-           result->tokens_per_second, 100.0 * result->tokens_per_second * flops / result->gemm_rate,
-           1e-9 * result->gemm_rate);
+    const struct bench_model *model = &bench->model;
+    const struct figure *step = &result->figures[BENCH_STEP];
+    const double tokens = bench_model_tokens(model), speed = tokens / step->median;
+    printf("step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n", 1e3 * step->median,
+           bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
+    printf("speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n", speed,
+           100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate, 1e-9 * model->gemm_rate);
+    printf("memory   %.2f GiB planned, %.2f GiB at most in this process\n",
+           (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
     if (bench->settings->ranks) {
         print_split(bench, result);
     }
+    if (model->compute->profiler) {
+        profiler_print_table(model->compute->profiler, stdout);
+    }
 }
 
-static json_t *figure_json(const struct bench_figure *figure) {
+static json_t *figure_json(const struct figure *figure) {
     return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
 }
 
 static json_t *seconds_json(const struct bench_result *result) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f}", "step", figure_json(&result->step), "compute",
-                     figure_json(&result->compute), "exposed", figure_json(&result->exposed), "rest",
-                     figure_json(&result->rest), "active", figure_json(&result->active), "exchange_alone",
-                     result->exchange_alone);
+    static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
+    json_t *seconds = json_pack("{s:f}", "exchange_alone", result->exchange_alone);
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        json_object_set_new(seconds, names[kind], figure_json(&result->figures[kind]));
+    }
+    return seconds;
 }
 
-static int write_json(const struct bench_state *bench, const struct bench_result *result) {
-    const struct model_config *model = &bench->gpt.config;
-    json_t *json = json_pack("{s:s, s:b, s:s, s:I, s:I}", "device", bench->compute->device.name, "cpu",
-                             (int)bench->compute->device.is_cpu, "residual", model->residual->name, "n_streams",
-                             (json_int_t)model->n_streams, "n_layer", (json_int_t)model->n_layer);
-    json_t *work =
-        json_pack("{s:i, s:i, s:I, s:f, s:f, s:f}", "ranks", bench->ranks->count, "hosts", bench->ranks->hosts,
-                  "micro_steps", (json_int_t)bench->micro_steps, "tokens", result->tokens, "tokens_per_second",
-                  result->tokens_per_second, "gemm_rate", result->gemm_rate);
-    json_t *exchange = json_pack("{s:I, s:I, s:f, s:f}", "gradient_bytes", (json_int_t)result->gradient_bytes,
-                                 "buckets", (json_int_t)bench->gpt.buckets.count, "bytes_sent", result->bytes,
-                                 "bytes_alone", result->bytes_alone);
-    json_t *seconds = seconds_json(result);
-    int status = json_object_update(json, work) || json_object_update(json, exchange) ||
-                         json_object_set(json, "seconds", seconds)
-                     ? error_set("out of memory for %s", bench->settings->json)
-                     : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    json_decref(work);
-    json_decref(exchange);
-    json_decref(seconds);
+static int write_json(struct bench_state *bench, const struct bench_result *result) {
+    const struct bench_model *model = &bench->model;
+    json_t *json = bench_model_facts(&bench->model);
+    json_t *more = json_pack("{s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", model->ranks->count, "hosts",
+                             model->ranks->hosts, "tokens_per_second",
+                             bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
+                             (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
+                             (json_int_t)model->gpt.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
+                             result->bytes_alone, "seconds", seconds_json(result));
+    const int status = json_object_update(json, more)
+                           ? error_set("out of memory for %s", bench->settings->json)
+                           : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(more);
     json_decref(json);
     return status;
 }
 
 /* ---- all of it */
 
-/* Whether the settings can be measured at all; *config is the model with a vocabulary. */
-static int check_settings(struct bench_state *bench, struct model_config *config) {
-    const struct train_settings *train = &bench->settings->train;
-    *config = train->model;
-    config->vocab_size = config->vocab_size ? config->vocab_size : 50304;
-    return model_config_check(config) ||
-                   data_parallel_divide(train->gradient_accumulation_steps, bench->ranks, &bench->micro_steps)
-               ? -1
-               : 0;
-}
-
 static int allocate(struct bench_state *bench) {
-    const struct train_settings *train = &bench->settings->train;
-    bool whole = (bench->tokens = malloc(2 * (size_t)(train->batch_size * train->model.block_size) *
-                                         sizeof *bench->tokens)) != NULL;
-    for (int kind = 0; kind < KINDS; kind++) {
+    bool whole = true;
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
         bench->seconds[kind] = calloc((size_t)bench->settings->steps, sizeof **bench->seconds);
         whole &= bench->seconds[kind] != NULL;
     }
-    return whole ? 0 : error_set("out of memory");
+    return whole ? 0 : error_set("out of memory for the figures");
 }
 
-static int plan(struct bench_state *bench, const struct model_config *config) {
-    const struct train_settings *train = &bench->settings->train;
-    const struct gpt_options options = train_model_options(train, bench->ranks);
-    return allocate(bench) ||
-                   settings_open_device(&train->device, (unsigned)bench->ranks->local_index, &bench->compute) ||
-                   gpt_plan(bench->compute, config, &options, &bench->gpt)
-               ? -1
-               : 0;
-}
-
-static int set_up(struct bench_state *bench, const struct model_config *config) {
-    if (ranks_agree(bench->ranks, plan(bench, config)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
-        return -1;
-    }
-    const int status = parameters_initialise(bench->compute, &bench->gpt.parameters, config->n_streams, 1) ||
-                       data_parallel_create(&bench->parallel, &bench->gpt, bench->ranks);
-    return ranks_agree(bench->ranks, status);
-}
-
-static void release(struct bench_state *bench) {
-    data_parallel_release(&bench->parallel);
-    gpt_release(&bench->gpt);
-    compute_close(bench->compute);
-    free(bench->tokens);
-    for (int kind = 0; kind < KINDS; kind++) {
-        free(bench->seconds[kind]);
-    }
-}
-
-static void print_head(const struct bench_state *bench) {
+static void print_head(const struct bench_model *bench) {
     const struct model_config *model = &bench->gpt.config;
     printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
            gemm_name(bench->compute));
@@ -306,22 +208,23 @@ static void print_head(const struct bench_state *bench) {
            (double)bench->gpt.parameters.total);
     printf("ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
            bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
-           bench->settings->train.batch_size, model->block_size);
+           bench->train->batch_size, model->block_size);
     printf(bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
     fflush(stdout);
 }
 
 static int measure(struct bench_state *bench) {
-    struct bench_result result = {0};
-    if (bench->ranks->index == 0) {
-        print_head(bench);
+    struct bench_result result = {.exchange_alone = 0.0};
+    struct bench_model *model = &bench->model;
+    if (model->ranks->index == 0) {
+        print_head(model);
     }
     progress_start(&bench->progress, 0);
-    bench->progress.silent = bench->ranks->index > 0;
-    if (data_parallel_measure_rate(&bench->gpt, &result.gemm_rate) || run_steps(bench) || collect(bench, &result)) {
+    bench->progress.silent = model->ranks->index > 0;
+    if (bench_model_measure_rate(model) || run_steps(bench) || collect(bench, &result)) {
         return -1;
     }
-    if (bench->ranks->index > 0) {
+    if (model->ranks->index > 0) {
         return 0;
     }
     print_result(bench, &result);
@@ -329,16 +232,18 @@ static int measure(struct bench_state *bench) {
 }
 
 enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
-    struct bench_state bench = {.settings = settings, .ranks = ranks};
-    struct model_config config;
+    struct bench_state bench = {.settings = settings};
     ranks->patience = settings->train.rank_timeout;
-    if (ranks_agree(ranks, check_settings(&bench, &config))) {
+    if (ranks_agree(ranks, bench_model_check(&bench.model, &settings->train, ranks))) {
         return BENCH_WRONG;
     }
-    const int status = set_up(&bench, &config) || measure(&bench);
+    const int status = ranks_agree(ranks, allocate(&bench)) || bench_model_set_up(&bench.model) || measure(&bench);
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }
-    release(&bench);
+    bench_model_release(&bench.model);
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        free(bench.seconds[kind]);
+    }
     return status ? BENCH_FAILED : BENCH_DONE;
 }

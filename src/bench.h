@@ -7,26 +7,10 @@
 struct bench_settings {
     struct train_settings train; /* model, batch, device and how ranks exchange are used, the rest is not */
     int64_t steps, warmup;
-    bool ranks; /* split the step into computation, exchange and the rest */
-    char *json; /* file for the figures, "" for none */
-};
-
-/* What one number was over the steps: seconds. */
-struct bench_figure {
-    double minimum, median, maximum;
-};
-
-struct bench_result {
-    struct bench_figure step;    /* of the slowest rank */
-    struct bench_figure compute; /* forward and backward, until the device has finished them; mean over ranks */
-    struct bench_figure exposed; /* after that, until the sums are there; mean over ranks */
-    struct bench_figure rest;    /* optimiser, and what is exchanged after it */
-    struct bench_figure active;  /* in which something was under way, hidden or not */
-    double tokens, tokens_per_second;   /* of all ranks, a step */
-    double bytes;                       /* sent by rank 0, a step */
-    double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
-    uint64_t gradient_bytes;
-    double gemm_rate; /* FLOP/s of all ranks together */
+    bool ranks;    /* split the step into computation, exchange and the rest */
+    char *json;    /* file for the figures, "" for none */
+    char *compare; /* variants to measure side by side, "" for the one of the settings, see bench_compare.h */
+    bool turns;    /* steps on demand, see bench_turns.h */
 };
 
 enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };

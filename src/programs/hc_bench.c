@@ -1,18 +1,22 @@
 /* hc_bench: measures training steps. */
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "src/bench.h"
+#include "src/bench_compare.h"
+#include "src/bench_turns.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
 
 static const struct program_info program = {
     .name = "hc_bench",
     .summary =
-        "Measures training steps of a model on random tokens: time, tokens/s, and with --ranks how a step "
-        "divides into computation, communication that computation does not hide, and the rest. Takes all "
-        "options of hc_train, so that its config files can be used; under mpirun all ranks measure together.",
+        "Measures training steps of a model on random tokens: time, tokens/s, memory; with --profile each kernel, "
+        "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
+        "communication that computation does not hide, and the rest. Takes all options of hc_train, so that its "
+        "config files can be used; under mpirun all ranks measure together.",
     .usage = "[--config FILE]... [OPTIONS]",
-    .examples = "hc_bench --config configs/small.conf --residual mhc --device pocl\n"
+    .examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
+                "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
+                "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
                 "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
                 "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
 };
@@ -44,12 +48,30 @@ static size_t bench_options(struct bench_settings *settings, struct option_spec 
          .target = &settings->json,
          .default_value = "",
          .help = "file for the figures, in seconds"},
+        {.type = OPTION_TEXT,
+         .name = "compare",
+         .target = &settings->compare,
+         .default_value = "",
+         .help = "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
+                 "process of its own, a step each in turn"},
+        {.type = OPTION_BOOL,
+         .name = "turns",
+         .target = &settings->turns,
+         .default_value = "false",
+         .help = "a step for each line of stdin, answered by a line of JSON: for programs that compare"},
     };
     const size_t count = sizeof own / sizeof *own;
     for (size_t i = 0; i < count && i < room; i++) {
         specs[i] = own[i];
     }
     return count + train_options(&settings->train, specs + count, room - count);
+}
+
+static enum bench_status run(const struct bench_settings *settings, struct ranks *ranks, int argc, char **argv) {
+    if (settings->turns) {
+        return bench_turns_run(settings, ranks);
+    }
+    return *settings->compare ? bench_compare_run(settings, ranks, argc, argv) : bench_run(settings, ranks);
 }
 
 static int parse_and_run(struct option_spec *specs, size_t count, struct bench_settings *settings,
@@ -60,7 +82,7 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct bench_s
         status = result == OPTIONS_FAILED ? 1 : 2;
     } else if (result == OPTIONS_OK) {
         train_options_apply(&settings->train, specs, count);
-        status = same_job_settings(ranks, &settings->train) ? BENCH_FAILED : (int)bench_run(settings, ranks);
+        status = same_job_settings(ranks, &settings->train) ? BENCH_FAILED : run(settings, ranks, argc, argv);
     }
     if (status) {
         ranks_end_others(ranks, program.name);
