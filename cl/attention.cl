@@ -56,7 +56,8 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
     }
     __global const act_t *from = qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH +
                                  head % HEADS * HEAD_SIZE + d;
-    __global act_t *to = transposed + (head * HEAD_SIZE + d) * padded + block * KEY_VEC;
+    const int in_tile = block * KEY_VEC % KEYS;
+    __global act_t *to = transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE + d * KEYS + in_tile;
     for (int k = 0; k < KEY_VEC; k++) {
         const int key = block * KEY_VEC + k;
         to[k] = key < sequence ? from[(size_t)key * QKV_ROW] : 0.0f;
@@ -75,19 +76,22 @@ inline void rows_load(__global const act_t *from, size_t stride, int first, int 
 }
 
 /* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
-inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, size_t stride, int keys,
+inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, int keys,
                           float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {
         keys_t sum[QUERIES];
+        __attribute__((opencl_unroll_hint(QUERIES)))
         for (int q = 0; q < QUERIES; q++) {
             sum[q] = (keys_t)(0.0f);
         }
         for (int d = 0; d < HEAD_SIZE; d++) {
-            const keys_t column = KEYS_LOAD(columns + d * stride + k);
+            const keys_t column = KEYS_LOAD(columns + d * KEYS + k);
+            __attribute__((opencl_unroll_hint(QUERIES)))
             for (int q = 0; q < QUERIES; q++) {
                 sum[q] += rows[q][d] * column;
             }
         }
+        __attribute__((opencl_unroll_hint(QUERIES)))
         for (int q = 0; q < QUERIES; q++) {
             KEYS_STORE(sum[q], out + q * keys + k);
         }
@@ -99,15 +103,18 @@ inline void tile_accumulate(const float *tile, int keys, int count, __global con
                             float rows[QUERIES][HEAD_SIZE]) {
     for (int d = 0; d < HEAD_SIZE; d += VEC) {
         vec_t sum[QUERIES];
+        __attribute__((opencl_unroll_hint(QUERIES)))
         for (int q = 0; q < QUERIES; q++) {
             sum[q] = VEC_LOAD(&rows[q][d]);
         }
         for (int k = 0; k < count; k++) {
             const vec_t row = ACT_LOAD(matrix + k * stride + d);
+            __attribute__((opencl_unroll_hint(QUERIES)))
             for (int q = 0; q < QUERIES; q++) {
                 sum[q] += tile[q * keys + k] * row;
             }
         }
+        __attribute__((opencl_unroll_hint(QUERIES)))
         for (int q = 0; q < QUERIES; q++) {
             VEC_STORE(sum[q], &rows[q][d]);
         }
@@ -139,7 +146,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
         }
     }
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
-        tile_products(query, columns + start, padded, KEYS, tile);
+        tile_products(query, columns + start * HEAD_SIZE, KEYS, tile);
         for (int q = 0; q < QUERIES; q++) {
             float *scores = tile + q * KEYS;
             for (int k = max(first + q + 1 - start, 0); k < KEYS; k++) {
@@ -223,6 +230,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
     float query[QUERIES][HEAD_SIZE], d_out[QUERIES][HEAD_SIZE], d_query[QUERIES][HEAD_SIZE];
+    __global const act_t *columns = k_t + head * HEAD_SIZE * padded, *v_columns = v_t + head * HEAD_SIZE * padded;
     float scores[QUERIES * KEYS], d_p[QUERIES * KEYS], lse[QUERIES], delta[QUERIES];
     rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
     rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
@@ -240,8 +248,8 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         }
     }
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
-        tile_products(query, k_t + head * HEAD_SIZE * padded + start, padded, KEYS, scores);
-        tile_products(d_out, v_t + head * HEAD_SIZE * padded + start, padded, KEYS, d_p);
+        tile_products(query, columns + start * HEAD_SIZE, KEYS, scores);
+        tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, d_p);
         tile_backward(scores, d_p, KEYS, first, start, lse, delta, dropout, head % HEADS);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         q_rows + MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, d_query);
@@ -259,15 +267,18 @@ inline void tile_accumulate_keys(const float *tile, int count, const float rows[
     for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             vec_t sum[QUERIES];
+            __attribute__((opencl_unroll_hint(QUERIES)))
             for (int i = 0; i < QUERIES; i++) {
                 sum[i] = VEC_LOAD(&sums[k + i][d]);
             }
             for (int q = 0; q < count; q++) {
                 const vec_t row = VEC_LOAD(&rows[q][d]);
+                __attribute__((opencl_unroll_hint(QUERIES)))
                 for (int i = 0; i < QUERIES; i++) {
                     sum[i] += tile[q * KEYS_BACKWARD + k + i] * row;
                 }
             }
+            __attribute__((opencl_unroll_hint(QUERIES)))
             for (int i = 0; i < QUERIES; i++) {
                 VEC_STORE(sum[i], &sums[k + i][d]);
             }
@@ -292,6 +303,7 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
     float query[QUERIES][HEAD_SIZE], d_out[QUERIES][HEAD_SIZE], lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD], d_p[QUERIES * KEYS_BACKWARD];
+    const size_t columns_at = head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS;
     float d_keys[KEYS_BACKWARD][HEAD_SIZE], d_values[KEYS_BACKWARD][HEAD_SIZE];
     for (int k = 0; k < KEYS_BACKWARD; k++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -307,8 +319,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
             lse[q] = lse_all[at];
             delta[q] = delta_all[at];
         }
-        tile_products(query, k_t + head * HEAD_SIZE * padded + start, padded, KEYS_BACKWARD, scores);
-        tile_products(d_out, v_t + head * HEAD_SIZE * padded + start, padded, KEYS_BACKWARD, d_p);
+        tile_products(query, k_t + columns_at, KEYS_BACKWARD, scores);
+        tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, d_p);
         tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, dropout, head % HEADS);
         const int count = min(QUERIES, sequence - first);
         tile_accumulate_keys(scores, count, d_out, d_values);

@@ -1,11 +1,18 @@
-/* mhc (Xie et al. 2025): res = SK(alpha_res mat(z) + b_res), Sinkhorn-Knopp in the log domain.
+/* mhc (Xie et al. 2025): res = SK(alpha_res mat(z) + b_res), Sinkhorn-Knopp.
  *
- * SINKHORN_ITERATIONS times: columns normalised (sum over i), then rows. With potentials c_j and r_i the matrix after any
- * half-step is exp(L_ij - r_i - c_j), so the backward pass needs the potentials only, which it computes again.
+ * SINKHORN_ITERATIONS times: columns normalised (sum over i), then rows. The matrix after any half-step is
+ *   exp(L_ij - r_i - c_j) = K_ij R_i C_j,   K = exp(L - max L), R = exp(-r), C = exp(max L - c),
+ * so the backward pass needs r and c, or R and C, of each iteration only, which it computes again. With the factors R and C
+ * the iterations are products of K with vectors, without a single exp. They are taken as long as they stay below
+ * 1e15, so that what underflows in K is nothing in the matrix; a token with wilder logits goes the long way over the potentials
+ * r and c.
  */
-struct potentials {
-    float rows[SINKHORN_ITERATIONS][STREAMS];    /* r after iteration k */
-    float columns[SINKHORN_ITERATIONS][STREAMS]; /* c after iteration k */
+#define FACTOR_LIMIT 1e15f
+
+/* Of rows after each iteration and of columns: factors R and C, or potentials r and c. */
+struct scaling {
+    float rows[SINKHORN_ITERATIONS][STREAMS];
+    float columns[SINKHORN_ITERATIONS][STREAMS];
 };
 
 inline void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
@@ -17,8 +24,53 @@ inline void mhc_logits(__global const float *theta, __global const float *z, flo
     }
 }
 
+inline void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
+    float highest = -INFINITY;
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            highest = fmax(highest, logits[i][j]);
+        }
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            k[i][j] = exp(logits[i][j] - highest);
+        }
+    }
+}
+
+/* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
+inline bool sinkhorn_factors(float k[STREAMS][STREAMS], struct scaling *s) {
+    float rows[STREAMS], columns[STREAMS], largest = 0.0f;
+    for (int i = 0; i < STREAMS; i++) {
+        rows[i] = 1.0f;
+    }
+    for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
+        for (int j = 0; j < STREAMS; j++) {
+            columns[j] = 0.0f;
+        }
+        for (int i = 0; i < STREAMS; i++) {
+            for (int j = 0; j < STREAMS; j++) {
+                columns[j] += k[i][j] * rows[i];
+            }
+        }
+        for (int j = 0; j < STREAMS; j++) {
+            s->columns[iteration][j] = columns[j] = 1.0f / columns[j];
+            largest = fmax(largest, columns[j]);
+        }
+        for (int i = 0; i < STREAMS; i++) {
+            float sum = 0.0f;
+            for (int j = 0; j < STREAMS; j++) {
+                sum += k[i][j] * columns[j];
+            }
+            s->rows[iteration][i] = rows[i] = 1.0f / sum;
+            largest = fmax(largest, rows[i]);
+        }
+    }
+    return largest <= FACTOR_LIMIT;
+}
+
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
-inline void sinkhorn(float logits[STREAMS][STREAMS], struct potentials *p) {
+inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], struct scaling *s) {
     float rows[STREAMS], columns[STREAMS];
     for (int i = 0; i < STREAMS; i++) {
         rows[i] = 0.0f;
@@ -32,7 +84,7 @@ inline void sinkhorn(float logits[STREAMS][STREAMS], struct potentials *p) {
             for (int i = 0; i < STREAMS; i++) {
                 sum += exp(logits[i][j] - rows[i] - highest);
             }
-            p->columns[iteration][j] = columns[j] = highest + log(sum);
+            s->columns[iteration][j] = columns[j] = highest + log(sum);
         }
         for (int i = 0; i < STREAMS; i++) {
             float highest = -INFINITY, sum = 0.0f;
@@ -42,65 +94,121 @@ inline void sinkhorn(float logits[STREAMS][STREAMS], struct potentials *p) {
             for (int j = 0; j < STREAMS; j++) {
                 sum += exp(logits[i][j] - columns[j] - highest);
             }
-            p->rows[iteration][i] = rows[i] = highest + log(sum);
+            s->rows[iteration][i] = rows[i] = highest + log(sum);
         }
     }
+}
+
+/* K and factors for this token's logits, or, if the answer is false, potentials. */
+inline bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], struct scaling *s) {
+    exponentials(logits, k);
+    const bool factors = sinkhorn_factors(k, s);
+    if (!factors) {
+        sinkhorn_potentials(logits, s);
+    }
+    return factors;
 }
 
 inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float logits[STREAMS][STREAMS];
-    struct potentials p;
+    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS];
+    struct scaling s;
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
-    sinkhorn(logits, &p);
+    const bool factors = sinkhorn(logits, k, &s);
+    const float *rows = s.rows[SINKHORN_ITERATIONS - 1], *columns = s.columns[SINKHORN_ITERATIONS - 1];
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             h[GATE_COLUMNS + i * STREAMS + j] =
-                exp(logits[i][j] - p.rows[SINKHORN_ITERATIONS - 1][i] - p.columns[SINKHORN_ITERATIONS - 1][j]);
+                factors ? k[i][j] * rows[i] * columns[j] : exp(logits[i][j] - rows[i] - columns[j]);
         }
     }
 }
 
-/* Through y = L - logsumexp(L) along a line: d_L = d_y - exp(y) sum(d_y), from the last half-step to the first. */
-inline void sinkhorn_backward(float logits[STREAMS][STREAMS], const struct potentials *p,
-                              float d[STREAMS][STREAMS]) {
-    for (int iteration = SINKHORN_ITERATIONS - 1; iteration >= 0; iteration--) {
-        for (int i = 0; i < STREAMS; i++) {
-            float sum = 0.0f;
-            for (int j = 0; j < STREAMS; j++) {
-                sum += d[i][j];
-            }
-            for (int j = 0; j < STREAMS; j++) {
-                d[i][j] -= exp(logits[i][j] - p->rows[iteration][i] - p->columns[iteration][j]) * sum;
-            }
+/* Through y = L - logsumexp(L) along every row: d_L = d_y - exp(y) sum(d_y). */
+inline void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+    for (int i = 0; i < STREAMS; i++) {
+        float sum = 0.0f;
+        for (int j = 0; j < STREAMS; j++) {
+            sum += d[i][j];
         }
         for (int j = 0; j < STREAMS; j++) {
-            float sum = 0.0f;
-            for (int i = 0; i < STREAMS; i++) {
-                sum += d[i][j];
-            }
-            for (int i = 0; i < STREAMS; i++) {
-                const float row = iteration > 0 ? p->rows[iteration - 1][i] : 0.0f;
-                d[i][j] -= exp(logits[i][j] - row - p->columns[iteration][j]) * sum;
-            }
+            d[i][j] -= matrix[i][j] * sum;
+        }
+    }
+}
+
+inline void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+    float sums[STREAMS];
+    for (int j = 0; j < STREAMS; j++) {
+        sums[j] = 0.0f;
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            sums[j] += d[i][j];
+        }
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        for (int j = 0; j < STREAMS; j++) {
+            d[i][j] -= matrix[i][j] * sums[j];
+        }
+    }
+}
+
+/* The matrix between iterations: rows NULL for those before the first. */
+inline void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
+                          float matrix[STREAMS][STREAMS]) {
+    for (int i = 0; i < STREAMS; i++) {
+        const float row = rows ? rows[i] : 1.0f;
+        for (int j = 0; j < STREAMS; j++) {
+            matrix[i][j] = k[i][j] * row * columns[j];
+        }
+    }
+}
+
+inline void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
+                             float matrix[STREAMS][STREAMS]) {
+    for (int i = 0; i < STREAMS; i++) {
+        const float row = rows ? rows[i] : 0.0f;
+        for (int j = 0; j < STREAMS; j++) {
+            matrix[i][j] = exp(logits[i][j] - row - columns[j]);
+        }
+    }
+}
+
+/* From the last half-step to the first. */
+inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
+                              bool factors, float d[STREAMS][STREAMS]) {
+    float matrix[STREAMS][STREAMS];
+    for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
+        const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
+        const float *rows = rows_at < 0 ? 0 : s->rows[rows_at];
+        if (factors) {
+            factors_apply(k, rows, s->columns[iteration], matrix);
+        } else {
+            potentials_apply(logits, rows, s->columns[iteration], matrix);
+        }
+        if (step % 2) {
+            rows_backward(matrix, d);
+        } else {
+            columns_backward(matrix, d);
         }
     }
 }
 
 inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                         __global const float *d_h, __global float *d_z, __global float *d_theta) {
-    float logits[STREAMS][STREAMS], d[STREAMS][STREAMS], d_alpha = 0.0f;
-    struct potentials p;
+    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], d[STREAMS][STREAMS], d_alpha = 0.0f;
+    struct scaling s;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
-    sinkhorn(logits, &p);
+    const bool factors = sinkhorn(logits, k, &s);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
             d[i][j] = row_gradient(d_h, i, j) * h[entry];
         }
     }
-    sinkhorn_backward(logits, &p, d);
+    sinkhorn_backward(logits, k, &s, factors, d);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = i * STREAMS + j;

@@ -341,9 +341,10 @@ static void plan_scratch(struct gpt *gpt) {
 
 /* As many tokens' logits at a time as fit into 64 MiB, at least 16. */
 static size_t logit_rows(const struct gpt *gpt) {
-    const size_t fitting = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
-    const size_t tokens = gpt_tokens(gpt);
-    return fitting < 16 ? (tokens < 16 ? tokens : 16) : fitting < tokens ? fitting : tokens;
+    const size_t most = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
+    const size_t fitting = most < 16 ? 16 : most;
+    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
+    return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
 }
 
 static void plan_head(struct gpt *gpt) {
