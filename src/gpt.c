@@ -17,6 +17,14 @@ static struct dropout embedding_dropout(const struct gpt *gpt) {
                             dropout_key(gpt->pass.seed, gpt->pass.iteration, "embedding"), gpt->pass.first_row};
 }
 
+/* What statistics need of streams that will not be there any more. */
+static void observe(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    if (gpt->pass.observe && sublayer->gram) {
+        stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->gram);
+    }
+}
+
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     gpt->pass = pass;
@@ -25,6 +33,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
                       gpt->sublayers[0].squares);
     for (int64_t index = 0; index < 2 * gpt->config.n_layer; index++) {
         hyper_connection_enter(gpt, index);
+        observe(gpt, index);
         branch_forward(gpt, index);
         hyper_connection_leave(gpt, index);
     }
@@ -73,6 +82,18 @@ static void tell(const struct gpt_listener *listener, int64_t sublayer) {
     }
 }
 
+/* A layer forward again, from its streams to all that its backward pass needs. The last layer's is still there. */
+static void recompute_layer(struct gpt *gpt, int64_t layer) {
+    if (layer + 1 == gpt->config.n_layer) {
+        return;
+    }
+    hyper_connection_enter(gpt, 2 * layer);
+    branch_forward(gpt, 2 * layer);
+    hyper_connection_leave(gpt, 2 * layer);
+    hyper_connection_enter(gpt, 2 * layer + 1);
+    branch_forward(gpt, 2 * layer + 1);
+}
+
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
@@ -80,6 +101,9 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
                         parameters->final_gain, parameters->final_bias, gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, parameters->gradients);
     for (int64_t index = 2 * gpt->config.n_layer - 1; index >= 0; index--) {
+        if (gpt->options.recompute && index % 2 == 1) {
+            recompute_layer(gpt, index / 2);
+        }
         const struct buffer *d_output = hyper_connection_leave_backward(gpt, index);
         branch_backward(gpt, index, d_output);
         hyper_connection_enter_backward(gpt, index);
@@ -279,14 +303,17 @@ static void plan_frame(struct gpt *gpt, int64_t index) {
         sublayer->h = older->h;
         return;
     }
-    sublayer->streams = add(gpt, "streams", streams * width);
+    const bool inside = gpt->options.recompute && index % 2 == 1; /* a layer */
+    sublayer->streams = inside && index > 1 ? sublayer[-2].streams : add(gpt, "streams", streams * width);
     sublayer->squares = add(gpt, "streams", streams);
+    sublayer->gram =
+        gpt->options.recompute && !plain ? add(gpt, "hyper-connection matrices", streams * streams) : NULL;
     /* without a map these are handed to kernels that do not read them */
     sublayer->z = plain ? sublayer->squares : add(gpt, "hyper-connection matrices", projections);
     sublayer->h = plain ? sublayer->squares : add(gpt, "hyper-connection matrices", streams * (streams + 2));
 }
 
-/* What a branch keeps; shared by all layers unless training. */
+/* What a branch keeps; shared by all layers unless training without recomputing. */
 static void plan_branch(struct gpt *gpt, int64_t index) {
     struct sublayer *sublayer = &gpt->sublayers[index];
     const bool training = gpt->options.mode == GPT_TRAINING;
@@ -294,17 +321,19 @@ static void plan_branch(struct gpt *gpt, int64_t index) {
     const struct sublayer *older = index >= 2 ? sublayer - 2 : NULL, *first = index >= 1 ? gpt->sublayers : NULL;
     const uint64_t width = (uint64_t)gpt->config.n_embd;
     const bool attention = index % 2 == 0;
-    sublayer->normed = older && !training ? older->normed : add(gpt, "branch activations", width);
-    sublayer->statistics = older && !training ? older->statistics : add(gpt, "branch activations", 2);
-    sublayer->wide = older && !training ? older->wide : add(gpt, "branch activations", (attention ? 3 : 4) * width);
+    const bool shared = older && (!training || gpt->options.recompute);
+    sublayer->normed = shared ? older->normed : add(gpt, "branch activations", width);
+    sublayer->statistics = shared ? older->statistics : add(gpt, "branch activations", 2);
+    sublayer->wide = shared ? older->wide : add(gpt, "branch activations", (attention ? 3 : 4) * width);
     /* the output of GELU is computed again in the backward pass, so one buffer serves all layers */
-    sublayer->inner = older && (!training || !attention)
-                          ? older->inner
-                          : add(gpt, "branch activations", (attention ? 1 : 4) * width);
-    sublayer->lse = !attention           ? NULL
-                    : older && !training ? older->lse
-                                         : add(gpt, "branch activations", (uint64_t)gpt->config.n_head);
-    sublayer->output = first && (plain || !training) ? first->output : add(gpt, "branch activations", width);
+    sublayer->inner = shared || (older && !attention) ? older->inner
+                                                      : add(gpt, "branch activations", (attention ? 1 : 4) * width);
+    sublayer->lse = !attention ? NULL
+                    : shared   ? older->lse
+                               : add(gpt, "branch activations", (uint64_t)gpt->config.n_head);
+    sublayer->output = first && (plain || !training) ? first->output
+                       : shared                      ? older->output
+                                                     : add(gpt, "branch activations", width);
 }
 
 static void plan_scratch(struct gpt *gpt) {

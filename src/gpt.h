@@ -23,9 +23,12 @@ struct gpt_options {
     bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
     uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
     bool bf16_exchange;        /* gradients travel between ranks in bfloat16 */
+    bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
+                       forward again, to the same bits */
 };
 
-/* What one sublayer (an attention or MLP branch) keeps of its forward pass. N = batch * sequence tokens. */
+/* What one sublayer (an attention or MLP branch) keeps of its forward pass. Under recompute most of it is shared by
+ * all layers and holds what the last one left. N = batch * sequence tokens. */
 struct sublayer {
     const struct buffer *streams;    /* [N, S, C] its input */
     const struct buffer *squares;    /* [N, S] sums of squares of the streams */
@@ -37,6 +40,7 @@ struct sublayer {
     const struct buffer *inner;      /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
     const struct buffer *lse;        /* [batch, H, sequence] of attention's softmax */
     const struct buffer *output;     /* [N, C] the branch's output */
+    const struct buffer *gram;       /* [N, S, S] of streams in observed passes under recompute; else NULL */
 };
 
 /* Used by one sublayer after the other. */
@@ -57,6 +61,7 @@ struct gpt_scratch {
 /* Dropout is on only in training passes. */
 struct gpt_pass {
     bool dropout;
+    bool observe; /* h_statistics_compute will follow */
     uint64_t seed;
     int64_t iteration;
     uint64_t first_row; /* number of the batch's first token in the global batch */

@@ -160,8 +160,11 @@ struct host_copies {
 
 static int add_sublayer(struct gpt *gpt, struct accumulation *sums, const struct host_copies *host, int64_t index) {
     const size_t tokens = gpt_tokens(gpt), n = (size_t)sums->streams, row = n * (n + 2);
-    const struct buffer *gram = gpt->scratch.d_h;
-    stream_gram(&gpt->operations, tokens, gpt->sublayers[index].streams, gram);
+    const struct buffer *gram = gpt->sublayers[index].gram;
+    if (!gram) {
+        gram = gpt->scratch.d_h;
+        stream_gram(&gpt->operations, tokens, gpt->sublayers[index].streams, gram);
+    }
     if (buffer_read(gpt->compute, gpt->sublayers[index].h, 0, host->h, tokens * row * sizeof *host->h) ||
         buffer_read(gpt->compute, gram, 0, host->gram, tokens * n * n * sizeof *host->gram)) {
         return -1;

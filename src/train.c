@@ -102,6 +102,11 @@ static int evaluate(struct trainer *trainer) {
 
 /* ---- one iteration */
 
+static bool is_observed(const struct trainer *trainer, int64_t iteration) {
+    const int64_t interval = trainer->settings->statistics_interval;
+    return interval > 0 && iteration % interval == 0;
+}
+
 /* `micro` counts over this rank's micro-steps; its rows follow those of the ranks before it. */
 static int micro_step(struct trainer *trainer, int64_t micro) {
     const struct train_settings *settings = trainer->settings;
@@ -114,6 +119,7 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
         return -1;
     }
     gpt_forward(&trainer->gpt, (struct gpt_pass){.dropout = true,
+                                                 .observe = is_observed(trainer, iteration),
                                                  .seed = trainer->state.seed,
                                                  .iteration = iteration,
                                                  .first_row = (uint64_t)(row * shape.sequence)});
@@ -223,9 +229,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         run_log_step(&trainer->log, metrics)) {
         return -1;
     }
-    return settings->statistics_interval > 0 && iteration % settings->statistics_interval == 0
-               ? report_statistics(trainer, iteration)
-               : 0;
+    return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;
 }
 
 /* ---- the loop */

@@ -350,6 +350,27 @@ static void statistics_are_a_line_each(void **state) {
     assert_int_equal(scratch_entries(scratch_path("observed")), 5); /* one is the TensorBoard file */
 }
 
+/* Layers that run forward again do so to the same bits, dropout and observations included. */
+static void recomputing_changes_nothing(void **state) {
+    (void)state;
+    static const char *const variants[] = {"rc", "hc", "shc"};
+    for (size_t i = 0; i < 3; i++) {
+        char kept[32], again[32];
+        snprintf(kept, sizeof kept, "kept-%s", variants[i]);
+        snprintf(again, sizeof again, "again-%s", variants[i]);
+#define DEEP                                                                                                       \
+    "--residual", variants[i], "--n-layer", "3", "--dropout", "0.1", "--gradient-accumulation-steps", "2",         \
+        "--statistics-interval", "2", "--eval-interval", "5", "--eval-iters", "2"
+        assert_done(TRAIN(kept, DEEP));
+        assert_done(TRAIN(again, DEEP, "--recompute", "layer"));
+        assert_same_metrics(kept, again);
+        assert_same_checkpoint(kept, again, "ckpt-20");
+        if (i > 0) {
+            assert_same_file(run_path(kept, "h_statistics.jsonl"), run_path(again, "h_statistics.jsonl"));
+        }
+    }
+}
+
 static int begin(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
 }
@@ -375,6 +396,7 @@ int main(void) {
         cmocka_unit_test(interrupted_evaluation_is_made_up_for),
         cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
         cmocka_unit_test(statistics_are_a_line_each),
+        cmocka_unit_test(recomputing_changes_nothing),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }
