@@ -68,34 +68,3 @@ __kernel void hc_map_backward(__global const float *parameters, ulong theta_at, 
         }
     }
 }
-
-/* The projection matrix with the norm's gain folded in, columns of one leaf: packed[i, first + k] = gain_i w[i, k].
- * w [RMS_GROUP_LENGTH, width] in parameters, packed [RMS_GROUP_LENGTH, COLUMNS]. One work-item a row i. */
-__kernel void hc_pack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
-                      __global float *packed) {
-    const size_t i = get_global_id(0);
-    if (i >= RMS_GROUP_LENGTH) {
-        return;
-    }
-    const float gain = parameters[gain_at + i];
-    for (int k = 0; k < width; k++) {
-        packed[i * COLUMNS + first + k] = gain * parameters[w_at + i * width + k];
-    }
-}
-
-/* And back: d_w[i, k] += gain_i d_packed[i, first + k],  d_gain_i += sum_k w[i, k] d_packed[i, first + k]. */
-__kernel void hc_unpack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
-                        __global const float *d_packed, __global float *gradients) {
-    const size_t i = get_global_id(0);
-    if (i >= RMS_GROUP_LENGTH) {
-        return;
-    }
-    const float gain = parameters[gain_at + i];
-    float d_gain = 0.0f;
-    for (int k = 0; k < width; k++) {
-        const float d = d_packed[i * COLUMNS + first + k];
-        d_gain += d * parameters[w_at + i * width + k];
-        gradients[w_at + i * width + k] += gain * d;
-    }
-    gradients[gain_at + i] += d_gain;
-}

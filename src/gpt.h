@@ -45,7 +45,7 @@ struct sublayer {
 
 /* Used by one sublayer after the other. */
 struct gpt_scratch {
-    const struct buffer *packed, *d_packed; /* [row, columns] projections */
+    const struct buffer *packed, *d_packed; /* [columns, row] projections */
     const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
     const struct buffer *delta;             /* [batch, H, sequence] */
     const struct buffer *d_streams;         /* [N, S, C] */

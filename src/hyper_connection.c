@@ -19,16 +19,28 @@ static void pack(struct gpt *gpt, int64_t index) {
     projections_pack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, gpt->scratch.packed);
 }
 
+/* streams -> raw projections z */
+static void project(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const size_t columns = gpt->operations.columns, length = row_length(gpt);
+    pack(gpt, index);
+    if (projections_are_few(&gpt->operations)) {
+        projections_multiply(&gpt->operations, gpt_tokens(gpt), sublayer->streams, gpt->scratch.packed,
+                             sublayer->z);
+    } else {
+        gemm_run(gpt->compute, false, true, norm_rows(gpt), columns, length, 1.0f,
+                 (struct matrix){sublayer->streams, 0, length}, (struct matrix){gpt->scratch.packed, 0, length},
+                 0.0f, (struct matrix){sublayer->z, 0, columns});
+    }
+}
+
 void hyper_connection_enter(struct gpt *gpt, int64_t index) {
     struct operations *operations = &gpt->operations;
     const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    const size_t tokens = gpt_tokens(gpt), columns = operations->columns, length = row_length(gpt);
+    const size_t tokens = gpt_tokens(gpt);
     if (!is_plain(gpt)) {
-        pack(gpt, index);
-        gemm_run(gpt->compute, false, false, norm_rows(gpt), columns, length, 1.0f,
-                 (struct matrix){sublayer->streams, 0, length}, (struct matrix){gpt->scratch.packed, 0, columns},
-                 0.0f, (struct matrix){sublayer->z, 0, columns});
+        project(gpt, index);
         map_forward(operations, tokens, gpt->parameters.weights, at->theta, sublayer->squares, sublayer->z,
                     sublayer->h);
     }
@@ -60,7 +72,7 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, int64_t in
     return scratch->d_output;
 }
 
-/* The projections' part: d_streams += d_z packed^T, and the gradients of projections and their norm's gain. */
+/* The projections' part: d_streams += d_z packed, and the gradients of projections and their norm's gain. */
 static void projections_backward(struct gpt *gpt, int64_t index) {
     const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
@@ -68,11 +80,15 @@ static void projections_backward(struct gpt *gpt, int64_t index) {
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
     const struct matrix d_z = {scratch->d_z, 0, columns};
     pack(gpt, index);
-    gemm_run(gpt->compute, false, true, norm_rows(gpt), length, columns, 1.0f, d_z,
-             (struct matrix){scratch->packed, 0, columns}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
-    gemm_run(gpt->compute, true, false, length, columns, norm_rows(gpt), 1.0f,
-             (struct matrix){sublayer->streams, 0, length}, d_z, 0.0f,
-             (struct matrix){scratch->d_packed, 0, columns});
+    gemm_run(gpt->compute, false, false, norm_rows(gpt), length, columns, 1.0f, d_z,
+             (struct matrix){scratch->packed, 0, length}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
+    if (projections_are_few(&gpt->operations)) {
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->streams, scratch->d_z, scratch->d_packed);
+    } else {
+        gemm_run(gpt->compute, true, false, columns, length, norm_rows(gpt), 1.0f, d_z,
+                 (struct matrix){sublayer->streams, 0, length}, 0.0f,
+                 (struct matrix){scratch->d_packed, 0, length});
+    }
     projections_unpack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, scratch->d_packed,
                        gpt->parameters.gradients);
 }

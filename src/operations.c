@@ -10,7 +10,8 @@
 struct operation_kernels {
     struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens,
         embedding_backward_positions;
-    struct kernel hc_pack, hc_unpack, hc_map_forward, hc_map_backward;
+    struct kernel projections_pack, projections_unpack, projections_multiply, projections_gradient;
+    struct kernel hc_map_forward, hc_map_backward;
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
@@ -125,6 +126,30 @@ static int build(struct operations *operations, const char *const *files, const 
     build(operations, files, options, (const struct kernel_slot[]){__VA_ARGS__},                                   \
           sizeof((const struct kernel_slot[]){__VA_ARGS__}) / sizeof(struct kernel_slot))
 
+/* A row that the projections' norm runs over. */
+static size_t norm_length(const struct operations *operations) {
+    return (size_t)(operations->shape.streams * operations->shape.channels) / operations->norm_groups;
+}
+
+/* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
+static size_t gradient_width(const struct operations *operations) {
+    const size_t vectors = norm_length(operations) / operations->vector;
+    size_t width = 4;
+    while (width > 1 &&
+           (vectors % width != 0 || vectors / width < 4 * (size_t)operations->compute->device.compute_units)) {
+        width /= 2;
+    }
+    return width;
+}
+
+static int build_projections(struct operations *operations) {
+    char options[256] = "";
+    define(options, sizeof options, "-DVEC=%u -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu", operations->vector,
+           operations->columns, norm_length(operations), gradient_width(operations));
+    return BUILD(FILES("projections.cl"), options, SLOT(projections_pack), SLOT(projections_unpack),
+                 SLOT(projections_multiply), SLOT(projections_gradient));
+}
+
 static int build_streams(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     char options[2048] = "";
@@ -150,8 +175,11 @@ static int build_streams(struct operations *operations) {
            " -DCOLUMNS=%zu -DTHETA=%zu -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d", operations->columns,
            operations->theta, shape->sinkhorn_iterations, shape->freeze_gamma);
     define_theta(options, sizeof options, shape);
-    return BUILD(FILES("hc_gates.cl", variant_file, "hc_map.cl"), options, SLOT(hc_pack), SLOT(hc_unpack),
-                 SLOT(hc_map_forward), SLOT(hc_map_backward));
+    return BUILD(FILES("hc_gates.cl", variant_file, "hc_map.cl"), options, SLOT(hc_map_forward),
+                 SLOT(hc_map_backward)) ||
+                   build_projections(operations)
+               ? -1
+               : 0;
 }
 
 static int build_branches(struct operations *operations) {
@@ -295,12 +323,12 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- hyper-connections */
 
-/* Runs hc_pack or hc_unpack for every projection leaf. */
+/* Runs projections_pack or projections_unpack for every projection leaf. */
 static void run_projections(struct operations *operations, const struct kernel *kernel,
                             const struct buffer *weights, const uint64_t *projections_at, size_t gain_at,
                             const struct buffer *packed, const struct buffer *gradients) {
     const struct operation_shape *shape = &operations->shape;
-    const size_t rows = (size_t)(shape->streams * shape->channels) / operations->norm_groups;
+    const size_t rows = norm_length(operations);
     size_t column = 0, next = 0;
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
         const size_t width = leaf->kind == LEAF_PROJECTION ? (size_t)leaf->width(shape->streams) : 0;
@@ -323,12 +351,31 @@ static void run_projections(struct operations *operations, const struct kernel *
 
 void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                       size_t gain_at, const struct buffer *packed) {
-    run_projections(operations, &KERNELS->hc_pack, weights, projections_at, gain_at, packed, NULL);
+    run_projections(operations, &KERNELS->projections_pack, weights, projections_at, gain_at, packed, NULL);
 }
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                         size_t gain_at, const struct buffer *d_packed, const struct buffer *gradients) {
-    run_projections(operations, &KERNELS->hc_unpack, weights, projections_at, gain_at, d_packed, gradients);
+    run_projections(operations, &KERNELS->projections_unpack, weights, projections_at, gain_at, d_packed,
+                    gradients);
+}
+
+bool projections_are_few(const struct operations *operations) {
+    return operations->compute->device.native_kernels && operations->columns <= 96;
+}
+
+void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *packed, const struct buffer *z) {
+    const size_t rows = tokens * operations->norm_groups;
+    RUN_ROWS(projections_multiply, groups_for(rows, 8), ARG_BUFFER(streams), ARG_BUFFER(packed), ARG_U64(rows),
+             ARG_BUFFER(z));
+}
+
+void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *d_z, const struct buffer *d_packed) {
+    const size_t items = norm_length(operations) / operations->vector / gradient_width(operations);
+    RUN_ITEMS(projections_gradient, items, ARG_BUFFER(streams), ARG_BUFFER(d_z),
+              ARG_U64(tokens * operations->norm_groups), ARG_BUFFER(d_packed));
 }
 
 void map_forward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,

@@ -79,12 +79,24 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* packed [row, columns]: the projection matrices side by side, with the RMSNorm's gain folded in. row = S C /
- * norm_groups. */
+/* packed [columns, row]: the transposed projection matrices one after the other, with the RMSNorm's gain folded in.
+ * row = S C / norm_groups. */
 void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                       size_t gain_at, const struct buffer *packed);
 void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                         size_t gain_at, const struct buffer *d_packed, const struct buffer *gradients);
+
+/* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
+ */
+bool projections_are_few(const struct operations *operations);
+
+/* z [N, norm_groups, columns] = streams packed^T, raw projections. */
+void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *packed, const struct buffer *z);
+
+/* d_packed [columns, row] = d_z^T streams */
+void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *d_z, const struct buffer *d_packed);
 
 /* z [N, norm_groups, columns]: raw projections in, normalised out. h [N, h_row]: pre | post | res. */
 void map_forward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,

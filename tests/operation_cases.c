@@ -112,7 +112,6 @@ static void projections_describe(struct bench *bench) {
 }
 
 static void projections_reference(struct bench *bench) {
-    const size_t columns = bench->operations->columns;
     const double *gain = bench_values(bench, "gain");
     double *packed = bench_values(bench, "packed");
     size_t column = 0;
@@ -123,7 +122,7 @@ static void projections_reference(struct bench *bench) {
         }
         const size_t width = field->count / row_length(bench);
         for (size_t k = 0; k < field->count; k++) {
-            packed[k / width * columns + column + k % width] = gain[k / width] * field->values[k];
+            packed[(column + k % width) * row_length(bench) + k / width] = gain[k / width] * field->values[k];
         }
         column += width;
     }
@@ -154,6 +153,41 @@ static void run_projections_unpack(struct bench *bench) {
 static const struct operation_test projections = {
     "projections",        projections_describe,   NULL, projections_reference,
     run_projections_pack, run_projections_unpack, NULL};
+
+/* ---- multiply: streams with packed projections, and the gradient of those */
+
+static void multiply_describe(struct bench *bench) {
+    const size_t rows = bench->token_count * bench->operations->norm_groups;
+    bench_input(bench, "streams", rows * row_length(bench), 0.2, 1.0)->constant = true;
+    bench_input(bench, "packed", bench->operations->columns * row_length(bench), 0.0, 1.0);
+    bench_output(bench, "z", rows * bench->operations->columns);
+}
+
+static void multiply_reference(struct bench *bench) {
+    const size_t rows = bench->token_count * bench->operations->norm_groups, length = row_length(bench);
+    const size_t columns = bench->operations->columns;
+    const double *x = bench_values(bench, "streams"), *packed = bench_values(bench, "packed");
+    double *z = bench_values(bench, "z");
+    for (size_t i = 0; i < rows * columns; i++) {
+        z[i] = 0.0;
+        for (size_t k = 0; k < length; k++) {
+            z[i] += x[i / columns * length + k] * packed[i % columns * length + k];
+        }
+    }
+}
+
+static void run_multiply(struct bench *bench) {
+    projections_multiply(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
+                         bench_buffer(bench, "packed"), bench_buffer(bench, "z"));
+}
+
+static void run_multiply_backward(struct bench *bench) {
+    projections_gradient(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
+                         bench_derivative(bench, "z"), bench_derivative(bench, "packed"));
+}
+
+static const struct operation_test multiply = {"multiply",   multiply_describe,     NULL, multiply_reference,
+                                               run_multiply, run_multiply_backward, NULL};
 
 /* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. */
 
@@ -808,6 +842,8 @@ const struct operation_case operation_cases[] = {
     TINY(map, "mhc_lite", 2, 3, TINY_LITE),
     TINY(projections, "mhc", 2, 3, TINY_MHC),
     TINY(projections, "hc", 2, 3, TINY_HC),
+    TINY(multiply, "mhc", 2, 3, TINY_MHC),
+    TINY(multiply, "hc", 2, 3, TINY_HC),
     TINY(mix, "mhc", 2, 3, TINY_MHC),
     TINY(mix, "hc", 2, 3, TINY_HC, .variation = 1),
     TINY(mix, "rc", 2, 3, TINY_RC),
@@ -850,6 +886,12 @@ const struct operation_case operation_cases[] = {
     CASE(projections, "mhc_lite", .residual = "mhc_lite", .streams = 5),
     CASE(projections, "shc", .residual = "shc"),
     CASE(projections, "shc S=2", .residual = "shc", .streams = 2),
+
+    CASE(multiply, "identity C=64", .residual = "identity", .channels = 64, .batch = 3, .sequence = 11),
+    CASE(multiply, "hc C=20", .residual = "hc", .streams = 3, .channels = 20),
+    CASE(multiply, "shc C=768", .residual = "shc", .channels = 768, .sequence = 9),
+    CASE(multiply, "shc S=8 C=5", .residual = "shc", .streams = 8, .channels = 5, .batch = 2, .sequence = 40),
+    CASE(multiply, "mhc_lite S=5", .residual = "mhc_lite", .streams = 5),
 
     CASE(mix, "S=2 C=64", .streams = 2, .channels = 64),
     CASE(mix, "S=3 C=20", .streams = 3, .channels = 20),

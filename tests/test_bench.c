@@ -85,19 +85,74 @@ static void test_three_ranks(void **state) {
     json_decref(json);
 }
 
+/* Ratios are to the first case with plain residuals, which is 1 to itself. */
+static void test_compare(void **state) {
+    (void)state;
+    const char *path = scratch_path("cases.json");
+    json_t *json;
+    assert_done(CHILD_RUN(program, SMALL, path, "--steps", "3", "--warmup", "1", "--compare", "shc:2,rc,mhc_lite",
+                          "--n-streams", "3", "--profile"));
+    assert_int_equal(json_file_read(path, 100000, &json), 0);
+    const json_t *cases = json_object_get(json, "cases");
+    assert_int_equal(json_array_size(cases), 3);
+    static const char *const names[] = {"shc", "rc", "mhc_lite"};
+    static const double streams[] = {2, 1, 3};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *one = json_array_get(cases, i);
+        assert_string_equal(json_string_value(json_object_get(one, "residual")), names[i]);
+        assert_float_equal(number(one, "n_streams"), streams[i], 0);
+        assert_true((number(one, "auxiliary") == 0.0) == (i == 1));
+        assert_true(median(one, "step") > 0.0 && number(one, "mfu") > 0.0 && number(one, "peak_bytes") > 1e6);
+        assert_float_equal(number(one, "tokens_per_second") * median(one, "step"), number(one, "tokens"), 1e-3);
+        assert_true(json_array_size(json_object_get(one, "kernels")) > 10);
+    }
+    assert_float_equal(number(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
+    assert_true(number(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
+    json_decref(json);
+}
+
+/* A line in, a line out; what is known first and last. */
+static void test_turns(void **state) {
+    (void)state;
+    const char *output = scratch_path("turns");
+    const char *const shell[] = {"/bin/sh", "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
+                                 "--turns", NULL};
+    assert_done(child_finish(child_start_writing(output, CHILD_UNLIMITED, shell)));
+    FILE *file = fopen(output, "r");
+    assert_non_null(file);
+    json_t *lines[4];
+    for (int i = 0; i < 4; i++) {
+        lines[i] = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(lines[i]);
+    }
+    assert_int_equal(fgetc(file), '\n');
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    assert_true(number(lines[0], "parameters") == number(lines[3], "parameters"));
+    assert_true(number(lines[1], "seconds") > 0.0 && number(lines[2], "seconds") > 0.0);
+    assert_true(number(lines[3], "peak_bytes") >= number(lines[0], "peak_bytes"));
+    for (int i = 0; i < 4; i++) {
+        json_decref(lines[i]);
+    }
+}
+
 static void test_errors(void **state) {
     (void)state;
     const char *path = scratch_path("none/figures.json");
     assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/figures.json");
     assert_failed(CHILD_RUN(program, "--steps", "0"), 2, "steps");
+    assert_failed(CHILD_RUN(program, "--compare", "rc,nonsense"), 2, "'nonsense' is no residual variant");
+    assert_failed(CHILD_RUN(program, "--compare", "shc:9"), 2, "streams are a number from 1 to 8");
+    assert_failed(CHILD_RUN(program, "--compare", "shc:"), 2, "streams are a number from 1 to 8");
+    /* one of the processes cannot start */
+    assert_failed(CHILD_RUN(program, "--compare", "rc,shc", "--device", "nonsense"), 1, "ended early");
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_three_ranks),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alone), cmocka_unit_test(test_three_ranks), cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_turns), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -1,0 +1,112 @@
+/* The projections of a hyper-connection: z = X packed^T, where X [R, LENGTH] holds the rows that the RMSNorm runs over, R of
+ * them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain folded in.
+ *
+ * COLUMNS is small: a general matrix product spends itself on packing and on edges here. X is read once from memory; what a
+ * block of rows or of LENGTH needs again is in a cache.
+ *
+ * Build constants: COLUMNS, LENGTH; WIDE, vectors that a work-item of projections_gradient has side by side.
+ */
+#define BLOCK_ROWS    8 /* of projections_multiply: BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers */
+#define BLOCK_COLUMNS 3
+#define BLOCK_SUMS    6 /* of projections_gradient: BLOCK_SUMS x WIDE */
+#define UNROLL(n)     __attribute__((opencl_unroll_hint(n)))
+
+/* Columns of one leaf: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i. */
+__kernel void projections_pack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
+                               __global float *packed) {
+    const size_t i = get_global_id(0);
+    if (i >= LENGTH) {
+        return;
+    }
+    const float gain = parameters[gain_at + i];
+    for (int k = 0; k < width; k++) {
+        packed[(size_t)(first + k) * LENGTH + i] = gain * parameters[w_at + i * width + k];
+    }
+}
+
+/* And back: d_w[i, k] += gain_i d_packed[first + k, i],  d_gain_i += sum_k w[i, k] d_packed[first + k, i]. */
+__kernel void projections_unpack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
+                                 __global const float *d_packed, __global float *gradients) {
+    const size_t i = get_global_id(0);
+    if (i >= LENGTH) {
+        return;
+    }
+    const float gain = parameters[gain_at + i];
+    float d_gain = 0.0f;
+    for (int k = 0; k < width; k++) {
+        const float d = d_packed[(size_t)(first + k) * LENGTH + i];
+        d_gain += d * parameters[w_at + i * width + k];
+        gradients[w_at + i * width + k] += gain * d;
+    }
+    gradients[gain_at + i] += d_gain;
+}
+
+/* z [rows, COLUMNS] = x packed^T. One work-group BLOCK_ROWS rows; those past the end repeat the last one. */
+ROW_KERNEL void projections_multiply(__global const act_t *x, __global const float *packed, ulong rows,
+                                     __global float *z) {
+    GROUP_SCRATCH(scratch);
+    const int lane = get_local_id(0);
+    const size_t first = get_group_id(0) * BLOCK_ROWS;
+    for (int column = 0; column < COLUMNS; column += BLOCK_COLUMNS) {
+        vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
+        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
+            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                sums[r][b] = (vec_t)(0.0f);
+            }
+        }
+        for (int k = lane * VEC; k < LENGTH; k += LANES * VEC) {
+            vec_t factors[BLOCK_COLUMNS];
+            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                factors[b] = VEC_LOAD(packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH + k);
+            }
+            UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
+                const vec_t in = ACT_LOAD(x + min((ulong)(first + r), rows - 1) * LENGTH + k);
+                UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                    sums[r][b] += in * factors[b];
+                }
+            }
+        }
+        UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
+            UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
+                const float total = GROUP_SUM(VEC_SUM(sums[r][b]), scratch);
+                if (lane == 0 && first + r < rows && column + b < COLUMNS) {
+                    z[(first + r) * COLUMNS + column + b] = total;
+                }
+            }
+        }
+    }
+}
+
+/* d_packed [COLUMNS, LENGTH] = d_z^T x. One work-item WIDE vectors of LENGTH. */
+__kernel void projections_gradient(__global const act_t *x, __global const float *d_z, ulong rows,
+                                   __global float *d_packed) {
+    const size_t k = get_global_id(0) * (WIDE * VEC);
+    if (k >= LENGTH) {
+        return;
+    }
+    for (int column = 0; column < COLUMNS; column += BLOCK_SUMS) {
+        vec_t sums[BLOCK_SUMS][WIDE];
+        UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
+            UNROLL(WIDE) for (int w = 0; w < WIDE; w++) {
+                sums[b][w] = (vec_t)(0.0f);
+            }
+        }
+        for (size_t row = 0; row < rows; row++) {
+            vec_t in[WIDE];
+            UNROLL(WIDE) for (int w = 0; w < WIDE; w++) {
+                in[w] = ACT_LOAD(x + row * LENGTH + k + w * VEC);
+            }
+            UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
+                const float factor = d_z[row * COLUMNS + min(column + b, COLUMNS - 1)];
+                UNROLL(WIDE) for (int w = 0; w < WIDE; w++) {
+                    sums[b][w] += factor * in[w];
+                }
+            }
+        }
+        UNROLL(BLOCK_SUMS) for (int b = 0; b < BLOCK_SUMS; b++) {
+            UNROLL(WIDE) for (int w = 0; w < WIDE && column + b < COLUMNS; w++) {
+                VEC_STORE(sums[b][w], d_packed + (size_t)(column + b) * LENGTH + k + w * VEC);
+            }
+        }
+    }
+}
