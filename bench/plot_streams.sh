@@ -18,7 +18,7 @@ out=$1
 shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-speed= size= number=0
+number=0 speed= size=
 for variant in shc mhc mhc_lite identity hc; do
     # n, step relative to rc, auxiliary parameters
     jq -r --arg v "$variant" '.cases[] | select(.residual == $v and .ratio_to_rc != null)
