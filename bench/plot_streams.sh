@@ -22,7 +22,8 @@ number=0 speed= size=
 for variant in shc mhc mhc_lite identity hc; do
     # n, step relative to rc, auxiliary parameters
     jq -r --arg v "$variant" '.cases[] | select(.residual == $v and .ratio_to_rc != null)
-        | "\(.n_streams) \(1 / .ratio_to_rc) \(.auxiliary)"' "$@" | sort -n >"$work/$variant"
+        | "\(.n_streams) \(1 / .ratio_to_rc) \(.auxiliary)"' "$@" >"$work/rows"
+    sort -n "$work/rows" >"$work/$variant"
     [ -s "$work/$variant" ] || continue
     number=$((number + 1))
     style="with linespoints pt 7 ps 0.7 lw 2 lc $number title '$(echo "$variant" | tr _ -)'"

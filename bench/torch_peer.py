@@ -256,9 +256,13 @@ def parse():
 
 
 def say(**facts):
-    if torch.cuda.is_available():
-        facts["cuda_peak_bytes"] = torch.cuda.max_memory_allocated()
     print(json.dumps(facts), flush=True)
+
+
+def peak_bytes(device):
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def main():
@@ -273,8 +277,7 @@ def main():
     say(torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters)
     for _ in sys.stdin:
         print(json.dumps({"seconds": step(model, optimiser, settings, device)}), flush=True)
-    say(torch=torch.__version__, parameters=parameters,
-        peak_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    say(torch=torch.__version__, parameters=parameters, peak_bytes=peak_bytes(device))
 
 
 if __name__ == "__main__":

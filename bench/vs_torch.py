@@ -30,8 +30,11 @@ class Program:
         return json.loads(line)
 
     def step(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # hear() says that it is gone
         return self.hear()["seconds"]
 
     def end(self):
@@ -83,7 +86,9 @@ def compare(arguments, residual):
         "ratio_to_torch": statistics.median(row[1] / row[0] for row in rounds),
         "ratio_to_rc": statistics.median(row[0] / row[-1] for row in rounds) if residual != "rc" else 1.0,
         "mfu": speed * ours["flops_per_token"] / ours["gemm_rate"], "gemm_rate": ours["gemm_rate"],
-        "peak_bytes": ours["peak_bytes"], "torch_peak_bytes": theirs.get("cuda_peak_bytes", theirs["peak_bytes"]),
+        # on a GPU what the process has on the host says nothing, and the plan is what is allocated
+        "peak_bytes": ours["peak_bytes"] if ours["cpu"] else ours["planned_bytes"],
+        "torch_peak_bytes": theirs["peak_bytes"],
         "torch": theirs["torch"], "rounds": rounds,
     }
 

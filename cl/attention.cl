@@ -80,19 +80,16 @@ inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const a
                           float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {
         keys_t sum[QUERIES];
-        __attribute__((opencl_unroll_hint(QUERIES)))
-        for (int q = 0; q < QUERIES; q++) {
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
             sum[q] = (keys_t)(0.0f);
         }
         for (int d = 0; d < HEAD_SIZE; d++) {
             const keys_t column = KEYS_LOAD(columns + d * KEYS + k);
-            __attribute__((opencl_unroll_hint(QUERIES)))
-            for (int q = 0; q < QUERIES; q++) {
+            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
                 sum[q] += rows[q][d] * column;
             }
         }
-        __attribute__((opencl_unroll_hint(QUERIES)))
-        for (int q = 0; q < QUERIES; q++) {
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
             KEYS_STORE(sum[q], out + q * keys + k);
         }
     }
@@ -103,19 +100,16 @@ inline void tile_accumulate(const float *tile, int keys, int count, __global con
                             float rows[QUERIES][HEAD_SIZE]) {
     for (int d = 0; d < HEAD_SIZE; d += VEC) {
         vec_t sum[QUERIES];
-        __attribute__((opencl_unroll_hint(QUERIES)))
-        for (int q = 0; q < QUERIES; q++) {
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
             sum[q] = VEC_LOAD(&rows[q][d]);
         }
         for (int k = 0; k < count; k++) {
             const vec_t row = ACT_LOAD(matrix + k * stride + d);
-            __attribute__((opencl_unroll_hint(QUERIES)))
-            for (int q = 0; q < QUERIES; q++) {
+            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
                 sum[q] += tile[q * keys + k] * row;
             }
         }
-        __attribute__((opencl_unroll_hint(QUERIES)))
-        for (int q = 0; q < QUERIES; q++) {
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
             VEC_STORE(sum[q], &rows[q][d]);
         }
     }
@@ -267,19 +261,16 @@ inline void tile_accumulate_keys(const float *tile, int count, const float rows[
     for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             vec_t sum[QUERIES];
-            __attribute__((opencl_unroll_hint(QUERIES)))
-            for (int i = 0; i < QUERIES; i++) {
+            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
                 sum[i] = VEC_LOAD(&sums[k + i][d]);
             }
             for (int q = 0; q < count; q++) {
                 const vec_t row = VEC_LOAD(&rows[q][d]);
-                __attribute__((opencl_unroll_hint(QUERIES)))
-                for (int i = 0; i < QUERIES; i++) {
+                UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
                     sum[i] += tile[q * KEYS_BACKWARD + k + i] * row;
                 }
             }
-            __attribute__((opencl_unroll_hint(QUERIES)))
-            for (int i = 0; i < QUERIES; i++) {
+            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
                 VEC_STORE(sum[i], &sums[k + i][d]);
             }
         }

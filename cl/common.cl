@@ -13,6 +13,16 @@
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 
+/* Before a loop over an array that should stay in registers: compilers that unroll late leave it in memory. */
+#ifdef __has_attribute
+#if __has_attribute(opencl_unroll_hint)
+#define UNROLL(n) __attribute__((opencl_unroll_hint(n)))
+#endif
+#endif
+#ifndef UNROLL
+#define UNROLL(n)
+#endif
+
 /* ---- vectors of VEC floats */
 #if VEC == 1
 typedef float vec_t;

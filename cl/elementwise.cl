@@ -7,7 +7,7 @@
 #define VECTOR_INDEX() (get_global_id(0) * VEC)
 
 /* erf(x) = 1 - exp(-u P(u)) for u = |x|, P of degree 8 fitted to -log(erfc(u)) / u on [0, 4] (least squares, weighted so
- * that erf's own error is even): off by 2e-9, and 7e-8 with rounding. Beyond 4 erf is 1 in float. Built-in ones take three
+ * that erf's own error is even): off by 5e-9, and 7e-8 with rounding. Beyond 4 erf is 1 in float. Built-in ones take three
  * times as long on CPUs. */
 inline vec_t error_function(vec_t x) {
     const vec_t u = fmin(fabs(x), (vec_t)(4.0f));

@@ -4,12 +4,11 @@
  * COLUMNS is small: a general matrix product spends itself on packing and on edges here. X is read once from memory; what a
  * block of rows or of LENGTH needs again is in a cache.
  *
- * Build constants: COLUMNS, LENGTH; WIDE, vectors that a work-item of projections_gradient has side by side.
+ * Build constants: COLUMNS, LENGTH; BLOCK_ROWS, rows of a work-group of projections_multiply; WIDE, vectors that a work-item
+ * of projections_gradient has side by side.
  */
-#define BLOCK_ROWS    8 /* of projections_multiply: BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers */
-#define BLOCK_COLUMNS 3
+#define BLOCK_COLUMNS 3 /* of projections_multiply: BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers */
 #define BLOCK_SUMS    6 /* of projections_gradient: BLOCK_SUMS x WIDE */
-#define UNROLL(n)     __attribute__((opencl_unroll_hint(n)))
 
 /* Columns of one leaf: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i. */
 __kernel void projections_pack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
@@ -66,12 +65,17 @@ ROW_KERNEL void projections_multiply(__global const act_t *x, __global const flo
                 }
             }
         }
+        float totals[BLOCK_ROWS * BLOCK_COLUMNS];
         UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
             UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                const float total = GROUP_SUM(VEC_SUM(sums[r][b]), scratch);
-                if (lane == 0 && first + r < rows && column + b < COLUMNS) {
-                    z[(first + r) * COLUMNS + column + b] = total;
-                }
+                totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
+            }
+        }
+        for (int i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
+            const size_t row = first + i / BLOCK_COLUMNS;
+            const float total = GROUP_SUM(totals[i], scratch);
+            if (lane == 0 && row < rows && column + i % BLOCK_COLUMNS < COLUMNS) {
+                z[row * COLUMNS + column + i % BLOCK_COLUMNS] = total;
             }
         }
     }

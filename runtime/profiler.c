@@ -187,8 +187,10 @@ void profiler_print_table(struct profiler *profiler, FILE *file) {
         return;
     }
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < profiler->entry_count && sorted[i]->calls; i++) {
-        print_entry(sorted[i], total, file);
+    for (size_t i = 0; i < profiler->entry_count; i++) {
+        if (sorted[i]->calls) {
+            print_entry(sorted[i], total, file);
+        }
     }
     fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
     free(sorted);
@@ -198,7 +200,10 @@ json_t *profiler_report(struct profiler *profiler) {
     double total;
     const struct entry **sorted = sort_entries(profiler, &total);
     json_t *report = sorted ? json_array() : NULL;
-    for (size_t i = 0; report && i < profiler->entry_count && sorted[i]->calls; i++) {
+    for (size_t i = 0; report && i < profiler->entry_count; i++) {
+        if (sorted[i]->calls == 0) {
+            continue;
+        }
         json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", sorted[i]->name, "calls",
                                                 (json_int_t)sorted[i]->calls, "seconds",
                                                 1e-9 * sorted[i]->nanoseconds, "flops", sorted[i]->flops));

@@ -180,6 +180,7 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->gpt.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
                              result->bytes_alone, "seconds", seconds_json(result));
+    json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
     const int status = json_object_update(json, more)
                            ? error_set("out of memory for %s", bench->settings->json)
                            : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

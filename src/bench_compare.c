@@ -3,6 +3,7 @@
 #include "runtime/json_file.h"
 #include "runtime/percentile.h"
 #include "runtime/progress.h"
+#include "src/bench_model.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -39,7 +40,7 @@ struct comparison {
 /* ---- which */
 
 /* "shc:4" */
-static int read_case(struct comparison *all, const char *text, size_t length) {
+static int read_case(struct comparison *all, struct ranks *ranks, const char *text, size_t length) {
     char name[32];
     char *end;
     const size_t name_length = strcspn(text, ":,");
@@ -65,14 +66,18 @@ static int read_case(struct comparison *all, const char *text, size_t length) {
         one->streams = 1;
     }
     all->count++;
-    return 0;
+    struct train_settings train = all->settings->train;
+    struct bench_model model;
+    train.model.residual = one->residual;
+    train.model.n_streams = one->streams;
+    return bench_model_check(&model, &train, ranks);
 }
 
-static int read_cases(struct comparison *all) {
+static int read_cases(struct comparison *all, struct ranks *ranks) {
     const char *text = all->settings->compare;
     for (;;) {
         const size_t length = strcspn(text, ",");
-        if (read_case(all, text, length)) {
+        if (read_case(all, ranks, text, length)) {
             return -1;
         }
         if (!text[length]) {
@@ -89,7 +94,15 @@ static int spawn(struct bench_case *one, char **arguments, const int in[2], cons
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, NULL, arguments, environ);
+    sigset_t pipe_signal; /* ignored here, but it should end a process that nobody listens to */
+    posix_spawnattr_t attributes;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &pipe_signal);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     if (code) {
         one->process = 0;
@@ -336,7 +349,7 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
         error_set("--compare starts its processes itself: leave mpirun out, or measure one variant with --ranks");
         return BENCH_WRONG;
     }
-    if (read_cases(&all)) {
+    if (read_cases(&all, ranks)) {
         return BENCH_WRONG;
     }
     signal(SIGPIPE, SIG_IGN); /* a process that has ended is an error with words */

@@ -26,7 +26,8 @@ static int take_turns(struct bench_model *bench) {
     if (bench_model_measure_rate(bench) || say(bench_model_facts(bench))) {
         return -1;
     }
-    for (uint64_t step = 0; hear(); step++) {
+    uint64_t step = 0;
+    for (; hear(); step++) {
         double seconds[BENCH_KINDS];
         if (step == 1 && bench->compute->profiler) {
             profiler_reset(bench->compute->profiler); /* the first one compiles */
@@ -35,7 +36,9 @@ static int take_turns(struct bench_model *bench) {
             return -1;
         }
     }
-    return say(bench_model_facts(bench));
+    json_t *facts = bench_model_facts(bench);
+    json_object_set_new(facts, "profiled_steps", json_integer((json_int_t)(step > 1 ? step - 1 : step)));
+    return say(facts);
 }
 
 enum bench_status bench_turns_run(const struct bench_settings *settings, struct ranks *ranks) {

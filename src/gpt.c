@@ -175,14 +175,28 @@ static int move_moments(struct gpt *gpt, const struct buffer *moments, uint64_t 
     return status;
 }
 
+/* On rank 0, after merging: whether a rank had to give up its part. Its bits are a NaN that no arithmetic makes. */
+static int find_broken(const struct gpt *gpt, const float *values, uint64_t count) {
+    for (uint64_t i = 0; gpt->options.ranks->index == 0 && i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, values + i, sizeof bits);
+        if (bits == UINT32_MAX) {
+            return error_set("another rank cannot read its part of the optimiser's moments");
+        }
+    }
+    return 0;
+}
+
 int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values) {
     if (!gpt->options.shard_moments) {
         return buffer_read(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
     }
     memset(values, 0, count * sizeof *values);
     const int status = move_moments(gpt, moments, first, count, values, NULL);
-    /* whatever happened here, the others expect this rank */
-    return ranks_merge(gpt->options.ranks, values, count) || status ? -1 : 0;
+    if (status) { /* the others expect this rank all the same; rank 0 must not take its part for zeros */
+        memset(values, 0xff, count * sizeof *values);
+    }
+    return ranks_merge(gpt->options.ranks, values, count) || status || find_broken(gpt, values, count) ? -1 : 0;
 }
 
 int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
@@ -368,7 +382,7 @@ static void plan_scratch(struct gpt *gpt) {
     scratch->d_embedding = add(gpt, "scratch", width);
 }
 
-/* As many tokens' logits at a time as fit into 64 MiB, at least 16. */
+/* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
 static size_t logit_rows(const struct gpt *gpt) {
     const size_t most = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
     const size_t fitting = most < 16 ? 16 : most;

@@ -131,6 +131,8 @@ static size_t norm_length(const struct operations *operations) {
     return (size_t)(operations->shape.streams * operations->shape.channels) / operations->norm_groups;
 }
 
+#define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
+
 /* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
 static size_t gradient_width(const struct operations *operations) {
     const size_t vectors = norm_length(operations) / operations->vector;
@@ -144,8 +146,9 @@ static size_t gradient_width(const struct operations *operations) {
 
 static int build_projections(struct operations *operations) {
     char options[256] = "";
-    define(options, sizeof options, "-DVEC=%u -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu", operations->vector,
-           operations->columns, norm_length(operations), gradient_width(operations));
+    define(options, sizeof options, "-DVEC=%u -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%d",
+           operations->vector, operations->columns, norm_length(operations), gradient_width(operations),
+           PROJECTION_ROWS);
     return BUILD(FILES("projections.cl"), options, SLOT(projections_pack), SLOT(projections_unpack),
                  SLOT(projections_multiply), SLOT(projections_gradient));
 }
@@ -367,8 +370,8 @@ bool projections_are_few(const struct operations *operations) {
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
-    RUN_ROWS(projections_multiply, groups_for(rows, 8), ARG_BUFFER(streams), ARG_BUFFER(packed), ARG_U64(rows),
-             ARG_BUFFER(z));
+    RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_BUFFER(streams), ARG_BUFFER(packed),
+             ARG_U64(rows), ARG_BUFFER(z));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,

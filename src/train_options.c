@@ -58,8 +58,9 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         FLOAT("dropout", model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
         CHOICE("dtype", dtype, "fp32", "fp32", "storage type of activations"),
         CHOICE("recompute", recompute, "off", "off|layer",
-               "layer: keep activations of one layer only, and run each layer forward again in the backward pass; "
-               "the same results with less memory, in about a third more time"),
+               "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
+               "backward pass; "
+               "the same results with less memory, in about a quarter more time"),
         HEADING("Training"),
         INT("max_iters", max_iters, "1000", 0, 1e12, "optimiser steps in all"),
         INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),

@@ -874,6 +874,7 @@ const struct operation_case operation_cases[] = {
     CASE(map, "hc, more tokens than chunks", .residual = "hc", .batch = 2, .sequence = 75),
     CASE(map, "mhc, 1 iteration", .residual = "mhc", .sinkhorn_iterations = 1),
     CASE(map, "mhc, 50 iterations", .residual = "mhc", .sinkhorn_iterations = 50),
+    LOOSE(map, "mhc, factors near their limit", 30, 0, .residual = "mhc", .spread = 10.0),
     LOOSE(map, "mhc, large logits", 100, 0, .residual = "mhc", .spread = 60.0),
     LOOSE(map, "mhc_lite, large logits", 30, 0, .residual = "mhc_lite", .spread = 60.0),
     /* elimination on I + A loses |A|^2 epsilon, and 1 - tanh^2 all digits where tanh is almost 1 */

@@ -45,6 +45,7 @@ static void test_alone(void **state) {
     assert_float_equal(number(json, "tokens"), 3 * 2 * 16, 0);
     assert_float_equal(number(json, "tokens_per_second") * step / (3 * 2 * 16), 1.0, 1e-6);
     assert_float_equal((median(json, "compute") + median(json, "rest")) / step, 1.0, 1e-3);
+    assert_true(median(json, "compute") > 0.0 && median(json, "rest") > 0.0);
     assert_float_equal(median(json, "exposed"), 0.0, 0);
     assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
     assert_true(number(json, "gemm_rate") > 0.0);
@@ -83,6 +84,22 @@ static void test_three_ranks(void **state) {
     /* reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts */
     assert_float_equal(number(json, "bytes_sent") / (bytes * 4.0 / 3.0), 1.0, 0.2);
     json_decref(json);
+}
+
+static void test_recomputing_needs_less_memory(void **state) {
+    (void)state;
+    static const char *const words[] = {"off", "layer"};
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const char *path = scratch_path("memory.json");
+        json_t *json;
+        assert_done(CHILD_RUN(program, SMALL, path, "--n-layer", "6", "--block-size", "64", "--steps", "1",
+                              "--recompute", words[i]));
+        assert_int_equal(json_file_read(path, 10000, &json), 0);
+        bytes[i] = number(json, "planned_bytes");
+        json_decref(json);
+    }
+    assert_true(bytes[1] < 0.8 * bytes[0]);
 }
 
 /* Ratios are to the first case with plain residuals, which is 1 to itself. */
@@ -146,13 +163,19 @@ static void test_errors(void **state) {
     assert_failed(CHILD_RUN(program, "--compare", "shc:"), 2, "streams are a number from 1 to 8");
     /* one of the processes cannot start */
     assert_failed(CHILD_RUN(program, "--compare", "rc,shc", "--device", "nonsense"), 1, "ended early");
+    assert_failed(CHILD_RUN(program, "--compare", "rc,shc:1"), 2, "n_streams");
+    assert_failed(CHILD_RUN(program, "--compare", "rc", "--turns"), 2, "--turns");
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone), cmocka_unit_test(test_three_ranks), cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_turns), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_three_ranks),
+        cmocka_unit_test(test_recomputing_needs_less_memory),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

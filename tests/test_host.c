@@ -101,7 +101,7 @@ static void test_cores_and_memory_are_divided(void **state) {
     }
 }
 
-/* What host_claim_cores leaves a child that is bound to its first core; *bound: before. */
+/* What host_claim_cores leaves a child that is bound to its first core. */
 static unsigned claimed_when_bound(void) {
     const pid_t child = fork();
     assert_true(child >= 0);

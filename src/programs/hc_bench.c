@@ -68,6 +68,10 @@ static size_t bench_options(struct bench_settings *settings, struct option_spec 
 }
 
 static enum bench_status run(const struct bench_settings *settings, struct ranks *ranks, int argc, char **argv) {
+    if (settings->turns && (*settings->compare || *settings->json)) {
+        error_set("--turns talks on stdin and stdout: leave --compare and --json out");
+        return BENCH_WRONG;
+    }
     if (settings->turns) {
         return bench_turns_run(settings, ranks);
     }
