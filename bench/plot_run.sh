@@ -1,22 +1,8 @@
 #!/bin/sh
 # Draws the loss of runs as SVG: bench/plot_run.sh OUT.svg RUN_DIRECTORY... (needs gnuplot and jq)
 set -eu
-[ $# -ge 2 ] || {
-    echo "usage: $0 OUT.svg RUN_DIRECTORY..." >&2
-    exit 2
-}
-missing=
-for tool in gnuplot jq; do # packages of these names hold them
-    command -v "$tool" >/dev/null || missing="$missing $tool"
-done
-[ -z "$missing" ] || {
-    echo "$0: not installed:$missing; on Debian: apt-get install$missing" >&2
-    exit 1
-}
-out=$1
-shift
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+inputs='RUN_DIRECTORY...'
+. "$(dirname "$0")/plot_begin.sh"
 plots=
 number=0
 for run in "$@"; do

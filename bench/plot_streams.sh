@@ -2,22 +2,8 @@
 # Draws tokens/s (relative to rc in the same file) and auxiliary parameters against the number of streams as SVG, from what
 # hc_bench --compare writes: bench/plot_streams.sh OUT.svg FIGURES.json... (needs gnuplot and jq)
 set -eu
-[ $# -ge 2 ] || {
-    echo "usage: $0 OUT.svg FIGURES.json..." >&2
-    exit 2
-}
-missing=
-for tool in gnuplot jq; do # packages of these names hold them
-    command -v "$tool" >/dev/null || missing="$missing $tool"
-done
-[ -z "$missing" ] || {
-    echo "$0: not installed:$missing; on Debian: apt-get install$missing" >&2
-    exit 1
-}
-out=$1
-shift
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+inputs='FIGURES.json...'
+. "$(dirname "$0")/plot_begin.sh"
 number=0 speed= size=
 for variant in shc mhc mhc_lite identity hc; do
     # n, step relative to rc, auxiliary parameters

@@ -42,7 +42,7 @@ def cut(table, bucket_bytes, layers):
     return [(size, 1.0 if lowest < 0 else 1 - lowest / (2 * layers)) for size, lowest in buckets]
 
 
-def even(gradient_bytes, count, layers):
+def even(gradient_bytes, count):
     """The same for a model of which only the size is known: its last third, the vocabulary, is complete at the end."""
     size = gradient_bytes / count
     return [(size, min(1.0, 1.5 * (i + 1) / count)) for i in range(count)]
@@ -66,10 +66,9 @@ def check(paths):
     print("| --- | --- | --- | --- | --- |")
     for path in paths[1:]:
         many = json.load(open(path))
-        ranks, layers = many["ranks"], many["n_layer"]
-        seconds = many["seconds"]
+        ranks, seconds = many["ranks"], many["seconds"]
         rate = 2 * (ranks - 1) / ranks * many["gradient_bytes"] / (seconds["exchange_alone"] or 1.0)
-        after = exposed(even(many["gradient_bytes"], many["buckets"], layers), ranks, micro, rate, 0.0)
+        after = exposed(even(many["gradient_bytes"], many["buckets"]), ranks, micro, rate, 0.0)
         compute = micro * many["micro_steps"]
         if many["cpu"]:  # what is hidden there still takes the time of the cores that compute
             compute += seconds["exchange_alone"] - after
@@ -78,7 +77,7 @@ def check(paths):
         text = [", ".join("%.0f" % (1e3 * value) for value in values) for values in (measured, predicted)]
         step = seconds["step"]["median"]
         print("| %s, %d layers | %d | %s, %.0f | %s, %.0f | %+.0f %% |" % (
-            many["residual"], layers, ranks, text[0], 1e3 * step, text[1], 1e3 * sum(predicted),
+            many["residual"], many["n_layer"], ranks, text[0], 1e3 * step, text[1], 1e3 * sum(predicted),
             100 * (sum(predicted) / step - 1)))
 
 

@@ -12,15 +12,16 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+MODEL = {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304,
+         "batch_size": 1}  # options that both programs take, and their defaults here: configs/M.conf
 
 
 class Program:
     """One that takes a step for each line that it is sent."""
 
-    def __init__(self, name, command, environment=None):
+    def __init__(self, name, command):
         self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, **(environment or {})))
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.facts = self.hear()
 
     def hear(self):
@@ -46,7 +47,7 @@ class Program:
 
 def hctrain(arguments, residual):
     command = [arguments.hc_bench, "--turns", "--device", arguments.device, "--residual", residual]
-    for name in ("n_streams", "n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size"):
+    for name in MODEL:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     command += ["--gradient-accumulation-steps", "1"]
     return Program("hc_bench %s" % residual, command)
@@ -55,7 +56,7 @@ def hctrain(arguments, residual):
 def torch(arguments, residual):
     command = [sys.executable, os.path.join(HERE, "torch_peer.py"), "--residual", residual, "--threads",
                str(arguments.threads), "--device", arguments.torch_device]
-    for name in ("n_streams", "n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size"):
+    for name in MODEL:
         command += ["--" + name, str(getattr(arguments, name))]
     return Program("PyTorch %s" % residual, command)
 
@@ -103,8 +104,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--json", help="file for the figures")
-    for name, value in (("n_streams", 4), ("n_layer", 12), ("n_head", 12), ("n_embd", 768), ("block_size", 1024),
-                        ("vocab_size", 50304), ("batch_size", 1)):
+    for name, value in MODEL.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
     return parser.parse_args()
 
