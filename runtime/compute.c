@@ -108,7 +108,7 @@ static int open_parts(struct compute *compute, const struct compute_options *opt
     if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
         return -1;
     }
-    return gemm_open(compute, options->gemm ? options->gemm : "auto");
+    return gemm_open(compute, options->gemm ? options->gemm : "auto", options->untuned);
 }
 
 int compute_open(struct compute **opened, const struct compute_options *options) {

@@ -23,6 +23,7 @@ struct compute_options {
     unsigned lanes;        /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
     unsigned vector;       /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
+    bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
 
 struct compute {

@@ -90,11 +90,13 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
     return 0;
 }
 
-int gemm_open(struct compute *compute, const char *name) {
-    compute->gemm_state = calloc(1, sizeof(struct gemm_state));
-    if (!compute->gemm_state) {
+int gemm_open(struct compute *compute, const char *name, bool untuned) {
+    struct gemm_state *state = calloc(1, sizeof(*state));
+    compute->gemm_state = state;
+    if (!state) {
         return error_set("out of memory");
     }
+    state->untuned = untuned;
     if (!strcmp(name, "auto")) {
         return open_backend(compute, &gemm_backend_cblas) ? open_backend(compute, &gemm_backend_clblast) : 0;
     }
@@ -125,6 +127,11 @@ void gemm_close(struct compute *compute) {
 
 const char *gemm_name(const struct compute *compute) {
     return compute->gemm->name;
+}
+
+bool gemm_is_tuned(const struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    return state->tuned;
 }
 
 /* ---- running */

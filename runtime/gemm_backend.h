@@ -33,10 +33,12 @@ struct gemm_state {
     cl_program program;  /* cl/gemm.cl, built at the first need; NULL before */
     struct kernel tile;  /* the portable product */
     struct kernel scale; /* C = beta C */
+    bool untuned;        /* wanted: no parameters from the cache folder */
+    bool tuned;          /* set by a backend that took some from there */
 };
 
 /* Chooses the backend by name ("auto": the host's BLAS where it can run, else CLBlast). */
-int gemm_open(struct compute *compute, const char *name);
+int gemm_open(struct compute *compute, const char *name, bool untuned);
 void gemm_close(struct compute *compute);
 
 #endif

@@ -1,7 +1,8 @@
-/* CLBlast. Its indirect kernels want scratch memory; without a buffer of ours it would allocate some at every call.
+/* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory; without a buffer of ours it would allocate some at every call.
  */
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
+#include "runtime/gemm_parameters.h"
 #include "runtime/profiler.h"
 #include <clblast_c.h>
 #include <limits.h>
@@ -28,8 +29,19 @@ static const char *status_name(CLBlastStatusCode status) {
     }
 }
 
+static int take_parameters(const struct compute *compute, bool *found) {
+    struct gemm_parameters parameters;
+    char *path = gemm_parameters_path(compute->cache_dir, &compute->device);
+    int status = path ? gemm_parameters_read(path, &compute->device, &parameters, found) : -1;
+    free(path);
+    return status || !*found ? status : gemm_parameters_apply(&parameters, &compute->device);
+}
+
 static int clblast_open(struct compute *compute, void **state) {
-    (void)compute;
+    struct gemm_state *gemm = compute->gemm_state;
+    if (!gemm->untuned && compute->cache_dir && take_parameters(compute, &gemm->tuned)) {
+        return -1;
+    }
     *state = calloc(1, sizeof(struct clblast_state));
     return *state ? 0 : error_set("out of memory");
 }

@@ -11,6 +11,8 @@ struct bench_settings {
     char *json;    /* file for the figures, "" for none */
     char *compare; /* variants to measure side by side, "" for the one of the settings, see bench_compare.h */
     bool turns;    /* steps on demand, see bench_turns.h */
+    bool tune;     /* CLBlast instead, see bench_tune.h */
+    int64_t tune_minutes;
 };
 
 enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };

@@ -7,10 +7,13 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm_parameters.h"
 #include "runtime/json_file.h"
 #include "tests/child.h"
 #include "tests/runs.h"
 #include "tests/scratch.h"
+#include <stdlib.h>
+#include <string.h>
 
 static const char program[] = HC_PROGRAMS "/hc_bench";
 
@@ -153,6 +156,29 @@ static void test_turns(void **state) {
     }
 }
 
+/* What is kept is what hc_train takes (test_gemm has that); nothing is kept when nothing is faster. */
+static void test_tune(void **state) {
+    (void)state;
+    const char *output = scratch_path("tune"), *cache = scratch_path("cache");
+    struct device device;
+    struct gemm_parameters kept;
+    bool found;
+    assert_int_equal(device_choose("pocl", 0, &device), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--block-size", "256", "--n-embd", "256", "--tune",
+                                  "--tune-minutes", "0"));
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    char *path = gemm_parameters_path(scratch_path("cache/hctrain"), &device);
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(path);
+    assert_non_null(text);
+    assert_int_equal(gemm_parameters_read(path, &device, &kept, &found), 0);
+    assert_non_null(strstr(text, "CLBlast's own choice"));
+    assert_non_null(strstr(text, found ? path : "nothing kept"));
+    free(text);
+    free(path);
+}
+
 static void test_errors(void **state) {
     (void)state;
     const char *path = scratch_path("none/figures.json");
@@ -166,6 +192,10 @@ static void test_errors(void **state) {
     assert_failed(CHILD_RUN(program, "--compare", "rc,shc:1"), 2, "n_streams");
     assert_failed(CHILD_RUN(program, "--compare", "rc", "--turns"), 2, "--turns");
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
+    assert_failed(CHILD_RUN(program, "--tune", "--turns"), 2, "--tune");
+    assert_failed(CHILD_RUN(program, "--tune", "--gemm", "cblas"), 2, "--gemm cblas");
+    assert_failed(CHILD_RUN(program, "--tune", "--n-head", "3"), 2, "n_head");
+    assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "2", program, "--tune"), 2, "start one process");
 }
 
 int main(void) {
@@ -175,6 +205,7 @@ int main(void) {
         cmocka_unit_test(test_recomputing_needs_less_memory),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_tune),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);

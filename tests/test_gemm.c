@@ -9,6 +9,8 @@
 #include "runtime/compute.h"
 #include "runtime/error.h"
 #include "runtime/gemm.h"
+#include "runtime/gemm_tune.h"
+#include "tests/scratch.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +184,68 @@ static void test_clblast(void **state) {
     check_backend("clblast");
 }
 
+/* The folder's parameters are those in force, also where CLBlast would take its direct kernel. */
+static const struct gemm_parameters tuned = {
+    .value = {0, 1, 8, 2, 2, 4, 32, 2, 2, 12, 0, 1, 1, 0, 4, 2},
+    .direct_below = 0,
+};
+
+/* Device `word` with the parameters that the file of the scratch folder has; NULL when they are refused. */
+static struct compute *open_tuned(const char *word) {
+    struct compute *compute;
+    const struct compute_options options = {.device = word, .gemm = "clblast", .cache_dir = scratch_path("tuned")};
+    return compute_open(&compute, &options) ? NULL : compute;
+}
+
+static void write_parameters(const char *word, const struct gemm_parameters *parameters) {
+    struct device device;
+    assert_int_equal(device_choose(word, 0, &device), 0);
+    char *path = gemm_parameters_path(scratch_path("tuned"), &device);
+    assert_non_null(path);
+    assert_int_equal(gemm_parameters_write(path, &device, parameters), 0);
+    free(path);
+}
+
+static void test_clblast_tuned(void **state) {
+    (void)state;
+    struct compute *compute = open_tuned("0");
+    assert_non_null(compute);
+    assert_false(gemm_is_tuned(compute));
+    const bool fast = compute->device.native_kernels;
+    compute_close(compute);
+    write_parameters("0", &tuned);
+    compute = open_tuned("0");
+    assert_non_null(compute);
+    assert_true(gemm_is_tuned(compute));
+    check_shapes(compute, shapes, sizeof(shapes) / sizeof(*shapes));
+    if (fast) {
+        check_shapes(compute, large_shapes, 1);
+    }
+    compute_close(compute);
+    struct gemm_parameters wrong = tuned;
+    wrong.value[GEMM_VWM] = 5;
+    write_parameters("0", &wrong);
+    assert_null(open_tuned("0"));
+    assert_non_null(strstr(error_text(), "hc_bench --tune"));
+}
+
+/* No time at all: the first candidate is tried all the same, from parameters that are known. */
+static void test_tune(void **state) {
+    (void)state;
+    struct compute *compute;
+    struct gemm_tune_result result;
+    const struct compute_options options = {.device = "0", .gemm = "clblast", .cache_dir = "", .untuned = true};
+    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_tune(compute, 40, 30, 20, 0.0, &tuned, &result), 0);
+    assert_true(result.tried == 1 && result.refused == 0);
+    assert_true(result.stock > 0.0 && result.rate >= result.stock);
+    assert_true(result.improved == (result.rate > result.stock));
+    assert_true(!result.improved || !memcmp(result.best.value, tuned.value, sizeof tuned.value));
+    assert_int_equal(gemm_tune(compute, 0, 30, 20, 0.0, NULL, &result), -1);
+    assert_int_equal(gemm_tune(compute, SIZE_MAX / 2, 30, 20, 0.0, NULL, &result), -1);
+    compute_close(compute);
+}
+
 static void test_portable(void **state) {
     (void)state;
     check_backend("portable");
@@ -277,10 +341,12 @@ static void test_rate(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cblas),           cmocka_unit_test(test_clblast), cmocka_unit_test(test_portable),
-        cmocka_unit_test(test_one_buffer),      cmocka_unit_test(test_empty),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_cblas),           cmocka_unit_test(test_clblast),
+        cmocka_unit_test(test_portable),        cmocka_unit_test(test_one_buffer),
+        cmocka_unit_test(test_empty),           cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_backend), cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_clblast_tuned),   cmocka_unit_test(test_tune),
     };
     device_prepare_environment();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -2,6 +2,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "src/bench_compare.h"
+#include "src/bench_tune.h"
 #include "src/bench_turns.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
@@ -11,12 +12,14 @@ static const struct program_info program = {
     .summary =
         "Measures training steps of a model on random tokens: time, tokens/s, memory; with --profile each kernel, "
         "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
-        "communication that computation does not hide, and the rest. Takes all options of hc_train, so that its "
+        "communication that computation does not hide, and the rest; --tune looks for the parameters of CLBlast's "
+        "products that suit the device. Takes all options of hc_train, so that its "
         "config files can be used; under mpirun all ranks measure together.",
     .usage = "[--config FILE]... [OPTIONS]",
     .examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
                 "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
                 "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
+                "hc_bench --tune --config configs/M.conf --device pocl\n"
                 "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
                 "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
 };
@@ -59,6 +62,20 @@ static size_t bench_options(struct bench_settings *settings, struct option_spec 
          .target = &settings->turns,
          .default_value = "false",
          .help = "a step for each line of stdin, answered by a line of JSON: for programs that compare"},
+        {.type = OPTION_BOOL,
+         .name = "tune",
+         .target = &settings->tune,
+         .default_value = "false",
+         .help =
+             "find and keep the fastest parameters of CLBlast for this device and the model's widths; all later "
+             "runs of this user use them. Ctrl-C keeps the best so far"},
+        {.type = OPTION_INT,
+         .name = "tune-minutes",
+         .target = &settings->tune_minutes,
+         .default_value = "6",
+         .minimum = 0,
+         .maximum = 10000,
+         .help = "how long to look"},
     };
     const size_t count = sizeof own / sizeof *own;
     for (size_t i = 0; i < count && i < room; i++) {
@@ -71,6 +88,13 @@ static enum bench_status run(const struct bench_settings *settings, struct ranks
     if (settings->turns && (*settings->compare || *settings->json)) {
         error_set("--turns talks on stdin and stdout: leave --compare and --json out");
         return BENCH_WRONG;
+    }
+    if (settings->tune && (settings->turns || *settings->compare || *settings->json)) {
+        error_set("--tune prints and keeps what it finds: leave --compare, --turns and --json out");
+        return BENCH_WRONG;
+    }
+    if (settings->tune) {
+        return bench_tune_run(settings, ranks);
     }
     if (settings->turns) {
         return bench_turns_run(settings, ranks);
@@ -96,12 +120,12 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct bench_s
 
 int main(int argc, char **argv) {
     static struct bench_settings settings;
-    static struct option_spec specs[TRAIN_OPTIONS_MOST + 8];
+    static struct option_spec specs[TRAIN_OPTIONS_MOST + 10];
     struct ranks ranks;
     if (train_start_ranks(program.name, &ranks)) {
         return 1;
     }
-    const size_t count = bench_options(&settings, specs, TRAIN_OPTIONS_MOST + 8);
+    const size_t count = bench_options(&settings, specs, TRAIN_OPTIONS_MOST + 10);
     const int status = parse_and_run(specs, count, &settings, &ranks, argc, argv);
     options_free(specs, count);
     ranks_stop(&ranks);
