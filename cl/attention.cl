@@ -207,6 +207,41 @@ inline void tile_backward(float *scores, float *d_p, int keys, int first, int st
     }
 }
 
+inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
+    for (int q = 0; q < QUERIES; q++) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            VEC_STORE((vec_t)(0.0f), &rows[q][d]);
+        }
+    }
+}
+
+/* The first `count` rows, times factor, to a [T, stride] matrix. */
+inline void rows_store(const float rows[QUERIES][HEAD_SIZE], int count, float factor, __global act_t *to,
+                       size_t stride) {
+    for (int q = 0; q < count; q++) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            ACT_STORE(factor * VEC_LOAD(&rows[q][d]), to + q * stride + d);
+        }
+    }
+}
+
+/* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
+inline void rows_delta(const float d_out[QUERIES][HEAD_SIZE], __global const act_t *y_rows, int first, int sequence,
+                       int count, __global float *delta_rows, float delta[QUERIES]) {
+    float out[QUERIES][HEAD_SIZE];
+    rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
+    for (int q = 0; q < QUERIES; q++) {
+        vec_t sum = (vec_t)(0.0f);
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            sum += VEC_LOAD(&d_out[q][d]) * VEC_LOAD(&out[q][d]);
+        }
+        delta[q] = VEC_SUM(sum);
+        if (q < count) {
+            delta_rows[first + q] = delta[q];
+        }
+    }
+}
+
 /* dq, and delta for attention_backward_keys. One work-item: QUERIES queries of one (batch, head). */
 __kernel void attention_backward_queries(__global const act_t *qkv, __global const act_t *k_t,
                                          __global const act_t *v_t, __global const act_t *y,
@@ -228,18 +263,11 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     float scores[QUERIES * KEYS], d_p[QUERIES * KEYS], lse[QUERIES], delta[QUERIES];
     rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
     rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
-    rows_load(y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_query);
+    rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, min(QUERIES, sequence - first),
+               delta_all + head * sequence, delta);
+    rows_zero(d_query);
     for (int q = 0; q < QUERIES; q++) {
-        vec_t sum = (vec_t)(0.0f);
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            sum += VEC_LOAD(&d_out[q][d]) * VEC_LOAD(&d_query[q][d]);
-            VEC_STORE((vec_t)(0.0f), &d_query[q][d]);
-        }
-        delta[q] = VEC_SUM(sum);
         lse[q] = lse_all[head * sequence + min(first + q, sequence - 1)];
-        if (first + q < sequence) {
-            delta_all[head * sequence + first + q] = delta[q];
-        }
     }
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
         tile_products(query, columns + start * HEAD_SIZE, KEYS, scores);
@@ -248,11 +276,8 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         q_rows + MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
-    for (int q = 0; q < QUERIES && first + q < sequence; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(SCORE_SCALE * VEC_LOAD(&d_query[q][d]), d_qkv + (token + first + q) * QKV_ROW + column + d);
-        }
-    }
+    rows_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + (token + first) * QKV_ROW + column,
+               QKV_ROW);
 }
 
 /* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
@@ -277,51 +302,81 @@ inline void tile_accumulate_keys(const float *tile, int count, const float rows[
     }
 }
 
-/* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, head), over all queries at or after them. */
+/* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales. */
+inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
+                        __global act_t *d_q) {
+    float d_query[QUERIES][HEAD_SIZE];
+    if (start == 0) {
+        rows_zero(d_query);
+    } else {
+        rows_load(d_q, QKV_ROW, first, sequence, 1.0f, d_query);
+    }
+    tile_accumulate(d_scores, KEYS_BACKWARD, min(KEYS_BACKWARD, min(sequence, first + QUERIES) - start),
+                    k_rows + (size_t)start * QKV_ROW, QKV_ROW, d_query);
+    rows_store(d_query, min(QUERIES, sequence - first), first < start + KEYS_BACKWARD ? SCORE_SCALE : 1.0f,
+               d_q + (size_t)first * QKV_ROW, QKV_ROW);
+}
+
+/* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, head), over all queries at or after them; or, with
+ * whole_heads, all keys of one (batch, head), and then dq and delta, too, so that attention_backward_queries need not
+ * run and no product is computed twice. */
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
-                                      __global const act_t *v_t, __global const act_t *d_y,
-                                      __global const float *lse_all, __global const float *delta_all, int batch,
+                                      __global const act_t *v_t, __global const act_t *y,
+                                      __global const act_t *d_y, __global const float *lse_all, int batch,
                                       int sequence, int padded, float dropout_rate, uint key0, uint key1,
-                                      ulong first_row, __global act_t *d_qkv) {
+                                      ulong first_row, int whole_heads, __global act_t *d_qkv,
+                                      __global float *delta_all) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
-    const size_t head = get_global_id(0) / blocks;
-    const int start = get_global_id(0) % blocks * KEYS_BACKWARD;
+    const size_t head = get_global_id(0) / (whole_heads ? 1 : blocks);
+    const int from = whole_heads ? 0 : get_global_id(0) % blocks * KEYS_BACKWARD;
+    const int to = whole_heads ? sequence : from + KEYS_BACKWARD;
     if (head >= (size_t)batch * HEADS) {
         return;
     }
     const size_t token = head / HEADS * sequence;
     const size_t column = head % HEADS * HEAD_SIZE;
     const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
+    __global const act_t *q_rows = qkv + token * QKV_ROW + column;
     float query[QUERIES][HEAD_SIZE], d_out[QUERIES][HEAD_SIZE], lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD], d_p[QUERIES * KEYS_BACKWARD];
-    const size_t columns_at = head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS;
     float d_keys[KEYS_BACKWARD][HEAD_SIZE], d_values[KEYS_BACKWARD][HEAD_SIZE];
-    for (int k = 0; k < KEYS_BACKWARD; k++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), &d_keys[k][d]);
-            VEC_STORE((vec_t)(0.0f), &d_values[k][d]);
+    for (int start = from; start < to; start += KEYS_BACKWARD) {
+        const size_t columns_at =
+            head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS;
+        for (int k = 0; k < KEYS_BACKWARD; k++) {
+            for (int d = 0; d < HEAD_SIZE; d += VEC) {
+                VEC_STORE((vec_t)(0.0f), &d_keys[k][d]);
+                VEC_STORE((vec_t)(0.0f), &d_values[k][d]);
+            }
         }
-    }
-    for (int first = start; first < sequence; first += QUERIES) {
-        rows_load(qkv + token * QKV_ROW + column, QKV_ROW, first, sequence, SCORE_SCALE, query);
-        rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
-        for (int q = 0; q < QUERIES; q++) {
-            const size_t at = head * sequence + min(first + q, sequence - 1);
-            lse[q] = lse_all[at];
-            delta[q] = delta_all[at];
+        for (int first = start; first < sequence; first += QUERIES) {
+            const int count = min(QUERIES, sequence - first);
+            rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
+            rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
+            if (whole_heads && start == 0) {
+                rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, count,
+                           delta_all + head * sequence, delta);
+            }
+            for (int q = 0; q < QUERIES; q++) {
+                const size_t at = head * sequence + min(first + q, sequence - 1);
+                lse[q] = lse_all[at];
+                delta[q] = delta_all[at];
+            }
+            tile_products(query, k_t + columns_at, KEYS_BACKWARD, scores);
+            tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, d_p);
+            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, dropout, head % HEADS);
+            tile_accumulate_keys(scores, count, d_out, d_values);
+            tile_accumulate_keys(d_p, count, query, d_keys);
+            if (whole_heads) {
+                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence, d_qkv + token * QKV_ROW + column);
+            }
         }
-        tile_products(query, k_t + columns_at, KEYS_BACKWARD, scores);
-        tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, d_p);
-        tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, dropout, head % HEADS);
-        const int count = min(QUERIES, sequence - first);
-        tile_accumulate_keys(scores, count, d_out, d_values);
-        tile_accumulate_keys(d_p, count, query, d_keys);
-    }
-    for (int k = 0; k < KEYS_BACKWARD && start + k < sequence; k++) {
-        __global act_t *row = d_qkv + (token + start + k) * QKV_ROW + column;
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(VEC_LOAD(&d_keys[k][d]), row + MODEL_WIDTH + d);
-            ACT_STORE(VEC_LOAD(&d_values[k][d]), row + 2 * MODEL_WIDTH + d);
+        for (int k = 0; k < KEYS_BACKWARD && start + k < sequence; k++) {
+            __global act_t *row = d_qkv + (token + start + k) * QKV_ROW + column;
+            for (int d = 0; d < HEAD_SIZE; d += VEC) {
+                ACT_STORE(VEC_LOAD(&d_keys[k][d]), row + MODEL_WIDTH + d);
+                ACT_STORE(VEC_LOAD(&d_values[k][d]), row + 2 * MODEL_WIDTH + d);
+            }
         }
     }
 }

@@ -481,6 +481,18 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
               ARG_BUFFER(y), ARG_BUFFER(lse));
 }
 
+/* Whether a head at a time keeps the cores of a CPU as busy as blocks of keys do: at most a tenth of them idle. */
+static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
+    if (operations->attention_share != ATTENTION_AUTO) {
+        return operations->attention_share == ATTENTION_HEADS;
+    }
+    const struct device *device = &operations->compute->device;
+    const size_t heads = attention_items(operations, tokens, (size_t)tokens.sequence);
+    const size_t cores = device->compute_units;
+    const size_t rounds = (heads + cores - 1) / cores;
+    return device->native_kernels && 10 * heads >= 9 * rounds * cores;
+}
+
 void attention_backward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
                         struct dropout dropout, const struct buffer *y, const struct buffer *lse,
                         const struct buffer *d_y, const struct buffer *keys_t, const struct buffer *values_t,
@@ -488,12 +500,17 @@ void attention_backward(struct operations *operations, struct token_shape tokens
     const struct attention_tiles tiles = attention_tiles(operations->compute);
     transpose_keys(operations, tokens, qkv, 1, keys_t);
     transpose_keys(operations, tokens, qkv, 2, values_t);
-    RUN_ITEMS(attention_backward_queries, attention_items(operations, tokens, tiles.queries), ARG_BUFFER(qkv),
+    const bool whole_heads = take_whole_heads(operations, tokens);
+    if (!whole_heads) {
+        RUN_ITEMS(attention_backward_queries, attention_items(operations, tokens, tiles.queries), ARG_BUFFER(qkv),
+                  ARG_BUFFER(keys_t), ARG_BUFFER(values_t), ARG_BUFFER(y), ARG_BUFFER(d_y), ARG_BUFFER(lse),
+                  ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv), ARG_BUFFER(delta));
+    }
+    const size_t keys = whole_heads ? (size_t)tokens.sequence : tiles.keys_backward;
+    RUN_ITEMS(attention_backward_keys, attention_items(operations, tokens, keys), ARG_BUFFER(qkv),
               ARG_BUFFER(keys_t), ARG_BUFFER(values_t), ARG_BUFFER(y), ARG_BUFFER(d_y), ARG_BUFFER(lse),
-              ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv), ARG_BUFFER(delta));
-    RUN_ITEMS(attention_backward_keys, attention_items(operations, tokens, tiles.keys_backward), ARG_BUFFER(qkv),
-              ARG_BUFFER(keys_t), ARG_BUFFER(values_t), ARG_BUFFER(d_y), ARG_BUFFER(lse), ARG_BUFFER(delta),
-              ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv));
+              ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_I32(whole_heads), ARG_BUFFER(d_qkv),
+              ARG_BUFFER(delta));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {

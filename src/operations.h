@@ -32,9 +32,15 @@ struct token_shape {
     int64_t batch, sequence;
 };
 
+/* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two
+ * of seven products, else a block of queries or keys. */
+enum attention_share { ATTENTION_AUTO, ATTENTION_BLOCKS, ATTENTION_HEADS };
+
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
+    enum attention_share attention_share; /* ATTENTION_AUTO but in tests */
+
     size_t columns;         /* projections per normalised row */
     size_t norm_groups;     /* normalised rows per token */
     size_t theta;           /* small parameters of a sublayer */

@@ -447,9 +447,11 @@ static void run_attention_forward(struct bench *bench) {
 static void run_attention_backward(struct bench *bench) {
     const struct buffer *keys_t = transposed_scratch(bench), *values_t = transposed_scratch(bench);
     const struct buffer *delta = bench_scratch(bench, bench->token_count * (size_t)bench->shape.heads);
+    bench->operations->attention_share = (enum attention_share)bench->shape.variation;
     attention_backward(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), case_dropout(bench),
                        bench_buffer(bench, "y"), bench_buffer(bench, "lse"), bench_derivative(bench, "y"), keys_t,
                        values_t, delta, bench_derivative(bench, "qkv"));
+    bench->operations->attention_share = ATTENTION_AUTO;
 }
 
 static const struct operation_test attention = {
@@ -853,6 +855,7 @@ const struct operation_case operation_cases[] = {
     TINY(attention, "mhc", 2, 3, TINY_MHC),
     TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
+    TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = ATTENTION_HEADS),
     TINY(gelu, "mhc", 2, 3, TINY_MHC),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
     TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
@@ -915,11 +918,18 @@ const struct operation_case operation_cases[] = {
     CASE(embedding, "S=8, dropout C=768", .streams = 8, .channels = 768, .dropout = 0.1f),
 
     CASE(attention, "T=1", .bias = true, .sequence = 1),
+    CASE(attention, "T=1, heads", .bias = true, .sequence = 1, .variation = ATTENTION_HEADS),
     CASE(attention, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
     CASE(attention, "D=5, dropout", .channels = 20, .heads = 4, .sequence = 33, .dropout = 0.2f),
     CASE(attention, "D=8", .heads = 3, .batch = 3, .sequence = 70),
-    CASE(attention, "D=8, dropout", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f),
-    CASE(attention, "D=64", .channels = 128, .heads = 2, .batch = 2, .sequence = 67),
+    CASE(attention, "D=8, dropout, blocks", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
+         .variation = ATTENTION_BLOCKS),
+    CASE(attention, "D=8, dropout, heads", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
+         .variation = ATTENTION_HEADS),
+    CASE(attention, "D=64, blocks", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
+         .variation = ATTENTION_BLOCKS),
+    CASE(attention, "D=64, heads", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
+         .variation = ATTENTION_HEADS),
     CASE(attention, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
     LOOSE(attention, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
 
