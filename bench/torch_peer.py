@@ -36,6 +36,23 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, None, 1e-5)
 
 
+def attend(q, k, v):
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    sequence = q.shape[2]  # before PyTorch 2.0, as nanoGPT does it there
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    future = torch.ones(sequence, sequence, dtype=torch.bool, device=q.device).triu(1)
+    return F.softmax(scores.masked_fill(future, -math.inf), dim=-1) @ v
+
+
+def make_optimiser(parameters):
+    settings = {"lr": 6e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
+    try:
+        return torch.optim.AdamW(parameters, fused=True, **settings)
+    except (TypeError, RuntimeError):  # an older PyTorch has it for GPUs only, or not at all
+        return torch.optim.AdamW(parameters, **settings)
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -47,7 +64,7 @@ class Attention(nn.Module):
         batch, sequence, width = x.shape
         parts = self.c_attn(x).view(batch, sequence, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = attend(q, k, v)
         return self.c_proj(y.transpose(1, 2).reshape(batch, sequence, width))
 
 
@@ -272,7 +289,7 @@ def main():
     device = torch.device(settings.device)
     torch.manual_seed(1)
     model = GPT(settings).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimiser = make_optimiser(model.parameters())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     say(torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters)
     for _ in sys.stdin:
