@@ -1,0 +1,47 @@
+/* Byte-pair encoding as GPT-2 and tiktoken have it: a vocabulary of byte strings, each with a rank; a piece of text
+ * begins as single bytes, and as long as two neighbours together are in the vocabulary, those with the lowest rank
+ * (the first of them) become one. The rank is the token. */
+#ifndef HC_SRC_BPE_H
+#define HC_SRC_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct bpe;
+
+/* Reads a vocabulary: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any order) or
+ * GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). All 256 single bytes must be
+ * there and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. */
+int bpe_open(const char *path, struct bpe **opened);
+void bpe_close(struct bpe *bpe);
+
+/* Number of tokens. */
+uint32_t bpe_count(const struct bpe *bpe);
+
+/* The token's bytes; token < bpe_count. */
+const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
+
+/* Tokens in memory that grows. Begin with all zero. */
+struct token_list {
+    uint16_t *tokens; /* owned */
+    size_t count, capacity;
+};
+
+int token_list_append(struct token_list *list, uint32_t token);
+void token_list_free(struct token_list *list);
+
+/* What one thread needs to encode; begin with all zero. */
+struct bpe_scratch {
+    struct bpe_part *parts;
+    uint64_t *heap;
+    size_t capacity, heap_capacity;
+};
+
+void bpe_scratch_free(struct bpe_scratch *scratch);
+
+/* Appends the tokens of a piece of 1 to 2^31 bytes, in O(n log n). Fails when memory runs out. */
+int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+               struct token_list *list);
+
+#endif

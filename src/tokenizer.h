@@ -1,0 +1,48 @@
+/* Text to tokens and back: GPT-2's byte-pair encoding, or bytes. */
+#ifndef HC_SRC_TOKENIZER_H
+#define HC_SRC_TOKENIZER_H
+
+#include "src/bpe.h"
+
+struct tokenizer;
+
+/* ranks: GPT-2's vocabulary (see bpe_open); NULL: a token is a byte. */
+int tokenizer_open(const char *ranks, struct tokenizer **opened);
+void tokenizer_close(struct tokenizer *tokenizer);
+
+/* "gpt2" or "byte", as meta.json has it. */
+const char *tokenizer_name(const struct tokenizer *tokenizer);
+
+/* Tokens there are, the end of text included. */
+uint32_t tokenizer_count(const struct tokenizer *tokenizer);
+
+/* "<|endoftext|>", which text never gives; UINT32_MAX where there is none (bytes). */
+uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
+
+/* What one thread needs to encode. NULL with an error when memory runs out. */
+struct tokenizer_scratch *tokenizer_scratch_create(const struct tokenizer *tokenizer);
+void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
+
+/* Appends the tokens of a text: those of tiktoken's encode_ordinary for "gpt2". The text must be UTF-8 (see
+ * tokenizer_utf8_prefix); bytes may be anything. */
+int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
+                     size_t bytes, struct token_list *list);
+
+/* GPT-2's division of text into pieces, which are encoded one by one: the end of the piece that begins at `at`,
+ * with at < bytes. The text is UTF-8 and `at` the beginning of a piece. */
+int tokenizer_piece(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
+                    size_t bytes, size_t at, size_t *end);
+
+/* The token's bytes; those of the end of text are its name. NULL: no such token. */
+const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes);
+
+/* How many of the bytes from the beginning are UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest
+ * forms); all of them, or up to the first character that is not, or not whole. */
+size_t tokenizer_utf8_prefix(const char *text, size_t bytes);
+
+/* Where a long text can be cut so that the tokens of both parts together are those of the whole: the last place
+ * where white space follows something else; 0: there is none after the beginning. The text is UTF-8, perhaps up to
+ * its last character. */
+size_t tokenizer_cut(const char *text, size_t bytes);
+
+#endif

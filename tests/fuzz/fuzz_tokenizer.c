@@ -1,0 +1,75 @@
+/* Any bytes as a vocabulary, up to the first NUL, and a text, after it; without a vocabulary a small one. What is
+ * encoded must come back. */
+#include "src/tokenizer.h"
+#include "tests/fuzz/fuzz_file.h"
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void require(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "fuzz_tokenizer: %s\n", what);
+        abort();
+    }
+}
+
+/* All bytes, and what English merges first. */
+static size_t small_vocabulary(char *text) {
+    static const char *const merges[] = {" t", "he", " a", "in", "re", " the", "on", "\n\n", "  ", "    "};
+    size_t bytes = 0;
+    for (unsigned rank = 0; rank < 256 + sizeof merges / sizeof *merges; rank++) {
+        const char byte = (char)rank;
+        const char *string = rank < 256 ? &byte : merges[rank - 256];
+        bytes += (size_t)EVP_EncodeBlock((unsigned char *)text + bytes, (const unsigned char *)string,
+                                         rank < 256 ? 1 : (int)strlen(string));
+        bytes += (size_t)sprintf(text + bytes, " %u\n", rank);
+    }
+    return bytes;
+}
+
+static void check_text(const struct tokenizer *tokenizer, const struct token_list *list, const char *text,
+                       size_t bytes) {
+    size_t at = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        size_t length;
+        const char *string = tokenizer_bytes(tokenizer, list->tokens[i], &length);
+        require(string && length <= bytes - at && memcmp(string, text + at, length) == 0, "another text came back");
+        at += length;
+    }
+    require(at == bytes, "less text came back");
+}
+
+static void encode(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    struct token_list list = {0}, parts = {0};
+    const size_t valid = tokenizer_utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
+    require(scratch && tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
+    require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
+            "invalid text is taken");
+    parts.count = 0;
+    check_text(tokenizer, &list, text, valid);
+    require(tokenizer_encode(tokenizer, scratch, text, cut, &parts) == 0 &&
+                tokenizer_encode(tokenizer, scratch, text + cut, valid - cut, &parts) == 0 &&
+                parts.count == list.count &&
+                (list.count == 0 || memcmp(parts.tokens, list.tokens, list.count * sizeof *list.tokens) == 0),
+            "parts of a text have other tokens");
+    token_list_free(&list);
+    token_list_free(&parts);
+    tokenizer_scratch_free(scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    static char vocabulary[8192];
+    const uint8_t *end = bytes > 0 ? memchr(data, 0, bytes) : NULL;
+    const size_t first = end ? (size_t)(end - data) : bytes;
+    const char *text = (const char *)data + first + (end != NULL);
+    struct tokenizer *tokenizer;
+    const char *path =
+        first > 0 ? fuzz_file(data, first) : fuzz_file((uint8_t *)vocabulary, small_vocabulary(vocabulary));
+    if (tokenizer_open(path, &tokenizer) == 0) {
+        encode(tokenizer, text, bytes - first - (end != NULL));
+        tokenizer_close(tokenizer);
+    }
+    return 0;
+}
