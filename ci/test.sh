@@ -6,6 +6,8 @@ sh ci/setup.sh
 sh ci/build.sh
 cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize
+# As many tests at once as there are cores: much of their time is a compiler's, which uses one.
+parallel=$(nproc)
 # what reads files and parses input, with AddressSanitizer and UndefinedBehaviorSanitizer
-ctest --test-dir build-sanitize --output-on-failure --label-regex reader
-ctest --test-dir build --output-on-failure
+ctest --test-dir build-sanitize --output-on-failure --parallel "$parallel" --label-regex reader
+ctest --test-dir build --output-on-failure --parallel "$parallel"
