@@ -1,4 +1,5 @@
-/* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory; without a buffer of ours it would allocate some at every call.
+/* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory;
+ * without a buffer of ours it would allocate some at every call.
  */
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
