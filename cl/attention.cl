@@ -75,6 +75,14 @@ inline void rows_load(__global const act_t *from, size_t stride, int first, int 
     }
 }
 
+inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
+    for (int q = 0; q < QUERIES; q++) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            VEC_STORE((vec_t)(0.0f), &rows[q][d]);
+        }
+    }
+}
+
 /* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
 inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, int keys,
                           float *out) {
@@ -135,10 +143,8 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     for (int q = 0; q < QUERIES; q++) {
         highest[q] = -INFINITY;
         sum[q] = 0.0f;
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), &out[q][d]);
-        }
     }
+    rows_zero(out);
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
         tile_products(query, columns + start * HEAD_SIZE, KEYS, tile);
         for (int q = 0; q < QUERIES; q++) {
@@ -203,14 +209,6 @@ inline void tile_backward(float *scores, float *d_p, int keys, int first, int st
                 const keys_t p = KEYS_LOAD(scores + q * keys + k);
                 KEYS_STORE(p * (KEYS_LOAD(d_p + q * keys + k) - delta[q]), d_p + q * keys + k);
             }
-        }
-    }
-}
-
-inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
-    for (int q = 0; q < QUERIES; q++) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), &rows[q][d]);
         }
     }
 }

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void digest_to_text(const unsigned char *bytes, char digest[CHECKSUM_SIZE]) {
     static const char digits[] = "0123456789abcdef";
@@ -85,4 +86,15 @@ int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
     checksum_free(checksum);
     fclose(file);
     return result ? error_prefix("checksum of %s", path) : 0;
+}
+
+int checksum_strings(const char *const *strings, size_t count, char digest[CHECKSUM_SIZE]) {
+    struct checksum *checksum = checksum_create();
+    int status = checksum ? 0 : -1;
+    for (size_t i = 0; i < count && status == 0; i++) {
+        status = checksum_update(checksum, strings[i], strlen(strings[i]) + 1);
+    }
+    status = status || checksum_finish(checksum, digest) ? -1 : 0;
+    checksum_free(checksum);
+    return status;
 }

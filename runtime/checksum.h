@@ -10,6 +10,9 @@
 int checksum_memory(const void *data, size_t bytes, char digest[CHECKSUM_SIZE]);
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]);
 
+/* Of strings, each with its final NUL, so that it counts where one ends. */
+int checksum_strings(const char *const *strings, size_t count, char digest[CHECKSUM_SIZE]);
+
 /* ---- of data that comes in pieces */
 
 struct checksum;

@@ -1,9 +1,9 @@
 #include "runtime/gemm.h"
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
+#include "runtime/progress.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
 
@@ -181,12 +181,6 @@ void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_
 
 /* ---- measuring */
 
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Fills with values in [-0.5, 0.5): zeros would not draw the power that real data does. */
 static int fill_buffer(struct compute *compute, const struct buffer *buffer) {
     size_t count = buffer->bytes / sizeof(float);
@@ -207,12 +201,12 @@ static int fill_buffer(struct compute *compute, const struct buffer *buffer) {
 static int measure(struct compute *compute, const struct gemm_call *call, double *rate) {
     double flops = 2.0 * (double)call->m * (double)call->n * (double)call->k, deadline = 0.0;
     for (int round = 0;; round++) {
-        double start = seconds_now();
+        double start = progress_clock();
         gemm_run(compute, false, true, call->m, call->n, call->k, 1.0f, call->a, call->b, 0.0f, call->c);
         if (compute_finish(compute)) {
             return -1;
         }
-        double end = seconds_now();
+        double end = progress_clock();
         if (round == 0) {
             deadline = end + 0.3; /* the first call compiles and warms up */
         } else if (end > start && flops / (end - start) > *rate) {

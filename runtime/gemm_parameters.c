@@ -77,14 +77,10 @@ int gemm_parameters_apply(const struct gemm_parameters *parameters, const struct
 char *gemm_parameters_path(const char *folder, const struct device *device) {
     const char *const parts[] = {device->name, device->platform_name, device->version, device->driver};
     char digest[CHECKSUM_SIZE];
-    struct checksum *checksum = checksum_create();
-    int status = checksum == NULL;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && status == 0; i++) {
-        status = checksum_update(checksum, parts[i], strlen(parts[i]) + 1);
+    if (checksum_strings(parts, sizeof parts / sizeof *parts, digest)) {
+        return NULL;
     }
-    status = status || checksum_finish(checksum, digest);
-    checksum_free(checksum);
-    return status ? NULL : files_path("%s/clblast-%.*s.json", folder, NAME_DIGITS, digest);
+    return files_path("%s/clblast-%.*s.json", folder, NAME_DIGITS, digest);
 }
 
 static bool take_count(const json_t *object, const char *name, size_t *value) {
@@ -119,10 +115,7 @@ int gemm_parameters_read(const char *path, const struct device *device, struct g
     if (status == 0) {
         return 0;
     }
-    char *reason = strdup(error_text());
-    error_set("%s; remove the file, or write a new one by hc_bench --tune", reason ? reason : path);
-    free(reason);
-    return -1;
+    return error_set("%s; remove the file, or write a new one by hc_bench --tune", error_text());
 }
 
 int gemm_parameters_write(const char *path, const struct device *device, const struct gemm_parameters *parameters) {

@@ -51,20 +51,9 @@ static int join_files(struct recipe *recipe, const char *const *files) {
 
 /* A key for everything that the binary depends on. Parts are separated by NUL, which none of them holds. */
 static int make_key(const struct device *device, struct recipe *recipe) {
-    const char *parts[] = {device->name,   device->platform_name, device->version,
-                           device->driver, recipe->options,       recipe->text};
-    char *joined = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&joined, &size);
-    if (!stream) {
-        return error_set("out of memory");
-    }
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-        fwrite(parts[i], 1, strlen(parts[i]) + 1, stream);
-    }
-    int result = fclose(stream) ? error_set("out of memory") : checksum_memory(joined, size, recipe->key);
-    free(joined);
-    return result;
+    const char *const parts[] = {device->name,   device->platform_name, device->version,
+                                 device->driver, recipe->options,       recipe->text};
+    return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
 }
 
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,

@@ -12,6 +12,7 @@
 #define NO_TOKEN     UINT32_MAX
 #define SHORT_PIECE  64 /* up to here a scan for the lowest rank beats a heap */
 #define BYTES        256
+#define ALPHABET     0x144 /* characters of vocab.bpe, of which 256 stand for a byte */
 
 /* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
 struct bpe {
@@ -138,9 +139,10 @@ struct reader {
     char *arena;
     size_t arena_bytes;
     struct place {
-        uint32_t start, bytes; /* bytes == 0: not there yet */
-    } * places;                /* [TOKENS_LIMIT] */
-    uint32_t count;            /* highest rank + 1 */
+        uint32_t start, bytes;       /* bytes == 0: not there yet */
+    } * places;                      /* [TOKENS_LIMIT] */
+    uint32_t count;                  /* highest rank + 1 */
+    unsigned char byte_of[ALPHABET]; /* vocab.bpe's characters */
 };
 
 static int add(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
@@ -186,7 +188,7 @@ static bool is_printable(unsigned byte) {
 
 /* The alphabet of vocab.bpe: bytes that print stand for themselves (as Latin-1), the others, in order, for the
  * characters from U+0100 on. So every byte is one character below U+0144. */
-static void make_alphabet(unsigned char byte_of[0x144]) {
+static void make_alphabet(unsigned char byte_of[ALPHABET]) {
     unsigned next = 0x100;
     for (unsigned byte = 0; byte < BYTES; byte++) {
         byte_of[is_printable(byte) ? byte : next++] = (unsigned char)byte;
@@ -208,9 +210,7 @@ static int add_bytes(struct reader *reader) {
 
 /* "<string> <string>" in that alphabet: together they are the next token. The text is changed. */
 static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
-    unsigned char byte_of[0x144] = {0};
     size_t written = 0, spaces = 0;
-    make_alphabet(byte_of);
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char first = (unsigned char)line[i];
         unsigned character = first;
@@ -223,10 +223,10 @@ static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
             character =
                 first >= 0xc2 && first <= 0xc5 && second >> 6 == 2 ? (first & 31U) << 6 | (second & 63U) : 0;
         }
-        if (character >= 0x144 || (character < 0x100 && !is_printable(character))) {
+        if (character >= ALPHABET || (character < 0x100 && !is_printable(character))) {
             return fail_line(reader->path, reader->line, "a character that stands for no byte");
         }
-        line[written++] = (char)byte_of[character];
+        line[written++] = (char)reader->byte_of[character];
     }
     if (spaces != 1) {
         return fail_line(reader->path, reader->line, "a line is two strings with a space between");
@@ -237,6 +237,7 @@ static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
 static int read_lines(struct reader *reader, char *text, size_t bytes) {
     const char *const end = text + bytes;
     const bool merges = bytes > 9 && memcmp(text, "#version:", 9) == 0;
+    make_alphabet(reader->byte_of);
     if (merges && add_bytes(reader)) {
         return -1;
     }

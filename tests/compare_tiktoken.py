@@ -26,8 +26,7 @@ def gpt2(ranks):
                              special_tokens={"<|endoftext|>": 50256})
 
 
-def characters():
-    return [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
 def mixture(chance, alphabet, count):
@@ -36,7 +35,7 @@ def mixture(chance, alphabet, count):
 
 def own_texts():
     chance = random.Random(1)
-    every = characters()
+    every = CHARACTERS
     signs = ["a", "B", "é", "ß", "中", "ω", "1", "٣", "½", " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2003", "\u3000", "\u0085",
              "\u200b", "\u180e", "'", "'s", "'ll", "'S", "’", "!", "_", "#", "<|endoftext|>", "\U0001f600", "\u0301", "\x00", "\x1c", "\x1f"]
     yield "nothing", ""
@@ -57,7 +56,7 @@ def members(class_of):
     """The characters that tiktoken finds for a class: all others give no token."""
     finder = tiktoken.Encoding("class", pat_str=class_of, mergeable_ranks={bytes([byte]): byte for byte in range(256)},
                                special_tokens={})
-    return {character for character in characters() if finder.encode_ordinary(character)}
+    return {character for character in CHARACTERS if finder.encode_ordinary(character)}
 
 
 def compare_classes(program, ranks):
@@ -66,12 +65,11 @@ def compare_classes(program, ranks):
                "signs": ("!", members(r"[^\s\p{L}\p{N}]"))}
     wrong = 0
     for name, (before, expected) in classes.items():
-        every = characters()
-        text = "".join("%s%s\n" % (before, character) for character in every).encode()
+        text = "".join("%s%s\n" % (before, character) for character in CHARACTERS).encode()
         done = subprocess.run([program, ranks, "pieces"], input=text, capture_output=True, check=True)
         ends = set(numpy.frombuffer(done.stdout, "<u4").tolist())
         at, found = 0, set()
-        for character in every:
+        for character in CHARACTERS:
             if at + 1 not in ends:
                 found.add(character)
             at += 2 + len(character.encode())
