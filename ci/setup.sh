@@ -6,7 +6,7 @@ set -eu
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
 libclblast-dev libopenblas-dev liblapacke-dev
-libjansson-dev libssl-dev libpcre2-dev libcmocka-dev
+libjansson-dev libssl-dev libpcre2-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
 dict-gcide clang python3-numpy"
 

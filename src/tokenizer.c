@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "src/tokenizer.h"
 #include "runtime/error.h"
+#include "src/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +168,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch
     if (!tokenizer->bpe) {
         return encode_bytes(text, bytes, list);
     }
-    const size_t prefix = tokenizer_utf8_prefix(text, bytes);
+    const size_t prefix = utf8_prefix(text, bytes);
     if (prefix < bytes) {
         return error_set("byte %zu of the text is not UTF-8", prefix);
     }
@@ -180,56 +181,25 @@ int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch
     return 0;
 }
 
-/* ---- UTF-8 */
+/* ---- places to cut */
 
-/* The length of the character at the beginning, 0: it is none, or not whole. */
-static size_t character_bytes(const unsigned char *text, size_t bytes) {
-    const unsigned first = text[0];
-    const size_t length = first < 0x80   ? 1
-                          : first < 0xc2 ? 0
-                          : first < 0xe0 ? 2
-                          : first < 0xf0 ? 3
-                          : first < 0xf5 ? 4
-                                         : 0;
-    if (length == 0 || length > bytes) {
-        return 0;
+/* What follows a character that is no white space, and is white space itself, begins a piece. */
+bool tokenizer_is_cut(const char *text, size_t at) {
+    const char after = text[at];
+    if (after != ' ' && (after < '\t' || after > '\r')) {
+        return false;
     }
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] >> 6 != 2) {
-            return 0;
-        }
+    size_t before = at - 1;
+    while (before > 0 && at - before < 4 && !utf8_is_boundary(text, before)) {
+        before--;
     }
-    const bool too_long = (first == 0xe0 && text[1] < 0xa0) || (first == 0xf0 && text[1] < 0x90);
-    const bool surrogate = first == 0xed && text[1] >= 0xa0, too_high = first == 0xf4 && text[1] >= 0x90;
-    return too_long || surrogate || too_high ? 0 : length;
+    uint32_t character;
+    return utf8_decode(text + before, at - before, &character) == at - before && !utf8_is_space(character);
 }
 
-size_t tokenizer_utf8_prefix(const char *text, size_t bytes) {
-    size_t at = 0;
-    while (at < bytes) {
-        uint64_t eight;
-        if (bytes - at >= sizeof eight) {
-            memcpy(&eight, text + at, sizeof eight);
-            if ((eight & 0x8080808080808080U) == 0) {
-                at += sizeof eight;
-                continue;
-            }
-        }
-        const size_t length = character_bytes((const unsigned char *)text + at, bytes - at);
-        if (length == 0) {
-            break;
-        }
-        at += length;
-    }
-    return at;
-}
-
-/* ASCII's white space is enough: what follows an ASCII character that is none begins a piece. */
 size_t tokenizer_cut(const char *text, size_t bytes) {
     for (size_t at = bytes; at-- > 1;) {
-        const char after = text[at], before = text[at - 1];
-        const bool space_after = after == ' ' || (after >= '\t' && after <= '\r');
-        if (space_after && before > ' ' && before < 0x7f) {
+        if (tokenizer_is_cut(text, at)) {
             return at;
         }
     }

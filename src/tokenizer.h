@@ -24,7 +24,7 @@ struct tokenizer_scratch *tokenizer_scratch_create(const struct tokenizer *token
 void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
 
 /* Appends the tokens of a text: those of tiktoken's encode_ordinary for "gpt2". The text must be UTF-8 (see
- * tokenizer_utf8_prefix); bytes may be anything. */
+ * utf8_prefix); bytes may be anything. */
 int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
                      size_t bytes, struct token_list *list);
 
@@ -36,13 +36,11 @@ int tokenizer_piece(const struct tokenizer *tokenizer, struct tokenizer_scratch 
 /* The token's bytes; those of the end of text are its name. NULL: no such token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes);
 
-/* How many of the bytes from the beginning are UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest
- * forms); all of them, or up to the first character that is not, or not whole. */
-size_t tokenizer_utf8_prefix(const char *text, size_t bytes);
+/* Whether the text can be cut before text[at], at > 0, so that the tokens of both parts together are those of the
+ * whole: ASCII's white space begins there, after something else. The text is UTF-8 up to there. */
+bool tokenizer_is_cut(const char *text, size_t at);
 
-/* Where a long text can be cut so that the tokens of both parts together are those of the whole: the last place
- * where white space follows something else; 0: there is none after the beginning. The text is UTF-8, perhaps up to
- * its last character. */
+/* The last such place; 0: there is none after the beginning. */
 size_t tokenizer_cut(const char *text, size_t bytes);
 
 #endif

@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "src/tokenizer.h"
+#include "src/utf8.h"
 #include "tests/scratch.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -268,10 +269,10 @@ static void test_utf8(void **state) {
         for (size_t length; expected < 12 && (length = decode_plainly(text + expected, 12 - expected)) > 0;) {
             expected += length;
         }
-        assert_int_equal(tokenizer_utf8_prefix((const char *)text, 12), expected);
+        assert_int_equal(utf8_prefix((const char *)text, 12), expected);
     }
-    assert_int_equal(tokenizer_utf8_prefix("\xe2\x82", 2), 0);
-    assert_int_equal(tokenizer_utf8_prefix("", 0), 0);
+    assert_int_equal(utf8_prefix("\xe2\x82", 2), 0);
+    assert_int_equal(utf8_prefix("", 0), 0);
 }
 
 /* ---- whole texts */

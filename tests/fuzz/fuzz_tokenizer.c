@@ -1,6 +1,7 @@
 /* Any bytes as a vocabulary, up to the first NUL, and a text, after it; without a vocabulary a small one. What is
  * encoded must come back. */
 #include "src/tokenizer.h"
+#include "src/utf8.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static void check_text(const struct tokenizer *tokenizer, const struct token_lis
 static void encode(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
     struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
     struct token_list list = {0}, parts = {0};
-    const size_t valid = tokenizer_utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
+    const size_t valid = utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
     require(scratch && tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
     require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
             "invalid text is taken");
