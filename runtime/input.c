@@ -315,6 +315,10 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
     return 0;
 }
 
+const char *input_label(const struct input *input) {
+    return input->name;
+}
+
 bool input_stopped(const struct input *input) {
     return input->stopped;
 }

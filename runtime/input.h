@@ -39,7 +39,8 @@ uint64_t input_stored_bytes(const struct input *input);
 /* The digest of the bytes as stored. At the end; nothing can be read after it. */
 int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
 
-/* For messages: "standard input" for "-". */
+/* For messages: "standard input" for "-"; and the same of an open input. */
 const char *input_name(const char *path);
+const char *input_label(const struct input *input);
 
 #endif

@@ -25,8 +25,8 @@ static int read_more(struct json_lines *lines) {
     text_drop(&lines->held, lines->at);
     lines->at = 0;
     if (lines->held.size > MOST_LINE_BYTES) {
-        return error_set("line %" PRIu64 " has more than %d bytes: is this a file of JSON lines?", lines->line + 1,
-                         MOST_LINE_BYTES);
+        return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is the file one of JSON lines?",
+                         input_label(lines->input), lines->line + 1, MOST_LINE_BYTES);
     }
     if (text_reserve(&lines->held, READ_BYTES) ||
         input_read(lines->input, lines->held.bytes + lines->held.size, READ_BYTES, &got)) {

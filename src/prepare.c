@@ -2,333 +2,355 @@
 #include "runtime/checksum.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
-#include "runtime/random.h"
-#include "src/markup_gcide.h"
-#include "src/text_buffer.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "runtime/input.h"
+#include "runtime/json_file.h"
+#include "runtime/progress.h"
+#include "src/token_spool.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    VOCAB_SIZE = 256,          /* a token is a byte */
-    BLOCK_BYTES = 1 << 20,     /* read at once */
-    CHUNK_BYTES = 1 << 16,     /* the unit of what is held out */
-    LEAST_HELD_OUT_CHUNKS = 4, /* wanted, by smaller chunks if need be */
-    TOKEN_BLOCK = 1 << 15,     /* tokens encoded at once */
+    BUCKET_BYTES = 1 << 28, /* of tokens, about */
+    MOST_BUCKETS = 256,     /* files open at once */
+    UNKNOWN_BUCKETS = 64,   /* where it is not known how much there will be */
+    MOST_STATE_BYTES = 1 << 28,
 };
 
-static const double progress_interval = 0.2; /* seconds */
-
-/* Where text comes from. */
-struct source {
-    const char *path;
-    int descriptor;
-    bool is_regular;
-    uint64_t size;  /* of a regular file at the beginning */
-    uint64_t bytes; /* read so far */
-    struct checksum *checksum;
-    char sha256[CHECKSUM_SIZE];
-};
-
-/* A token file in the making. */
-struct token_output {
-    FILE *stream;
-    char *name; /* where it will be, for messages */
-    uint64_t tokens;
-};
+static const double save_interval = 30; /* seconds */
 
 struct preparation {
     const struct prepare_settings *settings;
-    struct source *sources;
-    char *staging;
+    struct tokenizer *tokenizer;
+    struct document_order order;
+    char ranks_digest[CHECKSUM_SIZE];
+    json_t *task; /* settings and sources: what saved work must have been for */
+    json_t *done; /* [source_count] of sources that were read to their end: bytes, sha256 */
+    char *work;   /* the folder of work in progress */
+    int lock;     /* on the folder of results */
     bool made_folder;
-    char *block; /* BLOCK_BYTES */
-    struct text_buffer text;
-    struct markup_gcide gcide;
-    struct token_output train, val;
-    uint64_t counts[VOCAB_SIZE]; /* of training tokens */
-    size_t chunk_bytes;          /* 0 until it is known */
-    uint64_t chunks;
-    double offset;         /* u of the formula in prepare.h */
-    uint64_t bytes_done;   /* of all sources */
-    uint64_t bytes_total;  /* 0: not known */
-    double started, shown; /* seconds */
+    bool can_resume; /* sources can be read again */
+    bool saved;      /* there is a state to go on from */
     bool stopped;
+    uint64_t total; /* stored bytes of all sources, 0: not known */
+    struct corpus_reader *reader;
+    struct encoder *encoder;
+    struct token_spool *spool;
+    struct progress progress;
+    double saved_at;
 };
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* ---- sources */
-
-static const char *source_name(const struct source *source) {
-    return strcmp(source->path, "-") == 0 ? "standard input" : source->path;
-}
-
-/* Notes size and kind; refuses what cannot be text. */
-static int source_describe(struct source *source, const struct stat *status) {
-    if (S_ISDIR(status->st_mode)) {
-        return error_set("cannot read %s: it is a folder; name its files", source_name(source));
-    }
-    source->is_regular = S_ISREG(status->st_mode);
-    source->size = source->is_regular ? (uint64_t)status->st_size : 0;
-    return 0;
-}
-
-static int source_open(struct source *source, const char *path) {
-    source->path = path;
-    /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_source does. */
-    source->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (source->descriptor < 0) {
-        return error_set_errno("cannot open %s", path);
-    }
-    source->checksum = checksum_create();
-    return source->checksum != NULL ? 0 : -1;
-}
-
-static void source_close(struct source *source) {
-    if (source->descriptor > STDIN_FILENO) {
-        close(source->descriptor);
-        source->descriptor = -1;
-    }
-    checksum_free(source->checksum);
-    source->checksum = NULL;
-}
+/* ---- what is to be done */
 
 /* Before anything is read: that files are missing shows at once, and how much there will be. */
-static int check_sources(struct preparation *preparation) {
+static int examine_sources(struct preparation *preparation, json_t *list) {
     const struct prepare_settings *settings = preparation->settings;
-    bool all_regular = true;
     unsigned from_stdin = 0;
+    preparation->can_resume = true;
     for (size_t i = 0; i < settings->source_count; i++) {
-        struct source source = {.path = settings->sources[i]};
-        const bool is_stdin = strcmp(source.path, "-") == 0;
-        struct stat status;
-        if ((is_stdin ? fstat(STDIN_FILENO, &status) : stat(source.path, &status)) != 0) {
-            return error_set_errno("cannot open %s", source_name(&source));
-        }
-        if (source_describe(&source, &status) != 0) {
+        const char *path = settings->sources[i];
+        struct input_status status;
+        if (input_examine(path, &status)) {
             return -1;
         }
-        from_stdin += is_stdin;
-        all_regular = all_regular && source.is_regular;
-        preparation->bytes_total += source.size;
+        from_stdin += strcmp(path, "-") == 0;
+        preparation->can_resume = preparation->can_resume && status.regular && strcmp(path, "-") != 0;
+        preparation->total += status.bytes;
+        json_t *name = json_string(path);
+        json_array_append_new(list, json_pack("{s:o, s:I, s:I}", "path",
+                                              name ? name : json_string("(a name that is not UTF-8)"), "bytes",
+                                              (json_int_t)status.bytes, "modified", (json_int_t)status.modified));
     }
-    if (!all_regular) {
-        preparation->bytes_total = 0;
+    if (!preparation->can_resume) {
+        preparation->total = 0;
     }
     return from_stdin < 2 ? 0 : error_set("standard input (-) can be given once only");
 }
 
-/* Waits until there is something to read; true if there is a wish to stop. */
-static bool wait_for_source(struct preparation *preparation, const struct source *source) {
-    struct pollfd waiting[2] = {{preparation->settings->stop_descriptor, POLLIN, 0},
-                                {source->descriptor, POLLIN, 0}};
-    while (poll(waiting, 2, -1) < 0 && errno == EINTR) {
+static int describe_task(struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
+    json_t *sources = json_array();
+    if (examine_sources(preparation, sources)) {
+        json_decref(sources);
+        return -1;
     }
-    preparation->stopped = waiting[0].revents != 0;
-    return preparation->stopped;
+    preparation->task =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:b, s:b, s:I, s:o}", "version", HC_VERSION,
+                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256", preparation->ranks_digest,
+                  "documents", document_kind_name(settings->kind), "field",
+                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "markup", (int)settings->markup,
+                  "replace_invalid", settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
+                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order", settings->order != NULL,
+                  "listed", (json_int_t)preparation->order.count, "sources", sources);
+    preparation->done = json_array();
+    return preparation->task && preparation->done ? 0 : error_set("out of memory");
 }
 
-/* Fills the block; *bytes is less than a block at the end only. */
-static int source_read(struct preparation *preparation, struct source *source, size_t *bytes) {
-    *bytes = 0;
-    while (*bytes < BLOCK_BYTES) {
-        if (wait_for_source(preparation, source)) {
-            return error_set("stopped");
-        }
-        const ssize_t got = read(source->descriptor, preparation->block + *bytes, BLOCK_BYTES - *bytes);
-        if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
-            continue;
-        }
-        if (got < 0) {
-            return error_set_errno("cannot read %s", source_name(source));
-        }
-        if (got == 0) {
-            break;
-        }
-        *bytes += (size_t)got;
-    }
-    source->bytes += *bytes;
-    preparation->bytes_done += *bytes;
-    return checksum_update(source->checksum, preparation->block, *bytes);
+static int open_tokenizer(struct preparation *preparation) {
+    const char *ranks = preparation->settings->ranks;
+    return tokenizer_open(ranks, &preparation->tokenizer) ||
+                   (ranks && checksum_file(ranks, preparation->ranks_digest))
+               ? -1
+               : 0;
 }
 
-/* ---- tokens */
+/* ---- work in progress */
 
-static int output_open(struct token_output *output, const struct preparation *preparation, const char *name) {
-    char *path = files_path("%s/%s", preparation->staging, name);
-    output->name = files_path("%s/%s", preparation->settings->folder, name);
-    int result = -1;
-    if (path != NULL && output->name != NULL) {
-        output->stream = fopen(path, "wbe");
-        result = output->stream != NULL ? 0 : error_set_errno("cannot write %s", output->name);
+static char *state_path(const struct preparation *preparation) {
+    return files_path("%s/state.json", preparation->work);
+}
+
+/* What an earlier process left for the same task; NULL: nothing that can be used. */
+static json_t *read_state(struct preparation *preparation) {
+    char *path = state_path(preparation);
+    json_t *state = NULL;
+    if (path && preparation->settings->resume && preparation->can_resume && files_exist(path) &&
+        (json_file_read(path, MOST_STATE_BYTES, &state) ||
+         !json_equal(json_object_get(state, "task"), preparation->task))) {
+        fprintf(stderr, "%s is of other settings or files: it is discarded\n", preparation->work);
+        json_decref(state);
+        state = NULL;
+        error_clear();
     }
+    free(path);
+    return state;
+}
+
+static uint64_t state_number(const json_t *state, const char *name) {
+    const json_int_t value = json_integer_value(json_object_get(state, name));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static int open_spool(struct preparation *preparation, const json_t *saved) {
+    const struct prepare_settings *settings = preparation->settings;
+    const uint64_t wanted = preparation->total / BUCKET_BYTES + 1;
+    const uint64_t buckets = preparation->total == 0 ? UNKNOWN_BUCKETS
+                             : wanted < MOST_BUCKETS ? wanted
+                                                     : MOST_BUCKETS;
+    const bool sorts = settings->kind != DOCUMENT_CHUNKS && (settings->shuffle || settings->order);
+    return token_spool_open(&(struct token_spool_settings){.folder = preparation->work,
+                                                           .shown = settings->folder,
+                                                           .order = &preparation->order,
+                                                           .buckets = sorts ? (unsigned)buckets : 0},
+                            saved, &preparation->spool);
+}
+
+static int open_reader(struct preparation *preparation, const json_t *state) {
+    const struct prepare_settings *settings = preparation->settings;
+    const struct corpus_place place = {.source = state_number(state, "source"),
+                                       .pieces = state_number(state, "pieces"),
+                                       .documents = state_number(state, "documents")};
+    const struct corpus_settings corpus = {
+        .sources = settings->sources,
+        .source_count = settings->source_count,
+        .kind = settings->kind,
+        .markup = settings->markup,
+        .bytes = settings->ranks == NULL,
+        .chunk_bytes = preparation->total > 0 ? corpus_chunk_bytes(preparation->total, settings->val_fraction) : 0,
+        .val_fraction = settings->val_fraction,
+        .stop_descriptor = settings->stop_descriptor,
+    };
+    return corpus_reader_open(&corpus, place, &preparation->reader);
+}
+
+static int open_encoder(struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
+    const bool plain = settings->kind == DOCUMENT_CHUNKS && settings->ranks == NULL;
+    return encoder_create(&(struct encoder_settings){.tokenizer = preparation->tokenizer,
+                                                     .threads = settings->threads,
+                                                     .field =
+                                                         settings->kind == DOCUMENT_JSONL ? settings->field : NULL,
+                                                     .replace_invalid = settings->replace_invalid,
+                                                     .marks_end = !plain},
+                          &preparation->encoder);
+}
+
+/* Makes the folders, and goes on from an earlier process's work if it left some. */
+static int begin_work(struct preparation *preparation) {
+    const char *folder = preparation->settings->folder;
+    preparation->made_folder = !files_exist(folder);
+    if (files_make_folder(folder)) {
+        preparation->made_folder = false;
+        return -1;
+    }
+    if (files_lock_folder(folder, &preparation->lock)) {
+        return -1;
+    }
+    files_stage_clean(folder);
+    preparation->work = files_path("%s/.hc_prepare", folder);
+    json_t *state = preparation->work ? read_state(preparation) : NULL;
+    if (!preparation->work ||
+        (!state && files_exist(preparation->work) && files_remove_folder(preparation->work)) ||
+        files_make_folder(preparation->work)) {
+        return -1;
+    }
+    preparation->saved = state != NULL;
+    json_array_extend(preparation->done, json_object_get(state, "done"));
+    const int result = open_spool(preparation, json_object_get(state, "spool")) || open_reader(preparation, state);
+    json_decref(state);
+    return result || open_encoder(preparation) ? -1 : 0;
+}
+
+/* Sources that were read to their end since the last time. */
+static void note_sources(struct preparation *preparation) {
+    const struct corpus_source *sources = corpus_reader_sources(preparation->reader);
+    for (size_t i = json_array_size(preparation->done);
+         i < preparation->settings->source_count && *sources[i].sha256; i++) {
+        json_array_append_new(preparation->done, json_pack("{s:I, s:s}", "bytes", (json_int_t)sources[i].bytes,
+                                                           "sha256", sources[i].sha256));
+    }
+}
+
+/* All batches must have been written. */
+static int save_state(struct preparation *preparation) {
+    json_t *spool;
+    preparation->saved_at = progress_clock();
+    if (!preparation->can_resume) {
+        return 0;
+    }
+    if (token_spool_save(preparation->spool, &spool)) {
+        return -1;
+    }
+    note_sources(preparation);
+    const struct corpus_place place = corpus_reader_place(preparation->reader);
+    json_t *state = json_pack("{s:O, s:O, s:I, s:I, s:I, s:o}", "task", preparation->task, "done",
+                              preparation->done, "source", (json_int_t)place.source, "pieces",
+                              (json_int_t)place.pieces, "documents", (json_int_t)place.documents, "spool", spool);
+    char *path = state_path(preparation);
+    const int result = path ? json_file_write(path, state, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
+    preparation->saved = preparation->saved || result == 0;
+    json_decref(state);
     free(path);
     return result;
 }
 
-static int output_close(struct token_output *output) {
-    int result = 0;
-    if (output->stream != NULL && fclose(output->stream) != 0) {
-        result = error_set_errno("cannot write %s", output->name);
-    }
-    free(output->name);
-    output->stream = NULL;
-    output->name = NULL;
-    return result;
+/* ---- reading and encoding */
+
+/* What is done in a moment shows nothing. */
+static void begin_progress(struct preparation *preparation, int64_t first) {
+    progress_end(&preparation->progress);
+    progress_start(&preparation->progress, first);
+    preparation->progress.shown = preparation->progress.start;
 }
 
-/* Writes bytes as tokens, little-endian 16-bit numbers. */
-static int output_encode(struct token_output *output, const char *text, size_t bytes) {
-    unsigned char encoded[2 * TOKEN_BLOCK];
-    for (size_t done = 0; done < bytes;) {
-        const size_t some = bytes - done < TOKEN_BLOCK ? bytes - done : TOKEN_BLOCK;
-        for (size_t i = 0; i < some; i++) {
-            encoded[2 * i] = (unsigned char)text[done + i];
-            encoded[2 * i + 1] = 0;
-        }
-        if (fwrite(encoded, 2, some, output->stream) != some) {
-            return error_set_errno("cannot write %s", output->name);
-        }
-        done += some;
+static uint64_t stored_bytes(const struct preparation *preparation) {
+    const struct corpus_source *sources = corpus_reader_sources(preparation->reader);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < preparation->settings->source_count; i++) {
+        const json_t *done = json_array_get(preparation->done, i);
+        bytes += done ? state_number(done, "bytes") : sources[i].bytes;
     }
-    output->tokens += bytes;
+    return bytes;
+}
+
+static void show_reading(struct preparation *preparation) {
+    const uint64_t bytes = stored_bytes(preparation);
+    const double seconds = progress_clock() - preparation->progress.start;
+    const double rate = ((double)bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
+    char details[80];
+    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", corpus_reader_documents(preparation->reader),
+             preparation->settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", rate);
+    const uint64_t total = preparation->total > 0 ? preparation->total : bytes;
+    progress_show(&preparation->progress, "reading MB", (int64_t)(bytes / 1000000), (int64_t)(total / 1000000),
+                  details, false);
+}
+
+static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
+    size_t at = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct text_piece *piece = &batch->pieces[i];
+        if (token_spool_add(preparation->spool, piece->document, piece->part,
+                            batch->tokens.tokens ? batch->tokens.tokens + at : NULL, piece->token_end - at)) {
+            return -1;
+        }
+        at = piece->token_end;
+    }
     return 0;
 }
 
-/* ---- chunks */
-
-/* The bytes of the next chunk, 0 if more text is needed to tell. */
-static size_t next_chunk(const struct preparation *preparation, bool at_end) {
-    const char *text = preparation->text.bytes;
-    const size_t bytes = preparation->text.size, least = preparation->chunk_bytes;
-    if (bytes < 2 * least) {
-        return at_end ? bytes : 0;
-    }
-    const char *blank_line = memmem(text + least - 1, least, "\n\n", 2);
-    if (blank_line != NULL) {
-        return (size_t)(blank_line - text) + 2;
-    }
-    const char *line_end = memchr(text + least - 1, '\n', least);
-    return line_end != NULL ? (size_t)(line_end - text) + 1 : 2 * least;
-}
-
-static int write_chunk(struct preparation *preparation, const char *text, size_t bytes) {
-    const double fraction = preparation->settings->val_fraction;
-    const double position = (double)preparation->chunks++ * fraction + preparation->offset;
-    if (floor(position + fraction) > floor(position)) {
-        return output_encode(&preparation->val, text, bytes);
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        preparation->counts[(unsigned char)text[i]]++;
-    }
-    return output_encode(&preparation->train, text, bytes);
-}
-
-/* Writes the chunks that are complete; all that is left at the end of a source. */
-static int write_chunks(struct preparation *preparation, bool at_end) {
-    if (preparation->chunk_bytes == 0) {
-        /* What is known of the size when the first text comes. */
-        uint64_t total = preparation->bytes_total;
-        if (total == 0 && preparation->settings->source_count == 1 && at_end) {
-            total = preparation->bytes_done;
-        }
-        const double wanted = (double)total * preparation->settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
-        const bool is_small = total > 0 && wanted < CHUNK_BYTES && preparation->settings->val_fraction > 0;
-        preparation->chunk_bytes = is_small ? (size_t)wanted + 1 : CHUNK_BYTES;
-    }
-    struct text_buffer *text = &preparation->text;
-    struct text_buffer rest = *text; /* a view, so that text moves once */
-    size_t done = 0, bytes;
-    int result = 0;
-    while (result == 0 && done < rest.size) {
-        *text = (struct text_buffer){rest.bytes + done, rest.size - done, 0};
-        bytes = next_chunk(preparation, at_end);
-        *text = rest;
-        if (bytes == 0) {
-            break;
-        }
-        result = write_chunk(preparation, rest.bytes + done, bytes);
-        done += bytes;
-    }
-    text_drop(text, done);
-    return result;
-}
-
-/* ---- progress */
-
-static void show_progress(struct preparation *preparation) {
-    const double now = seconds();
-    if (!preparation->settings->progress || now - preparation->shown < progress_interval) {
-        return;
-    }
-    preparation->shown = now;
-    const double done = (double)preparation->bytes_done, total = (double)preparation->bytes_total;
-    const double rate = done / (now - preparation->started + 1e-9);
-    if (total > 0) {
-        const double left = done < total && rate > 0 ? (total - done) / rate : 0;
-        fprintf(stderr, "\r%5.1f %%  %.0f of %.0f MB  %.0f MB/s  %.0f s left \033[K", 100 * fmin(done / total, 1),
-                done / 1e6, total / 1e6, rate / 1e6, left);
-    } else {
-        fprintf(stderr, "\r%.0f MB  %.0f MB/s \033[K", done / 1e6, rate / 1e6);
-    }
-    fflush(stderr);
-}
-
-static void clear_progress(const struct preparation *preparation) {
-    if (preparation->shown > 0) {
-        fprintf(stderr, "\r\033[K");
-    }
-}
-
-/* ---- all together */
-
-static int take_block(struct preparation *preparation, size_t bytes, bool at_end) {
-    int result = 0;
-    if (preparation->settings->markup == PREPARE_MARKUP_GCIDE) {
-        result = markup_gcide_add(&preparation->gcide, preparation->block, bytes, &preparation->text);
-        if (result == 0 && at_end) {
-            result = markup_gcide_finish(&preparation->gcide, &preparation->text);
-            markup_gcide_free(&preparation->gcide);
-            preparation->gcide = (struct markup_gcide){0};
-        }
-    } else {
-        result = text_append(&preparation->text, preparation->block, bytes);
-    }
-    return result == 0 ? write_chunks(preparation, at_end) : -1;
-}
-
-static int take_source(struct preparation *preparation, struct source *source, const char *path) {
-    if (source_open(source, path) != 0) {
-        return -1;
-    }
-    size_t bytes = BLOCK_BYTES;
-    while (bytes == BLOCK_BYTES) {
-        if (source_read(preparation, source, &bytes) != 0 ||
-            take_block(preparation, bytes, bytes < BLOCK_BYTES) != 0) {
+/* Writes batches that are encoded: all of them with `wait`, else those that are ready, and one at least if none is
+ * vacant. */
+static int drain(struct preparation *preparation, bool wait) {
+    struct text_batch *batch;
+    bool failed;
+    while ((batch = encoder_take(preparation->encoder, wait || !encoder_vacant(preparation->encoder), &failed))) {
+        if (failed || write_batch(preparation, batch)) {
             return -1;
         }
-        show_progress(preparation);
+        encoder_release(preparation->encoder);
     }
-    return checksum_finish(source->checksum, source->sha256);
+    return 0;
 }
 
-static double entropy(const uint64_t counts[VOCAB_SIZE], uint64_t total) {
+/* After a wish to stop: what has been read is written and noted. */
+static int stop_reading(struct preparation *preparation) {
+    char *kept = error_keep();
+    encoder_submit(preparation->encoder);
+    if (drain(preparation, true) || save_state(preparation)) {
+        free(kept);
+        return -1;
+    }
+    preparation->stopped = true;
+    return error_restore(kept);
+}
+
+static int read_all(struct preparation *preparation) {
+    int more = 1;
+    while (more == 1) {
+        more = corpus_reader_fill(preparation->reader, encoder_vacant(preparation->encoder));
+        if (more < 0) {
+            return corpus_reader_stopped(preparation->reader) ? stop_reading(preparation) : -1;
+        }
+        encoder_submit(preparation->encoder);
+        const bool saves = more == 1 && progress_clock() - preparation->saved_at > save_interval;
+        if (drain(preparation, more == 0 || saves) || (saves && save_state(preparation))) {
+            return -1;
+        }
+        show_reading(preparation);
+    }
+    if (document_order_check(&preparation->order, corpus_reader_documents(preparation->reader))) {
+        preparation->saved = false;
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- sorting */
+
+static bool wants_to_stop(const struct preparation *preparation) {
+    struct pollfd waiting = {preparation->settings->stop_descriptor, POLLIN, 0};
+    return poll(&waiting, 1, 0) > 0;
+}
+
+static int sort_all(struct preparation *preparation) {
+    unsigned left = 1, most = 0;
+    begin_progress(preparation, 0);
+    while (left > 0) {
+        if (wants_to_stop(preparation)) {
+            preparation->stopped = true;
+            return error_set("stopped while sorting");
+        }
+        if (token_spool_merge(preparation->spool, &left) || (left > 0 && save_state(preparation))) {
+            return -1;
+        }
+        if (left > 0) {
+            token_spool_remove_merged(preparation->spool);
+        }
+        most = most > 0 ? most : left + 1;
+        progress_show(&preparation->progress, "sorting", most - left, most, "", false);
+    }
+    return 0;
+}
+
+/* ---- results */
+
+static double entropy(const uint64_t counts[TOKEN_VALUES], uint64_t total) {
     double sum = 0;
-    for (int i = 0; i < VOCAB_SIZE; i++) {
+    for (int i = 0; i < TOKEN_VALUES; i++) {
         if (counts[i] > 0) {
             const double share = (double)counts[i] / (double)total;
             sum -= share * log(share);
@@ -337,93 +359,70 @@ static double entropy(const uint64_t counts[VOCAB_SIZE], uint64_t total) {
     return sum;
 }
 
-static json_t *sources_json(const struct preparation *preparation) {
+static json_t *describe_sources(const struct preparation *preparation) {
+    const json_t *given = json_object_get(preparation->task, "sources");
     json_t *list = json_array();
     for (size_t i = 0; i < preparation->settings->source_count; i++) {
-        const struct source *source = &preparation->sources[i];
-        json_t *path = json_string(source->path);
-        if (path == NULL) {
-            path = json_string("(a name that is not UTF-8)");
-        }
-        json_array_append_new(list, json_pack("{s:o, s:I, s:s}", "path", path, "bytes", (json_int_t)source->bytes,
-                                              "sha256", source->sha256));
+        json_t *source = json_pack("{s:O}", "path", json_object_get(json_array_get(given, i), "path"));
+        json_object_update(source, json_array_get(preparation->done, i));
+        json_array_append_new(list, source);
     }
     return list;
 }
 
 static int write_meta(const struct preparation *preparation, const struct prepare_report *report) {
     const struct prepare_settings *settings = preparation->settings;
+    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
     const uint64_t tokens = report->train_tokens + report->val_tokens;
     json_t *meta =
-        json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:s, s:o}", "vocab_size", VOCAB_SIZE, "tokenizer",
-                  "byte", "train_tokens", (json_int_t)report->train_tokens, "val_tokens",
-                  (json_int_t)report->val_tokens, "held_out_fraction", (double)report->val_tokens / (double)tokens,
-                  "val_fraction", settings->val_fraction, "unigram_entropy", report->unigram_entropy, "seed",
-                  (json_int_t)settings->seed, "chunk_bytes", (json_int_t)preparation->chunk_bytes, "strip_markup",
-                  settings->markup == PREPARE_MARKUP_GCIDE ? "gcide" : "none", "sources",
-                  sources_json(preparation));
-    char *text = meta != NULL ? json_dumps(meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : NULL;
-    char *path = files_path("%s/meta.json", preparation->staging);
-    int result = -1;
-    if (text == NULL || path == NULL) {
-        error_set("out of memory");
-    } else {
-        const size_t length = strlen(text);
-        text[length] = '\n'; /* over the final NUL */
-        result = files_write(path, text, length + 1);
-        if (result != 0) {
-            error_prefix("cannot write %s/meta.json", settings->folder);
-        }
+        json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s}", "vocab_size",
+                  (int)tokenizer_count(preparation->tokenizer), "tokenizer", tokenizer_name(preparation->tokenizer),
+                  "train_tokens", (json_int_t)report->train_tokens, "val_tokens", (json_int_t)report->val_tokens,
+                  "held_out_fraction", (double)report->val_tokens / (double)tokens, "val_fraction",
+                  settings->val_fraction, "unigram_entropy", report->unigram_entropy, "seed",
+                  (json_int_t)settings->seed, "documents", document_kind_name(settings->kind), "train_documents",
+                  (json_int_t)counts->train_documents, "val_documents", (json_int_t)counts->val_documents, "order",
+                  settings->kind == DOCUMENT_CHUNKS ? "kept"
+                  : settings->order                 ? "listed"
+                  : settings->shuffle               ? "shuffled"
+                                                    : "kept",
+                  "strip_markup", settings->markup == CORPUS_MARKUP_GCIDE ? "gcide" : "none");
+    json_object_set_new(meta, "chunk_bytes",
+                        json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
+    json_object_set_new(meta, "sources", describe_sources(preparation));
+    if (settings->ranks) {
+        json_object_set_new(meta, "ranks_sha256", json_string(preparation->ranks_digest));
     }
+    char *path = files_path("%s/meta.json", preparation->work);
+    const int result = path ? json_file_write(path, meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : -1;
     json_decref(meta);
-    free(text);
     free(path);
-    return result;
+    return result ? error_prefix("cannot write %s/meta.json", settings->folder) : 0;
 }
 
 static int check_result(const struct preparation *preparation, const struct prepare_report *report) {
-    const double fraction = preparation->settings->val_fraction;
+    const struct prepare_settings *settings = preparation->settings;
+    const double fraction = settings->val_fraction;
     if (report->train_tokens + report->val_tokens == 0) {
-        return error_set("there is no text in the input%s",
-                         report->source_bytes > 0 ? " after its markup was stripped" : ": it is empty");
+        return error_set("there is no text in the input%s", report->source_bytes == 0 ? ": it is empty"
+                                                            : settings->markup != CORPUS_MARKUP_NONE
+                                                                ? " after its markup was stripped"
+                                                                : "");
     }
-    if (report->train_tokens == 0 || (fraction > 0 && report->val_tokens == 0)) {
-        return error_set("the input, %" PRIu64
-                         " bytes of text, is too small to hold out %g %% of it; give more text or "
-                         "--val-fraction 0",
-                         report->train_tokens + report->val_tokens, 100 * fraction);
+    if (report->train_tokens > 0 && (fraction == 0 || report->val_tokens > 0)) {
+        return 0;
     }
-    return 0;
+    return settings->kind == DOCUMENT_CHUNKS
+               ? error_set(
+                     "the input, %" PRIu64
+                     " tokens of text, is too small to hold out %g %% of it; give more text or --val-fraction 0",
+                     report->train_tokens + report->val_tokens, 100 * fraction)
+               : error_set("%" PRIu64 " documents are too few to hold out %g %% of them; give more, another "
+                           "--val-fraction (0: none), or take the text as one with --documents chunks",
+                           report->documents, 100 * fraction);
 }
 
-static int begin(struct preparation *preparation) {
-    const char *folder = preparation->settings->folder;
-    preparation->sources = calloc(preparation->settings->source_count, sizeof *preparation->sources);
-    preparation->block = malloc(BLOCK_BYTES);
-    if (preparation->sources == NULL || preparation->block == NULL) {
-        return error_set("out of memory");
-    }
-    preparation->offset = random_uniform(random_key(preparation->settings->seed, "held-out chunks"), 0);
-    preparation->started = seconds();
-    if (check_sources(preparation) != 0) {
-        return -1;
-    }
-    preparation->made_folder = !files_exist(folder);
-    if (files_make_folder(folder) != 0) {
-        preparation->made_folder = false;
-        return -1;
-    }
-    files_stage_clean(folder);
-    char *name = files_path("%s/prepare", folder);
-    const int result = name != NULL ? files_stage_begin(name, &preparation->staging) : -1;
-    free(name);
-    if (result != 0 || output_open(&preparation->train, preparation, "train.bin") != 0) {
-        return -1;
-    }
-    return output_open(&preparation->val, preparation, "val.bin");
-}
-
-/* Puts the staged files into the folder, meta.json as the last one. */
+/* Moves the results into the folder, meta.json as the last one. */
 static int commit(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     const bool has_val = preparation->settings->val_fraction > 0;
@@ -431,61 +430,80 @@ static int commit(struct preparation *preparation) {
     static const char *const names_without_val[] = {"train.bin", "meta.json", NULL};
     char *old_meta = files_path("%s/meta.json", folder);
     char *old_val = files_path("%s/val.bin", folder);
-    int result = old_meta != NULL && old_val != NULL ? 0 : -1;
+    int result = old_meta && old_val ? 0 : -1;
     if (result == 0) {
         unlink(old_meta); /* from here on the folder is incomplete, should the machine stop */
         if (!has_val) {
             unlink(old_val);
         }
-        result = files_stage_commit_into(folder, preparation->staging, has_val ? names : names_without_val);
-        preparation->staging = NULL;
+        result = files_stage_commit_into(folder, preparation->work, has_val ? names : names_without_val);
+        preparation->work = NULL;
     }
     free(old_meta);
     free(old_val);
     return result;
 }
 
+static void fill_report(const struct preparation *preparation, struct prepare_report *report) {
+    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
+    report->source_bytes = stored_bytes(preparation);
+    report->documents = corpus_reader_documents(preparation->reader);
+    report->train_tokens = counts->train_tokens;
+    report->val_tokens = counts->val_tokens;
+    report->unigram_entropy = entropy(counts->train_values, counts->train_tokens);
+}
+
 static int prepare(struct preparation *preparation, struct prepare_report *report) {
     const struct prepare_settings *settings = preparation->settings;
-    if (begin(preparation) != 0) {
+    if (document_order_begin(&preparation->order, settings->seed, settings->val_fraction, settings->order) ||
+        open_tokenizer(preparation) || describe_task(preparation) || begin_work(preparation)) {
         return -1;
     }
-    for (size_t i = 0; i < settings->source_count; i++) {
-        const int result = take_source(preparation, &preparation->sources[i], settings->sources[i]);
-        source_close(&preparation->sources[i]);
-        if (result != 0) {
-            return -1;
-        }
-    }
-    report->source_bytes = preparation->bytes_done;
-    report->train_tokens = preparation->train.tokens;
-    report->val_tokens = preparation->val.tokens;
-    report->unigram_entropy = entropy(preparation->counts, report->train_tokens);
-    if (check_result(preparation, report) != 0 || output_close(&preparation->train) != 0 ||
-        output_close(&preparation->val) != 0) {
+    preparation->saved_at = progress_clock();
+    begin_progress(preparation, (int64_t)(stored_bytes(preparation) / 1000000));
+    if (read_all(preparation) || sort_all(preparation)) {
         return -1;
     }
-    return write_meta(preparation, report) == 0 ? commit(preparation) : -1;
+    note_sources(preparation);
+    fill_report(preparation, report);
+    if (check_result(preparation, report)) {
+        preparation->saved = false; /* the same would come out again */
+        return -1;
+    }
+    return write_meta(preparation, report) ? -1 : commit(preparation);
+}
+
+/* Work that can go on stays, all else goes. */
+static void clean_up(struct preparation *preparation, bool failed, struct prepare_report *report) {
+    progress_end(&preparation->progress);
+    encoder_free(preparation->encoder);
+    corpus_reader_close(preparation->reader);
+    token_spool_close(preparation->spool);
+    tokenizer_close(preparation->tokenizer);
+    document_order_end(&preparation->order);
+    json_decref(preparation->task);
+    json_decref(preparation->done);
+    report->kept = failed && preparation->saved && preparation->work;
+    if (failed && !report->kept && preparation->work) {
+        files_remove_folder(preparation->work);
+    }
+    if (preparation->lock >= 0) {
+        close(preparation->lock);
+    }
+    if (failed && !report->kept && preparation->made_folder) {
+        rmdir(preparation->settings->folder);
+    }
+    free(preparation->work);
 }
 
 enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report) {
-    struct preparation preparation = {.settings = settings};
+    struct preparation preparation = {.settings = settings, .lock = -1};
     *report = (struct prepare_report){0};
     const int result = prepare(&preparation, report);
-    clear_progress(&preparation);
-    if (result != 0) {
-        char *kept = error_keep();
-        output_close(&preparation.train);
-        output_close(&preparation.val);
-        files_stage_abandon(preparation.staging);
-        if (preparation.made_folder) {
-            rmdir(settings->folder);
-        }
+    char *kept = result ? error_keep() : NULL;
+    clean_up(&preparation, result != 0, report);
+    if (result) {
         error_restore(kept);
     }
-    markup_gcide_free(&preparation.gcide);
-    text_free(&preparation.text);
-    free(preparation.sources);
-    free(preparation.block);
     return result == 0 ? PREPARE_DONE : preparation.stopped ? PREPARE_STOPPED : PREPARE_FAILED;
 }

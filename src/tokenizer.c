@@ -5,6 +5,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What Unicode calls white space: PCRE2's \s has U+180E, too. */
 #define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -90,6 +91,24 @@ void tokenizer_close(struct tokenizer *tokenizer) {
         pcre2_code_free(tokenizer->pieces);
         free(tokenizer);
     }
+}
+
+const char *tokenizer_find_ranks(const char *given) {
+    static const char usual[] = "data/corpus/gpt2.tiktoken";
+    const char *named = getenv("HCTRAIN_RANKS");
+    if (given && *given) {
+        return given;
+    }
+    if (named && *named) {
+        return named;
+    }
+    if (access(usual, R_OK) == 0) {
+        return usual;
+    }
+    error_set("GPT-2's vocabulary is needed, and %s is not there: data/gpt2/ranks.sh gets it; or name it with "
+              "--ranks FILE or HCTRAIN_RANKS",
+              usual);
+    return NULL;
 }
 
 const char *tokenizer_name(const struct tokenizer *tokenizer) {

@@ -10,6 +10,11 @@ struct tokenizer;
 int tokenizer_open(const char *ranks, struct tokenizer **opened);
 void tokenizer_close(struct tokenizer *tokenizer);
 
+/* The path of GPT-2's vocabulary: `given`, or, if that is NULL or empty, what the environment's HCTRAIN_RANKS
+ * names, or data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it. NULL, with an error that says how to get
+ * it, where there is none. */
+const char *tokenizer_find_ranks(const char *given);
+
 /* "gpt2" or "byte", as meta.json has it. */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 

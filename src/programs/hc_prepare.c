@@ -1,6 +1,7 @@
 /* hc_prepare: text to token files. */
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/host.h"
 #include "runtime/options.h"
 #include "src/prepare.h"
 #include <errno.h>
@@ -17,15 +18,20 @@ static const struct program_info program = {
     .name = "hc_prepare",
     .summary =
         "Turns text into the token files that hc_train reads: DIR/train.bin, DIR/val.bin (little-endian 16-bit "
-        "numbers, a token for each byte) and DIR/meta.json (vocabulary, counts, sources with checksums). Reads "
-        "in pieces, so inputs may be larger than memory. The results appear when they are complete, and not at "
-        "all otherwise.\n"
-        "Held-out text (val.bin) is taken in chunks of about 64 KiB that are spread evenly over all inputs from "
-        "a start that the seed chooses, so that it resembles the training text. Chunks end at a blank line, or "
-        "else at the end of a line. Small inputs have smaller chunks.",
+        "numbers, as nanoGPT has them) and DIR/meta.json (vocabulary, counts, sources with checksums). Files may "
+        "be "
+        "compressed by gzip or zstd and larger than memory. The results appear when they are complete, and not at "
+        "all otherwise; when interrupted, the same command goes on from where it was.\n"
+        "JSON lines (names ending in .jsonl, .json, .ndjson) have a document in each line: documents are shuffled, "
+        "<|endoftext|> (with bytes, a blank line) goes after each, and some are held out for val.bin. With "
+        "--documents files each file is a document.\n"
+        "Other files are running text, which stays in order; held-out text is taken in chunks of about 64 KiB that "
+        "are spread evenly over all of it from a start that the seed chooses, so that it resembles the training "
+        "text. Chunks end at a blank line, or else at the end of a line. Small inputs have smaller chunks.",
     .usage = "--out DIR [OPTIONS] FILE...",
     .examples = "  hc_prepare --out data/corpus/books books/*.txt\n"
-                "  zcat log.gz | hc_prepare --out data/corpus/log --val-fraction 0.01 -\n",
+                "  hc_prepare --out data/corpus/web --tokenizer gpt2 --val-fraction 0.0005 web-*.jsonl.zst\n"
+                "  xz -dc log.xz | hc_prepare --out data/corpus/log --val-fraction 0.01 -\n",
 };
 
 struct settings {
@@ -33,6 +39,9 @@ struct settings {
     double val_fraction;
     int64_t seed;
     char *strip_markup;
+    char *tokenizer, *ranks, *documents, *field, *invalid, *order;
+    bool shuffle, resume;
+    int64_t threads;
 };
 
 static int stop_pipe[2] = {-1, -1};
@@ -65,31 +74,57 @@ static int open_stop_descriptor(void) {
     return stop_pipe[0];
 }
 
+static int fail(int status) {
+    fprintf(stderr, "%s: %s\n", program.name, error_text());
+    return status;
+}
+
+static int report_unfinished(const struct settings *settings, const struct prepare_report *report, bool stopped) {
+    if (stopped) {
+        fprintf(stderr, "%s: interrupted, %s\n", program.name,
+                report->kept ? "the work so far is kept" : "nothing written");
+    } else {
+        fprintf(stderr, "%s: %s\n", program.name, error_text());
+    }
+    if (report->kept) {
+        fprintf(stderr, "The same command goes on from there; to give up, remove %s/.hc_prepare\n", settings->out);
+    }
+    return stopped ? EXIT_INTERRUPTED : EXIT_FAILED;
+}
+
 static int run(const struct settings *settings, const char *const *sources, size_t source_count) {
-    const struct prepare_settings prepare = {
+    struct prepare_settings prepare = {
         .folder = settings->out,
         .sources = sources,
         .source_count = source_count,
+        .field = settings->field,
         .val_fraction = settings->val_fraction,
         .seed = (uint64_t)settings->seed,
-        .markup = strcmp(settings->strip_markup, "gcide") == 0 ? PREPARE_MARKUP_GCIDE : PREPARE_MARKUP_NONE,
-        .stop_descriptor = open_stop_descriptor(),
-        .progress = isatty(STDERR_FILENO) == 1,
+        .markup = strcmp(settings->strip_markup, "gcide") == 0 ? CORPUS_MARKUP_GCIDE : CORPUS_MARKUP_NONE,
+        .replace_invalid = strcmp(settings->invalid, "replace") == 0,
+        .shuffle = settings->shuffle,
+        .order = settings->order && *settings->order ? settings->order : NULL,
+        .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
+        .resume = settings->resume,
     };
+    if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
+        return fail(EXIT_WRONG_USAGE);
+    }
+    if (prepare.order && prepare.kind == DOCUMENT_CHUNKS) {
+        error_set("--order is of documents, but running text has none: see --documents");
+        return fail(EXIT_WRONG_USAGE);
+    }
+    if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
+        return fail(EXIT_FAILED);
+    }
+    prepare.stop_descriptor = open_stop_descriptor();
     if (prepare.stop_descriptor < 0) {
-        fprintf(stderr, "%s: %s\n", program.name, error_text());
-        return EXIT_FAILED;
+        return fail(EXIT_FAILED);
     }
     struct prepare_report report;
-    switch (prepare_run(&prepare, &report)) {
-    case PREPARE_DONE:
-        break;
-    case PREPARE_STOPPED:
-        fprintf(stderr, "%s: interrupted, nothing written\n", program.name);
-        return EXIT_INTERRUPTED;
-    case PREPARE_FAILED:
-        fprintf(stderr, "%s: %s\n", program.name, error_text());
-        return EXIT_FAILED;
+    const enum prepare_result result = prepare_run(&prepare, &report);
+    if (result != PREPARE_DONE) {
+        return report_unfinished(settings, &report, result == PREPARE_STOPPED);
     }
     printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out, from %" PRIu64
            " bytes; unigram entropy %.4f nats\n",
@@ -117,7 +152,60 @@ int main(int argc, char **argv) {
          .default_value = "1337",
          .minimum = 0,
          .maximum = 9.3e18,
-         .help = "chooses which chunks are held out"},
+         .help = "chooses what is held out, and the order of documents"},
+        {.type = OPTION_CHOICE,
+         .name = "tokenizer",
+         .target = &settings.tokenizer,
+         .default_value = "byte",
+         .choices = "byte|gpt2",
+         .help = "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"},
+        {.type = OPTION_TEXT,
+         .name = "ranks",
+         .target = &settings.ranks,
+         .help = "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_RANKS of the "
+                 "environment, "
+                 "else data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it"},
+        {.type = OPTION_CHOICE,
+         .name = "documents",
+         .target = &settings.documents,
+         .default_value = "auto",
+         .choices = "auto|chunks|files|jsonl",
+         .help =
+             "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"},
+        {.type = OPTION_TEXT,
+         .name = "field",
+         .target = &settings.field,
+         .default_value = "text",
+         .help = "of JSON lines: where the text is"},
+        {.type = OPTION_CHOICE,
+         .name = "invalid",
+         .target = &settings.invalid,
+         .default_value = "error",
+         .choices = "error|replace",
+         .help =
+             "what is not UTF-8: an error, or U+FFFD in its place (bytes of running text are taken as they are)"},
+        {.type = OPTION_BOOL,
+         .name = "shuffle",
+         .target = &settings.shuffle,
+         .default_value = "true",
+         .help = "documents in an order that the seed chooses; --no-shuffle keeps the order of the input"},
+        {.type = OPTION_TEXT,
+         .name = "order",
+         .target = &settings.order,
+         .help = "documents in the order of this file's numbers (little-endian, 64 bits), the first ones held out: "
+                 "see docs/data.md"},
+        {.type = OPTION_INT,
+         .name = "threads",
+         .target = &settings.threads,
+         .default_value = "0",
+         .minimum = 0,
+         .maximum = 1024,
+         .help = "that tokenise; 0: one for each core"},
+        {.type = OPTION_BOOL,
+         .name = "resume",
+         .target = &settings.resume,
+         .default_value = "true",
+         .help = "go on with what an interrupted run of the same settings left; --no-resume begins anew"},
         {.type = OPTION_CHOICE,
          .name = "strip_markup",
          .target = &settings.strip_markup,
