@@ -21,8 +21,6 @@ enum {
     MOST_STATE_BYTES = 1 << 28,
 };
 
-static const double save_interval = 30; /* seconds */
-
 struct preparation {
     const struct prepare_settings *settings;
     struct tokenizer *tokenizer;
@@ -306,7 +304,8 @@ static int read_all(struct preparation *preparation) {
             return corpus_reader_stopped(preparation->reader) ? stop_reading(preparation) : -1;
         }
         encoder_submit(preparation->encoder);
-        const bool saves = more == 1 && progress_clock() - preparation->saved_at > save_interval;
+        const bool saves =
+            more == 1 && progress_clock() - preparation->saved_at >= preparation->settings->save_interval;
         if (drain(preparation, more == 0 || saves) || (saves && save_state(preparation))) {
             return -1;
         }
@@ -387,8 +386,10 @@ static int write_meta(const struct preparation *preparation, const struct prepar
                   : settings->shuffle               ? "shuffled"
                                                     : "kept",
                   "strip_markup", settings->markup == CORPUS_MARKUP_GCIDE ? "gcide" : "none");
-    json_object_set_new(meta, "chunk_bytes",
-                        json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
+    if (settings->kind == DOCUMENT_CHUNKS) {
+        json_object_set_new(meta, "chunk_bytes",
+                            json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
+    }
     json_object_set_new(meta, "sources", describe_sources(preparation));
     if (settings->ranks) {
         json_object_set_new(meta, "ranks_sha256", json_string(preparation->ranks_digest));

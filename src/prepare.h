@@ -29,8 +29,11 @@ struct prepare_settings {
     const char *order;         /* a list for document_order_begin, or NULL */
     unsigned threads;          /* that encode */
     bool resume;               /* go on with what an interrupted run of the same settings left */
+    double save_interval;      /* seconds from one note of what is done to the next: PREPARE_SAVE_INTERVAL */
     int stop_descriptor;       /* readable: stop; -1: nothing stops */
 };
+
+#define PREPARE_SAVE_INTERVAL 30.0
 
 struct prepare_report {
     uint64_t source_bytes; /* as stored */

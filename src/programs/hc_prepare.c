@@ -106,6 +106,7 @@ static int run(const struct settings *settings, const char *const *sources, size
         .order = settings->order && *settings->order ? settings->order : NULL,
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
+        .save_interval = PREPARE_SAVE_INTERVAL,
     };
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
         return fail(EXIT_WRONG_USAGE);

@@ -1,0 +1,55 @@
+/* Any bytes as a file of JSON lines, perhaps compressed: what comes out of it is UTF-8, and its lines are counted
+ * right. */
+#include "runtime/error.h"
+#include "src/json_lines.h"
+#include "src/utf8.h"
+#include "tests/fuzz/fuzz_file.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Small files can be large when decompressed. */
+static const uint64_t most_lines = 20000;
+
+static void require(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "fuzz_lines: %s\n", what);
+        abort();
+    }
+}
+
+static void read_lines(struct json_lines *lines) {
+    struct text_buffer text = {0}, valid = {0};
+    const char *line;
+    size_t bytes;
+    uint64_t last = 0;
+    int found = 0;
+    while (last < most_lines && (found = json_lines_next(lines, &line, &bytes)) == 1) {
+        require(lines->line > last, "a line has no number of its own");
+        require(!memchr(line, '\n', bytes), "a line has an end in it");
+        last = lines->line;
+        valid.size = 0;
+        require(utf8_replace(line, bytes, &valid) == 0, "out of memory");
+        require(utf8_prefix(valid.bytes ? valid.bytes : "", valid.size) == valid.size,
+                "invalid text was not replaced");
+        if (json_lines_text(line, bytes, "text", &text) == 0) {
+            require(text.size == 0 || utf8_prefix(text.bytes, text.size) == text.size, "the text is not UTF-8");
+        } else {
+            require(*error_text() != '\0', "a failure without a reason");
+        }
+    }
+    require(found >= 0 || *error_text() != '\0', "a failure without a reason");
+    text_free(&text);
+    text_free(&valid);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    struct json_lines lines = {0};
+    error_clear();
+    if (input_open(fuzz_file(data, bytes), -1, &lines.input) == 0) {
+        read_lines(&lines);
+        json_lines_free(&lines);
+        input_close(lines.input);
+    }
+    return 0;
+}
