@@ -1,0 +1,16 @@
+#!/bin/sh
+# OpenWebText as nanoGPT and the paper use it: 8,013,769 documents, 0.05 % held out with seed 2357; train.bin has 9,035,582,198 tokens,
+# val.bin 4,434,897.
+#
+#   data/openwebtext/prepare.sh [OUTPUT [PARQUET_DIR]]
+#
+# OUTPUT       default data/corpus/openwebtext
+# PARQUET_DIR  the files of Skylion007/openwebtext, where they are there already; else they are fetched (24 GB)
+#
+# docs/data.md says how long it takes and how much disk it needs; data/prepare_parquet.sh what it does.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+output=${1:-$here/../corpus/openwebtext}
+[ $# -eq 0 ] || shift
+exec sh "$here/../prepare_parquet.sh" --data Skylion007/openwebtext --files 'plain_text/*.parquet' --fraction 0.0005 --seed 2357 \
+    "$output" "$@"

@@ -1,0 +1,86 @@
+#!/bin/sh
+# Token files from a corpus of Parquet files as nanoGPT's recipe makes them: GPT-2's tokens, <|endoftext|> after each
+# document, shuffled and split as Hugging Face's datasets does. Called by data/openwebtext/prepare.sh and
+# data/fineweb_edu/prepare.sh; for corpora of your own:
+#
+#   data/prepare_parquet.sh --data SET --files PATTERN --fraction F --seed S OUTPUT [PARQUET_DIR]
+#
+# SET, PATTERN  what to get of Hugging Face's data sets, e.g. HuggingFaceFW/fineweb-edu and 'sample/10BT/*.parquet'
+# F, S          share of documents to hold out, and seed of the shuffle
+# OUTPUT        where train.bin, val.bin and meta.json go
+# PARQUET_DIR   the Parquet files, where they are there already (taken in the order of their paths); else they are fetched into
+#               OUTPUT/parquet
+#
+# Needs python3 with venv (it makes OUTPUT/.venv with pyarrow, numpy, huggingface_hub), zstd, and hc_prepare: build/hc_prepare or the one on
+# the PATH. Goes on where it was when it is run again; OUTPUT/parquet and OUTPUT/lines can be removed afterwards.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+fail() {
+    echo "data/prepare_parquet.sh: $*" >&2
+    exit 1
+}
+
+set_name='' pattern='' fraction='' seed=''
+while [ $# -ge 2 ]; do
+    case $1 in
+    --data) set_name=$2 ;;
+    --files) pattern=$2 ;;
+    --fraction) fraction=$2 ;;
+    --seed) seed=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+[ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$fraction" ] && [ -n "$seed" ] || fail "see the top of this file for how to call it"
+output=$1
+parquet=${2:-$output/parquet}
+
+prepare=$root/build/hc_prepare
+[ -x "$prepare" ] || prepare=$(command -v hc_prepare) ||
+    fail "no hc_prepare; build it first (cmake --preset release && cmake --build --preset release)"
+command -v zstd >/dev/null || fail "no zstd; Debian has it in the package of that name"
+
+mkdir -p "$output"
+python=${HCTRAIN_PYTHON:-$output/.venv/bin/python}
+if ! "$python" -c 'import pyarrow, numpy' 2>/dev/null; then
+    python3 -m venv "$output/.venv" || fail "python3 cannot make a virtual environment; Debian has that in python3-venv"
+    python=$output/.venv/bin/python
+    "$python" -m pip install --quiet pyarrow numpy huggingface_hub || fail "cannot install pyarrow, numpy and huggingface_hub"
+fi
+
+if [ $# -eq 1 ]; then
+    [ -n "$set_name" ] && [ -n "$pattern" ] || fail "name the data set (--data, --files) or the folder of Parquet files"
+    "$python" -c 'import sys; from huggingface_hub import snapshot_download as get
+get(sys.argv[1], repo_type="dataset", allow_patterns=sys.argv[2], local_dir=sys.argv[3])' "$set_name" "$pattern" "$parquet" ||
+        fail "cannot fetch $set_name; run this again to go on"
+fi
+
+# GPT-2's vocabulary: HCTRAIN_RANKS of the environment, or fetched
+ranks=${HCTRAIN_RANKS:-$root/data/corpus/gpt2.tiktoken}
+[ -r "$ranks" ] || sh "$root/data/gpt2/ranks.sh" "$ranks" || fail "cannot get GPT-2's vocabulary"
+
+mkdir -p "$output/lines"
+find "$parquet" -name '*.parquet' -not -path '*/.cache/*' | LC_ALL=C sort >"$output/lines/files"
+[ -s "$output/lines/files" ] || fail "no Parquet files in $parquet"
+# shellcheck disable=SC2016 # the inner shell's variables
+documents=$(tr '\n' '\0' <"$output/lines/files" | xargs -0 "$python" "$root/data/parquet_lines.py" --rows) || fail "cannot count documents"
+echo "$documents documents in $(wc -l <"$output/lines/files") files"
+
+set --
+number=0
+while IFS= read -r file; do
+    name=$output/lines/$(printf '%05d' "$number").jsonl.zst
+    if [ ! -e "$name" ]; then
+        echo "$name from $file"
+        { "$python" "$root/data/parquet_lines.py" "$file" || touch "$name.failed"; } | zstd -q -f -T0 -o "$name.part"
+        [ ! -e "$name.failed" ] || { rm -f "$name.failed" "$name.part"; fail "cannot read $file"; }
+        mv "$name.part" "$name"
+    fi
+    set -- "$@" "$name"
+    number=$((number + 1))
+done <"$output/lines/files"
+
+"$python" "$root/data/document_order.py" "$documents" "$seed" "$output/lines/order"
+"$prepare" --tokenizer gpt2 --ranks "$ranks" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"
