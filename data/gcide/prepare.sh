@@ -37,9 +37,4 @@ if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
     exit 0
 fi
 
-# The text goes through a file, so that a damaged dictionary fails before anything is written.
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM HUP
-gzip -dc "$dictionary" >"$folder/gcide.txt" || fail "cannot decompress $dictionary"
-"$prepare" --out "$output" --strip-markup gcide "$folder/gcide.txt"
+"$prepare" --out "$output" --strip-markup gcide "$dictionary"

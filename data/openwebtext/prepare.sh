@@ -12,5 +12,10 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 output=${1:-$here/../corpus/openwebtext}
 [ $# -eq 0 ] || shift
-exec sh "$here/../prepare_parquet.sh" --data Skylion007/openwebtext --files 'plain_text/*.parquet' --fraction 0.0005 --seed 2357 \
-    "$output" "$@"
+sh "$here/../prepare_parquet.sh" --data Skylion007/openwebtext --files '*.parquet' --fraction 0.0005 --seed 2357 "$output" "$@"
+if grep -q '"train_tokens": 9035582198' "$output/meta.json" && grep -q '"val_tokens": 4434897' "$output/meta.json"; then
+    echo "as many tokens as nanoGPT has: the same documents are held out"
+else
+    echo "data/openwebtext/prepare.sh: not as many tokens as nanoGPT has (9035582198 and 4434897): the documents, or their order, are others" >&2
+    exit 1
+fi
