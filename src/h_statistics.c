@@ -1,6 +1,7 @@
 #include "src/h_statistics.h"
 #include "runtime/error.h"
 #include "runtime/percentile.h"
+#include "src/stream_matrix.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -9,52 +10,6 @@
 
 #define MOST_ROW_MAXIMA ((size_t)1 << 24) /* of all ranks together */
 #define MOST            (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
-
-/* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
- * zero. */
-static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
-    double pp = 0.0, qq = 0.0, pq = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        pp += matrix[i * n + p] * matrix[i * n + p];
-        qq += matrix[i * n + q] * matrix[i * n + q];
-        pq += matrix[i * n + p] * matrix[i * n + q];
-    }
-    if (pp == 0.0 || qq == 0.0 || pq == 0.0) {
-        return 0.0;
-    }
-    const double zeta = (qq - pp) / (2.0 * pq);
-    const double tangent = copysign(1.0, zeta) / (fabs(zeta) + hypot(1.0, zeta));
-    const double cosine = 1.0 / hypot(1.0, tangent), sine = cosine * tangent;
-    for (int64_t i = 0; i < n; i++) {
-        const double x = matrix[i * n + p], y = matrix[i * n + q];
-        matrix[i * n + p] = cosine * x - sine * y;
-        matrix[i * n + q] = sine * x + cosine * y;
-    }
-    return pq / sqrt(pp * qq);
-}
-
-/* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
- * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
-double h_statistics_spectral_norm(const double *matrix, int64_t n) {
-    double copy[MOST], largest = 0.0, cosine = 1.0;
-    memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
-    for (int sweep = 0; sweep < 60 && cosine > 1e-15; sweep++) {
-        cosine = 0.0;
-        for (int64_t p = 0; p < n; p++) {
-            for (int64_t q = p + 1; q < n; q++) {
-                cosine = fmax(cosine, fabs(orthogonalise(copy, n, p, q)));
-            }
-        }
-    }
-    for (int64_t j = 0; j < n; j++) {
-        double square = 0.0;
-        for (int64_t i = 0; i < n; i++) {
-            square += copy[i * n + j] * copy[i * n + j];
-        }
-        largest = fmax(largest, sqrt(square));
-    }
-    return largest;
-}
 
 /* ---- one matrix after the other */
 
@@ -99,56 +54,12 @@ static void add_matrix(struct accumulation *sums, const double *matrix) {
         diagonal &= largest == i;
         sums->row_maxima[sums->row_maxima_count++] = matrix[i * n + largest];
     }
-    const double norm = h_statistics_spectral_norm(matrix, n);
+    const double norm = stream_matrix_norm(matrix, n);
     sums->matrices++;
     sums->diagonal += diagonal;
     sums->norm_sum += norm;
     statistics->norm_maximum = fmax(statistics->norm_maximum, norm);
     add_sums(matrix, n, &statistics->row_sum, &statistics->column_sum);
-}
-
-/* composite <- matrix composite: later sublayers act from the left. */
-static void compose(double *composite, const double *matrix, int64_t n) {
-    double product[MOST];
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0;
-            for (int64_t k = 0; k < n; k++) {
-                sum += matrix[i * n + k] * composite[k * n + j];
-            }
-            product[i * n + j] = sum;
-        }
-    }
-    memcpy(composite, product, (size_t)(n * n) * sizeof *product);
-}
-
-/* Mean over pairs of the cosines of the mixed streams, whose Gram matrix is H G H^T. */
-static double mixed_cosine(const double *matrix, const float *gram, int64_t n) {
-    double half[MOST], mixed[MOST];
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            half[i * n + j] = 0.0;
-            for (int64_t k = 0; k < n; k++) {
-                half[i * n + j] += matrix[i * n + k] * (double)gram[k * n + j];
-            }
-        }
-    }
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            mixed[i * n + j] = 0.0;
-            for (int64_t k = 0; k < n; k++) {
-                mixed[i * n + j] += half[i * n + k] * matrix[j * n + k];
-            }
-        }
-    }
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < i; j++) {
-            const double scale = sqrt(fmax(mixed[i * n + i] * mixed[j * n + j], 0.0));
-            sum += scale > 0.0 ? mixed[i * n + j] / scale : 0.0;
-        }
-    }
-    return sum / (double)(n * (n - 1) / 2);
 }
 
 /* ---- all sublayers */
@@ -176,8 +87,8 @@ static int add_sublayer(struct gpt *gpt, struct accumulation *sums, const struct
             matrix[i] = (double)host->h[token * row + 2 * n + i];
         }
         add_matrix(sums, matrix);
-        compose(host->composites + token * n * n, matrix, sums->streams);
-        cosine += mixed_cosine(matrix, host->gram + token * n * n, sums->streams);
+        stream_matrix_compose(host->composites + token * n * n, matrix, sums->streams);
+        cosine += stream_matrix_cosine(matrix, host->gram + token * n * n, sums->streams);
     }
     sums->statistics->cosine[index] = cosine / (double)tokens;
     return 0;
@@ -188,7 +99,7 @@ static void add_composites(struct accumulation *sums, const double *composites, 
     const int64_t n = sums->streams;
     for (size_t token = 0; token < tokens; token++) {
         const double *composite = composites + token * (size_t)(n * n);
-        const double norm = h_statistics_spectral_norm(composite, n);
+        const double norm = stream_matrix_norm(composite, n);
         sums->composites++;
         sums->composite_norm_sum += norm;
         statistics->composite_norm_maximum = fmax(statistics->composite_norm_maximum, norm);

@@ -32,7 +32,4 @@ void h_statistics_release(struct h_statistics *statistics);
  */
 char *h_statistics_json(const struct h_statistics *statistics, int64_t iteration);
 
-/* Largest singular value of a row-major n x n matrix of finite numbers, n <= 8. tests/ hold it to LAPACK. */
-double h_statistics_spectral_norm(const double *matrix, int64_t n);
-
 #endif

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "src/h_statistics.h"
+#include "src/stream_matrix.h"
 #include "tests/scratch.h"
 #include "tests/small_model.h"
 #include <math.h>
@@ -53,10 +54,10 @@ static void widen(struct deviations *deviations, const double *matrix, size_t n)
         deviations->row = fmax(deviations->row, fabs(row - 1.0));
         deviations->column = fmax(deviations->column, fabs(column - 1.0));
     }
-    const double norm = h_statistics_spectral_norm(matrix, (int64_t)n);
+    const double norm = stream_matrix_norm(matrix, (int64_t)n);
     assert_true(isfinite(norm));
     deviations->norm = fmax(deviations->norm, fabs(norm - 1.0));
-    deviations->identity = fmax(deviations->identity, h_statistics_spectral_norm(rest, (int64_t)n));
+    deviations->identity = fmax(deviations->identity, stream_matrix_norm(rest, (int64_t)n));
 }
 
 /* product <- matrix product */
@@ -347,9 +348,9 @@ static void spectral_norm_is_the_largest_singular_value(void **state) {
     (void)state;
     const double rotation[4] = {0.6, -0.8, 0.8, 0.6}, shear[4] = {1.0, 1.0, 0.0, 1.0},
                  ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    assert_within("rotation", fabs(h_statistics_spectral_norm(rotation, 2) - 1.0), 1e-14);
-    assert_within("shear", fabs(h_statistics_spectral_norm(shear, 2) - 0.5 * (1.0 + sqrt(5.0))), 1e-14);
-    assert_within("ones", fabs(h_statistics_spectral_norm(ones, 3) - 3.0), 1e-14);
+    assert_within("rotation", fabs(stream_matrix_norm(rotation, 2) - 1.0), 1e-14);
+    assert_within("shear", fabs(stream_matrix_norm(shear, 2) - 0.5 * (1.0 + sqrt(5.0))), 1e-14);
+    assert_within("ones", fabs(stream_matrix_norm(ones, 3) - 3.0), 1e-14);
 }
 
 /* What runs report is what is measured here. */

@@ -1,0 +1,17 @@
+/* Small matrices that mix streams, n x n, row-major, in double; n <= RESIDUAL_MAX_STREAMS. */
+#ifndef HC_SRC_STREAM_MATRIX_H
+#define HC_SRC_STREAM_MATRIX_H
+
+#include <stdint.h>
+
+/* Largest singular value of a matrix of finite numbers. tests/ hold it to LAPACK. */
+double stream_matrix_norm(const double *matrix, int64_t n);
+
+/* composite <- matrix composite: later sublayers act from the left. */
+void stream_matrix_compose(double *composite, const double *matrix, int64_t n);
+
+/* Mean over pairs of the cosines of streams after mixing by the matrix; gram [n, n] has the streams' inner products
+ * before it. */
+double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n);
+
+#endif
