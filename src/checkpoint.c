@@ -359,8 +359,7 @@ static int newest_first(const void *a, const void *b) {
     return (first < second) - (first > second);
 }
 
-/* Iterations of all checkpoints in a run directory, newest first. */
-static int list(const char *out_dir, int64_t **iterations, size_t *count) {
+int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
     *iterations = NULL;
     *count = 0;
     DIR *folder = opendir(out_dir);
@@ -391,7 +390,7 @@ static int list(const char *out_dir, int64_t **iterations, size_t *count) {
 char *checkpoint_newest(const char *out_dir) {
     int64_t *iterations;
     size_t count;
-    if (list(out_dir, &iterations, &count)) {
+    if (checkpoint_list(out_dir, &iterations, &count)) {
         return NULL;
     }
     char *path = count ? files_path("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
@@ -405,7 +404,7 @@ char *checkpoint_newest(const char *out_dir) {
 int checkpoint_prune(const char *out_dir, int64_t keep) {
     int64_t *iterations;
     size_t count;
-    int status = list(out_dir, &iterations, &count);
+    int status = checkpoint_list(out_dir, &iterations, &count);
     for (size_t i = (size_t)keep; status == 0 && i < count; i++) {
         char *path = files_path("%s/ckpt-%" PRId64, out_dir, iterations[i]);
         status = path ? files_remove_folder(path) : -1;

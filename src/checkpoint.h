@@ -39,6 +39,9 @@ int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *
 /* The newest "ckpt-<iteration>" in a run directory, heap memory; NULL with an error if there is none. */
 char *checkpoint_newest(const char *out_dir);
 
+/* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory, NULL for none. */
+int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
+
 /* Removes all but the newest `keep` of "ckpt-<iteration>". */
 int checkpoint_prune(const char *out_dir, int64_t keep);
 

@@ -1,0 +1,114 @@
+/* hc_analyze: what the paper shows, of runs and checkpoints of one's own. */
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include "runtime/interrupt.h"
+#include "runtime/json_file.h"
+#include "src/analyze.h"
+#include "src/settings.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const struct program_info program = {
+    .name = "hc_analyze",
+    .summary =
+        "Measures the residual matrices H_res of checkpoints on samples of a token file, reads the records of run "
+        "directories, and writes the figures to OUT/analysis.json.",
+    .usage = "--out OUT [OPTIONS] RUN_OR_CHECKPOINT...",
+    .examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
+                "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc",
+};
+
+struct settings {
+    struct device_settings device;
+    char *out, *data_dir, *split;
+    int64_t samples, batch_size;
+    bool all_checkpoints;
+};
+
+static int write_results(const char *out, const json_t *json) {
+    char *path = files_path("%s/analysis.json", out);
+    const int result =
+        !path || files_make_folder(out) || json_file_write(path, json, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    free(path);
+    return result ? -1 : 0;
+}
+
+static int run(const struct settings *settings, const char *const *inputs, size_t input_count) {
+    struct compute *compute = NULL;
+    const bool computes = settings->data_dir && *settings->data_dir;
+    if (!settings->out || input_count == 0) {
+        error_set("--out and at least one run directory or checkpoint are needed; see hc_analyze --help");
+        return settings_fail(program.name, 2);
+    }
+    const struct analyze_settings analyze = {.inputs = inputs,
+                                             .input_count = input_count,
+                                             .data_dir = computes ? settings->data_dir : NULL,
+                                             .split = settings->split,
+                                             .samples = settings->samples,
+                                             .batch_size = settings->batch_size,
+                                             .all_checkpoints = settings->all_checkpoints};
+    json_t *json = NULL;
+    if ((computes && settings_open_device(&settings->device, 0, &compute)) ||
+        !(json = analyze_run(compute, &analyze)) || write_results(settings->out, json)) {
+        json_decref(json);
+        compute_close(compute);
+        return settings_fail(program.name, interrupt_requested() ? 130 : 1);
+    }
+    json_decref(json);
+    compute_close(compute);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static struct settings settings;
+    struct option_spec specs[] = {
+        {.type = OPTION_HEADING, .help = "What to measure"},
+        {.type = OPTION_TEXT,
+         .name = "out",
+         .target = &settings.out,
+         .help = "folder of the results, made if missing"},
+        {.type = OPTION_TEXT,
+         .name = "data_dir",
+         .target = &settings.data_dir,
+         .help = "folder of token files to measure H_res on; without it only the records of runs are read"},
+        {.type = OPTION_CHOICE,
+         .name = "split",
+         .target = &settings.split,
+         .default_value = "val",
+         .choices = "val|train",
+         .help = "which of its files"},
+        {.type = OPTION_INT,
+         .name = "samples",
+         .target = &settings.samples,
+         .default_value = "1024",
+         .minimum = 1,
+         .maximum = 1e9,
+         .help = "sequences of block_size tokens, spread evenly over the file"},
+        {.type = OPTION_INT,
+         .name = "batch_size",
+         .target = &settings.batch_size,
+         .default_value = "8",
+         .minimum = 1,
+         .maximum = 1e6,
+         .help = "sequences at a time"},
+        {.type = OPTION_BOOL,
+         .name = "all_checkpoints",
+         .target = &settings.all_checkpoints,
+         .default_value = "false",
+         .help = "measure every checkpoint of a run directory, not only the newest"},
+        DEVICE_OPTIONS(&settings.device),
+    };
+    int first_free = argc;
+    device_prepare_environment();
+    interrupt_install();
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
+    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, &first_free);
+    if (status == 0) {
+        status = run(&settings, (const char *const *)argv + first_free, (size_t)(argc - first_free));
+    }
+    options_free(specs, COUNT(specs));
+    return status < 0 ? 0 : status;
+}

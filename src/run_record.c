@@ -1,0 +1,135 @@
+#include "src/run_record.h"
+#include "runtime/error.h"
+#include "runtime/files.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
+
+static const size_t largest_log = (size_t)1 << 32;
+
+static const char *const step_keys[] = {"iter", "loss", "grad_norm", "tokens_per_sec", NULL};
+static const char *const evaluation_keys[] = {"iter", "train_loss", "val_loss", NULL};
+static const char *const statistics_keys[] = {"iter",
+                                              "row_max_p10",
+                                              "row_max_median",
+                                              "row_max_p90",
+                                              "diagonal_fraction",
+                                              "smallest_entry",
+                                              "negative_fraction",
+                                              "norm_mean",
+                                              "composite_norm_mean",
+                                              "composite_norm_max",
+                                              "stream_cosine",
+                                              "column_sum",
+                                              "row_sum",
+                                              NULL};
+
+/* An object of empty arrays, one for each key. */
+static json_t *columns(const char *const *keys) {
+    json_t *table = json_object();
+    for (; *keys; keys++) {
+        json_object_set_new(table, *keys, json_array());
+    }
+    return table;
+}
+
+/* Appends the object's values to the arrays of their names; null where it has none. */
+static void append_row(json_t *table, json_t *object) {
+    const char *key;
+    json_t *column;
+    json_object_foreach(table, key, column) {
+        json_t *value = json_object_get(object, key);
+        json_array_append(column, value ? value : json_null());
+    }
+}
+
+typedef void (*take_object)(json_t *record, json_t *object);
+
+/* A line of metrics.jsonl is a step or an evaluation. */
+static void take_metrics(json_t *record, json_t *object) {
+    const bool evaluation = json_object_get(object, "val_loss") || json_object_get(object, "train_loss");
+    append_row(json_object_get(record, evaluation ? "evaluations" : "steps"), object);
+}
+
+static void take_statistics(json_t *record, json_t *object) {
+    append_row(json_object_get(record, "statistics"), object);
+}
+
+static int read_lines(json_t *record, const char *path, take_object take) {
+    char *text;
+    size_t bytes;
+    uint64_t line = 0;
+    if (!files_exist(path)) {
+        return 0;
+    }
+    if (files_read(path, largest_log, &text, &bytes)) {
+        return -1;
+    }
+    int result = 0;
+    for (const char *at = text, *end; result == 0 && (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        json_error_t error;
+        json_t *object = json_loadb(at, (size_t)(end - at), 0, &error);
+        line++;
+        if (json_is_object(object) && json_is_integer(json_object_get(object, "iter"))) {
+            take(record, object);
+        } else {
+            result = error_set("%s:%" PRIu64 ": %s", path, line, object ? "no object with an 'iter'" : error.text);
+        }
+        json_decref(object);
+    }
+    free(text);
+    return result;
+}
+
+/* ---- where it ended */
+
+static const json_t *last_of(const json_t *array) {
+    const size_t count = json_array_size(array);
+    return count > 0 ? json_array_get(array, count - 1) : NULL;
+}
+
+static json_t *conclude(const json_t *record) {
+    json_t *final = json_object();
+    const json_t *steps = json_object_get(record, "steps"), *evaluations = json_object_get(record, "evaluations");
+    const json_t *losses = json_object_get(steps, "loss"), *validated = json_object_get(evaluations, "val_loss");
+    const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
+    double sum = 0.0, best = HUGE_VAL;
+    for (size_t i = first; i < count; i++) {
+        sum += json_number_value(json_array_get(losses, i));
+    }
+    for (size_t i = 0; i < json_array_size(validated); i++) {
+        const json_t *value = json_array_get(validated, i);
+        best = json_is_number(value) ? fmin(best, json_number_value(value)) : best;
+    }
+    if (count > 0) {
+        json_object_set_new(final, "train_loss", json_real(sum / (double)(count - first)));
+        json_object_set_new(final, "iter",
+                            json_integer(json_integer_value(last_of(json_object_get(steps, "iter"))) + 1));
+    }
+    if (best < HUGE_VAL) {
+        json_object_set_new(final, "best_val_loss", json_real(best));
+        json_object_set_new(final, "val_loss", json_real(json_number_value(last_of(validated))));
+    }
+    return final;
+}
+
+json_t *run_record_read(const char *folder) {
+    char *metrics = files_path("%s/metrics.jsonl", folder),
+         *statistics = files_path("%s/h_statistics.jsonl", folder);
+    json_t *record = json_pack("{s:o, s:o, s:o}", "steps", columns(step_keys), "evaluations",
+                               columns(evaluation_keys), "statistics", columns(statistics_keys));
+    int result = metrics && statistics && record ? 0 : error_set("out of memory");
+    result = result || read_lines(record, metrics, take_metrics) || read_lines(record, statistics, take_statistics);
+    if (result == 0) {
+        json_object_set_new(record, "final", conclude(record));
+    } else {
+        json_decref(record);
+        record = NULL;
+    }
+    free(metrics);
+    free(statistics);
+    return record;
+}

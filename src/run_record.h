@@ -1,0 +1,16 @@
+/* What a run directory tells of a run: its losses, gradient norms and statistics over iterations. */
+#ifndef HC_SRC_RUN_RECORD_H
+#define HC_SRC_RUN_RECORD_H
+
+#include <jansson.h>
+
+/* {"steps": {"iter": [...], "loss": [...], "grad_norm": [...], "tokens_per_sec": [...]},
+ *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
+ *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
+ *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"}}
+ *
+ * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
+ * run that goes on, is left out. NULL with an error that names file and line. */
+json_t *run_record_read(const char *folder);
+
+#endif
