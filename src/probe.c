@@ -164,6 +164,18 @@ static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
     return status;
 }
 
+/* The streams that enter a sublayer, [B, T, S, C]. */
+static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
+    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
+                               (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
+    char name[32];
+    snprintf(name, sizeof name, "streams.%" PRId64, index);
+    float *values = add_tensor(dump, name, 4, shape);
+    return values ? buffer_read(gpt->compute, gpt->sublayers[index].streams, 0, values,
+                                shape[0] * shape[1] * shape[2] * shape[3] * sizeof *values)
+                  : -1;
+}
+
 static int dump_gradients(struct gpt *gpt, struct dump *dump) {
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
@@ -201,7 +213,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
         return -1;
     }
     for (int64_t index = 0; !residual_is_plain(gpt->config.residual) && index < 2 * gpt->config.n_layer; index++) {
-        if (dump_matrices(gpt, dump, index)) {
+        if (dump_matrices(gpt, dump, index) || (settings->streams && dump_streams(gpt, dump, index))) {
             return -1;
         }
     }

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Every number that hc_analyze measures of a checkpoint beside the same recomputed with numpy from what hc_probe dumps.
+
+  tests/compare_analysis.py --data data/corpus/gcide [--samples 6] CHECKPOINT...
+
+Needs numpy. Prints, for each checkpoint, how many numbers were compared and the largest difference, relative where numbers are above 1; exit status 1
+if one is above 1e-5.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOLERANCE = 1e-5
+
+
+def read_tensors(path):
+    """A safetensors file as a dictionary of arrays."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: numpy.frombuffer(data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]],
+                                   {"F32": "<f4", "I32": "<i4"}[entry["dtype"]]).reshape(entry["shape"]) for name, entry in header.items()}
+
+
+def write_batch(path, x):
+    """x and a y that nothing depends on, as hc_probe reads them."""
+    data = x.astype("<i4").tobytes()
+    header = {name: {"dtype": "I32", "shape": list(x.shape), "data_offsets": [i * len(data), (i + 1) * len(data)]} for i, name in enumerate("xy")}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data + data)
+
+
+def distribution(values):
+    p10, median, p90 = numpy.percentile(values, [10, 50, 90])
+    return {"min": values.min(), "p10": p10, "median": median, "p90": p90, "max": values.max(), "mean": values.mean(), "deviation": values.std()}
+
+
+def norms(matrices):
+    return numpy.linalg.norm(matrices, 2, axis=(-2, -1))
+
+
+def cosines(streams):
+    """Mean over pairs of streams, for each token."""
+    unit = streams / numpy.linalg.norm(streams, axis=-1, keepdims=True)
+    below = numpy.tril_indices(streams.shape[-2], -1)
+    return numpy.einsum("...ic,...jc->...ij", unit, unit)[..., below[0], below[1]].mean(axis=-1)
+
+
+def describe(matrices):
+    """What hc_analyze says of one sublayer's matrices and of all of them; matrices [..., n, n]."""
+    n = matrices.shape[-1]
+    flat = matrices.reshape(-1, n, n)
+    norm = norms(flat)
+    return {"row_max": distribution(flat.max(axis=2).ravel()), "diagonal_fraction": (flat.argmax(axis=2) == numpy.arange(n)).all(axis=1).mean(),
+            "row_sum": distribution(flat.sum(axis=2).ravel()), "column_sum": distribution(flat.sum(axis=1).ravel()),
+            "negative_fraction": (flat < 0).mean(), "smallest_entry": flat.min(), "largest_entry": flat.max(), "norm_mean": norm.mean(),
+            "norm_max": norm.max()}
+
+
+def recompute(probe):
+    """The analysis of a probe's dump, in float64."""
+    count = sum(name.startswith("h_res.") for name in probe)
+    matrices = [probe[f"h_res.{index}"].astype(float) for index in range(count)]
+    n = matrices[0].shape[-1]
+    product, sublayers = numpy.eye(n), []
+    for index, matrix in enumerate(matrices):
+        product = matrix @ product
+        norm = norms(product).ravel()
+        mixed = matrix @ probe[f"streams.{index}"].astype(float)
+        sublayers.append(describe(matrix) | {"stream_cosine": cosines(mixed).mean(), "product_norm_mean": norm.mean(),
+                                             "product_norm_deviation": norm.std(), "mean": matrix.reshape(-1, n, n).mean(axis=0),
+                                             "first_sequence": matrix[0].mean(axis=0)})
+    total = describe(numpy.stack(matrices))
+    entries = numpy.stack(matrices).ravel()
+    place = numpy.floor((entries + 1.5) / 0.01)
+    inside = place[(place >= 0) & (place < 300)].astype(int)
+    total["entries"] = {"low": -1.5, "width": 0.01, "below": (place < 0).sum(), "above": (place >= 300).sum(),
+                        "counts": numpy.bincount(inside, minlength=300)}
+    total["product"] = {"row_sum": distribution(product.sum(axis=-1).ravel()), "column_sum": distribution(product.sum(axis=-2).ravel()),
+                        "norm": distribution(norms(product).ravel()), "first_sequence": product[0].mean(axis=0)}
+    return total | {"n_streams": n, "tokens": matrices[0].shape[0] * matrices[0].shape[1], "sublayers": sublayers}
+
+
+def differences(ours, theirs, where=""):
+    """(difference, name) of every number; both must have the same ones."""
+    if isinstance(ours, dict):
+        assert set(ours) == set(theirs), (where, set(ours) ^ set(theirs))
+        for key in ours:
+            yield from differences(ours[key], theirs[key], f"{where}.{key}")
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs), where
+        for index, (a, b) in enumerate(zip(ours, theirs)):
+            yield from differences(a, b, f"{where}[{index}]")
+    else:
+        yield abs(ours - theirs) / max(1.0, abs(theirs)), where
+
+
+def compare(checkpoint, arguments, folder):
+    config = json.loads((checkpoint / "config.json").read_text())
+    length, samples = config["block_size"], arguments.samples
+    tokens = numpy.fromfile(arguments.data / "val.bin", "<u2")
+    starts = [(len(tokens) - length + 1) * index // samples for index in range(samples)]
+    write_batch(folder / "batch", numpy.stack([tokens[start:start + length] for start in starts]))
+    subprocess.run([ROOT / "build/hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch", "--out", folder / "probe", "--streams",
+                    "--no-grad", "--device", arguments.device], check=True)
+    subprocess.run([ROOT / "build/hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
+                    "--batch-size", "4", "--device", arguments.device, checkpoint], check=True, stderr=subprocess.DEVNULL)
+    ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]["h"]
+    found = sorted(differences(ours, recompute(read_tensors(folder / "probe"))), reverse=True)
+    print(f"{checkpoint}: {config['residual']}, {len(found)} numbers, largest difference {found[0][0]:.2g} ({found[0][1]})")
+    return found[0][0] <= TOLERANCE
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of token files")
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("checkpoints", type=pathlib.Path, nargs="+")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        held = [compare(checkpoint, arguments, pathlib.Path(folder)) for checkpoint in arguments.checkpoints]
+    sys.exit(0 if all(held) else 1)
+
+
+if __name__ == "__main__":
+    main()
