@@ -1,5 +1,7 @@
 #include "src/text_buffer.h"
 #include "runtime/error.h"
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +29,20 @@ int text_append(struct text_buffer *buffer, const void *data, size_t bytes) {
     memcpy(buffer->bytes + buffer->size, data, bytes);
     buffer->size += bytes;
     return 0;
+}
+
+int text_print(struct text_buffer *buffer, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = NULL;
+    const int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0) {
+        return error_set("out of memory");
+    }
+    const int result = text_append(buffer, text, (size_t)length);
+    free(text);
+    return result;
 }
 
 void text_drop(struct text_buffer *buffer, size_t bytes) {

@@ -14,6 +14,9 @@ struct text_buffer {
 int text_reserve(struct text_buffer *buffer, size_t bytes);
 int text_append(struct text_buffer *buffer, const void *data, size_t bytes);
 
+/* Appends text formatted as by printf. */
+int text_print(struct text_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Drops bytes from the beginning. */
 void text_drop(struct text_buffer *buffer, size_t bytes);
 void text_free(struct text_buffer *buffer);

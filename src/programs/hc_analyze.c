@@ -4,6 +4,7 @@
 #include "runtime/interrupt.h"
 #include "runtime/json_file.h"
 #include "src/analyze.h"
+#include "src/report.h"
 #include "src/settings.h"
 #include <signal.h>
 #include <stdlib.h>

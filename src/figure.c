@@ -1,0 +1,142 @@
+#include "src/figure.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct figure_kind figure_kinds[] = {
+    {"loss", "Loss", figure_losses},
+    {"gradient_norm", "Gradient norm", figure_gradient_norms},
+    {"dynamics", "H<sub>res</sub> over training", figure_dynamics},
+    {"similarity", "Similarity of the streams after mixing", figure_similarity},
+    {"column_sums", "Column sums of H<sub>res</sub>", figure_column_sums},
+    {"product_norm", "Spectral norm of the product up to each depth", figure_product_norms},
+    {"entries", "Entries of H<sub>res</sub>", figure_entries},
+    {"heat_maps", "H<sub>res</sub>, averaged over a sequence", figure_heat_maps},
+};
+const size_t figure_kind_count = sizeof figure_kinds / sizeof *figure_kinds;
+
+/* ---- writing */
+
+static void print(struct figure *figure, struct text_buffer *buffer, const char *format, va_list arguments) {
+    char *text = NULL;
+    const int length = vasprintf(&text, format, arguments);
+    if (length < 0 || text_append(buffer, text, (size_t)length)) {
+        figure->failed = true;
+    }
+    free(length < 0 ? NULL : text);
+}
+
+#define PRINT_TO(buffer)                                                                                           \
+    va_list arguments;                                                                                             \
+    va_start(arguments, format);                                                                                   \
+    print(figure, &figure->buffer, format, arguments);                                                             \
+    va_end(arguments)
+
+void figure_say(struct figure *figure, const char *format, ...) {
+    PRINT_TO(says);
+}
+
+void figure_plot(struct figure *figure, const char *format, ...) {
+    PRINT_TO(script);
+}
+
+void figure_row(struct figure *figure, const char *format, ...) {
+    PRINT_TO(csv);
+}
+
+void figure_free(struct figure *figure) {
+    text_free(&figure->says);
+    text_free(&figure->script);
+    text_free(&figure->csv);
+}
+
+/* ---- reading */
+
+const char *figure_variant(const json_t *run) {
+    const char *variant = json_string_value(json_object_get(json_object_get(run, "config"), "residual"));
+    return variant ? variant : "";
+}
+
+const char *figure_colour(const char *variant) {
+    static const char *const colours[][2] = {{"rc", "#888888"},  {"identity", "#9467bd"}, {"hc", "#ff7f0e"},
+                                             {"mhc", "#1f77b4"}, {"mhc_lite", "#2ca02c"}, {"shc", "#d62728"}};
+    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
+        if (strcmp(variant, colours[i][0]) == 0) {
+            return colours[i][1];
+        }
+    }
+    return "#17becf";
+}
+
+const char *figure_name(const json_t *run) {
+    static char names[4][64];
+    static unsigned next;
+    char *name = names[next++ % 4];
+    const char *given = json_string_value(json_object_get(run, "name"));
+    size_t length = 0;
+    for (const char *at = given ? given : ""; *at && length < sizeof names[0] - 1; at++) {
+        const bool plain = (*at >= '0' && *at <= '9') || (*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z') ||
+                           strchr("._-+= ", *at);
+        name[length++] = plain ? *at : '?';
+    }
+    name[length] = '\0';
+    return name;
+}
+
+double figure_number(const json_t *object, const char *path) {
+    char key[64];
+    while (object) {
+        const size_t length = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)length, path);
+        object = json_object_get(object, key);
+        if (path[length] == '\0') {
+            break;
+        }
+        path += length + 1;
+    }
+    return json_is_number(object) ? json_number_value(object) : (double)NAN;
+}
+
+const json_t *figure_h(const json_t *run) {
+    const json_t *checkpoints = json_object_get(run, "checkpoints");
+    const size_t count = json_array_size(checkpoints);
+    return count > 0 ? json_object_get(json_array_get(checkpoints, count - 1), "h") : NULL;
+}
+
+/* ---- drawing */
+
+void figure_begin_plot(struct figure *figure) {
+    figure_plot(figure, "set border 3 lc rgb '#888888'\nset tics nomirror textcolor rgb '#777777'\n"
+                        "set grid lc rgb '#88888840'\nset key textcolor rgb '#777777' samplen 2\n"
+                        "set xlabel textcolor rgb '#777777'\nset ylabel textcolor rgb '#777777'\nset title "
+                        "textcolor rgb '#777777'\n"
+                        "set style fill transparent solid 0.25 noborder\n");
+}
+
+size_t figure_series(struct figure *figure, const json_t *run, const char *table, const char *x, const char *y,
+                     double most, const char *block) {
+    const json_t *rows = json_object_get(json_object_get(run, "record"), table);
+    const json_t *xs = json_object_get(rows, x), *ys = json_object_get(rows, y);
+    const size_t count = json_array_size(ys), each = (count + 599) / 600;
+    size_t points = 0;
+    figure_plot(figure, "$%s << END_OF_DATA\n", block);
+    for (size_t first = 0; first < count; first += each) {
+        double sum_x = 0.0, sum_y = 0.0;
+        size_t used = 0;
+        for (size_t i = first; i < count && i < first + each; i++) {
+            if (json_is_number(json_array_get(ys, i))) {
+                sum_x += json_number_value(json_array_get(xs, i));
+                sum_y += fmin(json_number_value(json_array_get(ys, i)), most);
+                used++;
+            }
+        }
+        if (used > 0) {
+            figure_plot(figure, "%.9g %.9g\n", sum_x / (double)used, sum_y / (double)used);
+            points++;
+        }
+    }
+    figure_plot(figure, "END_OF_DATA\n");
+    return points;
+}

@@ -1,0 +1,98 @@
+/* Curves of runs: losses and gradient norms. */
+#include "src/figure.h"
+#include <math.h>
+#include <stdio.h>
+
+static const double gradient_norm_clamp = 5.0; /* as in the paper's figure */
+
+/* Rows of CSV: run, label, iteration, value. */
+static void write_rows(struct figure *figure, const json_t *run, const char *table, const char *key,
+                       const char *label) {
+    const json_t *rows = json_object_get(json_object_get(run, "record"), table);
+    const json_t *xs = json_object_get(rows, "iter"), *ys = json_object_get(rows, key), *y;
+    size_t i;
+    json_array_foreach(ys, i, y) {
+        if (json_is_number(y)) {
+            figure_row(figure, "%s,%s,%lld,%.9g\n", figure_name(run), label,
+                       (long long)json_integer_value(json_array_get(xs, i)), json_number_value(y));
+        }
+    }
+}
+
+/* One curve of a run as a term of gnuplot's plot command; false: the run has no such numbers. */
+static bool add_curve(struct figure *figure, struct text_buffer *terms, const json_t *run, size_t index,
+                      const char *table, const char *key, double most, const char *style) {
+    char block[40];
+    snprintf(block, sizeof block, "%s%zu", table, index);
+    if (figure_series(figure, run, table, "iter", key, most, block) == 0) {
+        return false;
+    }
+    figure->failed = figure->failed || text_print(terms, "%s$%s %s lc rgb '%s'", terms->size > 0 ? ", " : "", block,
+                                                  style, figure_colour(figure_variant(run)));
+    return true;
+}
+
+/* Draws the terms, or nothing where there are none. */
+static void finish_curves(struct figure *figure, struct text_buffer *terms, const char *ylabel) {
+    if (terms->size == 0) {
+        figure->script.size = 0;
+    } else {
+        figure_begin_plot(figure);
+        figure_plot(figure, "set xlabel 'iteration'\nset ylabel '%s'\nplot %.*s\n", ylabel, (int)terms->size,
+                    terms->bytes);
+    }
+    text_free(terms);
+}
+
+void figure_losses(const json_t *analysis, struct figure *figure) {
+    const json_t *best = NULL, *run;
+    struct text_buffer terms = {0};
+    double lowest = HUGE_VAL;
+    size_t i;
+    figure_row(figure, "run,split,iteration,loss\n");
+    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
+        char style[120];
+        snprintf(style, sizeof style, "with linespoints pt 7 ps 0.5 lw 2 title '%s'", figure_name(run));
+        add_curve(figure, &terms, run, i, "steps", "loss", HUGE_VAL, "with lines lw 0.5 notitle");
+        add_curve(figure, &terms, run, i, "evaluations", "val_loss", HUGE_VAL, style);
+        write_rows(figure, run, "steps", "loss", "train");
+        write_rows(figure, run, "evaluations", "val_loss", "val");
+        const double loss = figure_number(run, "record.final.val_loss");
+        if (loss < lowest) {
+            lowest = loss;
+            best = run;
+        }
+    }
+    finish_curves(figure, &terms, "loss (nats a token)");
+    figure_say(figure, "Thin lines are training losses, points are validation losses.");
+    if (best) {
+        figure_say(figure, " The lowest at the end is that of %s, %.4f nats a token.", figure_name(best), lowest);
+    }
+}
+
+void figure_gradient_norms(const json_t *analysis, struct figure *figure) {
+    const json_t *run, *value;
+    struct text_buffer terms = {0};
+    size_t i, j;
+    figure_row(figure, "run,,iteration,gradient_norm\n");
+    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
+        char style[120];
+        double largest = 0.0;
+        size_t above = 0;
+        snprintf(style, sizeof style, "with lines lw 1 title '%s'", figure_name(run));
+        if (!add_curve(figure, &terms, run, i, "steps", "grad_norm", gradient_norm_clamp, style)) {
+            continue;
+        }
+        write_rows(figure, run, "steps", "grad_norm", "");
+        json_array_foreach(json_object_get(json_object_get(json_object_get(run, "record"), "steps"), "grad_norm"),
+                           j, value) {
+            largest = fmax(largest, json_number_value(value));
+            above += json_number_value(value) > gradient_norm_clamp;
+        }
+        figure_say(figure, "%s%s: largest %.3g, above %g in %zu steps",
+                   figure->says.size > 0 ? "; " : "Norms before clipping, cut at 5. ", figure_name(run), largest,
+                   gradient_norm_clamp, above);
+    }
+    finish_curves(figure, &terms, "gradient norm");
+    figure_say(figure, ".");
+}

@@ -1,0 +1,17 @@
+/* A click on a column's head sorts the table by it, a second one the other way round. */
+'use strict';
+for (const table of document.querySelectorAll('table')) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => head.querySelector('button').addEventListener('click', () => {
+    const up = head.getAttribute('aria-sort') !== 'ascending';
+    const value = (row) => {
+      const text = row.cells[column].textContent;
+      return text === '' || Number.isNaN(Number(text)) ? text : Number(text);
+    };
+    const order = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b)));
+    const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? 1 : -1) * order(value(a), value(b)));
+    heads.forEach((other) => other.removeAttribute('aria-sort'));
+    head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+    table.tBodies[0].append(...rows);
+  }));
+}

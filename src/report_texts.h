@@ -1,0 +1,12 @@
+/* The page's style and script, embedded at build. */
+#ifndef HC_SRC_REPORT_TEXTS_H
+#define HC_SRC_REPORT_TEXTS_H
+
+struct report_text {
+    const char *name, *text;
+};
+
+/* Ends with a NULL name. */
+extern const struct report_text report_texts[];
+
+#endif
