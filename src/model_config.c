@@ -79,13 +79,14 @@ static int read_flag(json_t *json, const char *name, bool *flag) {
     return 0;
 }
 
-static int read_stream_reduce(json_t *json, struct model_config *config) {
-    json_t *value = json_object_get(json, "stream_reduce");
-    const char *text = value ? json_string_value(value) : "norm_sum";
-    if (!text || (strcmp(text, "norm_sum") != 0 && strcmp(text, "sum_norm") != 0)) {
-        return error_set("'stream_reduce' is neither \"norm_sum\" nor \"sum_norm\"");
+/* A key that is one of two words, the first if it is absent; *first says which. */
+static int read_either(json_t *json, const char *name, const char *word, const char *other, bool *first) {
+    json_t *value = json_object_get(json, name);
+    const char *text = value ? json_string_value(value) : word;
+    if (!text || (strcmp(text, word) != 0 && strcmp(text, other) != 0)) {
+        return error_set("'%s' is neither \"%s\" nor \"%s\"", name, word, other);
     }
-    config->norm_sum = strcmp(text, "norm_sum") == 0;
+    *first = strcmp(text, word) == 0;
     return 0;
 }
 
@@ -103,10 +104,14 @@ static int read_keys(json_t *json, struct model_config *config) {
     config->dropout = json_number_value(dropout);
     const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
     snprintf(config->tokenizer, sizeof config->tokenizer, "%s", tokenizer ? tokenizer : "");
+    bool exact = true;
     if (read_integers(json, config) || read_flag(json, "bias", &config->bias) ||
-        read_flag(json, "freeze_gamma", &config->freeze_gamma) || read_stream_reduce(json, config)) {
+        read_flag(json, "freeze_gamma", &config->freeze_gamma) ||
+        read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
+        read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
         return -1;
     }
+    config->gelu_tanh = !exact;
     return model_config_check(config);
 }
 
@@ -135,6 +140,7 @@ int model_config_write(const char *folder, const struct model_config *config) {
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
     failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
     }
@@ -159,5 +165,6 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     return strcmp(name, "residual") == 0        ? a->residual == b->residual
            : strcmp(name, "bias") == 0          ? a->bias == b->bias
            : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
+           : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
                                                 : true;
 }

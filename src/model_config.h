@@ -17,6 +17,7 @@ struct model_config {
     bool bias;              /* of layer norms and linear layers */
     bool norm_sum;          /* stream_reduce: norm_sum or sum_norm */
     bool freeze_gamma;      /* shc: gamma_u, gamma_v stay as they are */
+    bool gelu_tanh;         /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
     double dropout;
     const struct residual_variant *residual;
     char tokenizer[16]; /* what its tokens mean: "byte", "gpt2", "" when not known */

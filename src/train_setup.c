@@ -69,7 +69,8 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     saved.dropout = was_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
     return replace_word(&settings->residual_name, saved.residual->name) ||
-                   replace_word(&settings->stream_reduce, saved.norm_sum ? "norm_sum" : "sum_norm")
+                   replace_word(&settings->stream_reduce, saved.norm_sum ? "norm_sum" : "sum_norm") ||
+                   replace_word(&settings->activation, saved.gelu_tanh ? "gelu_tanh" : "gelu")
                ? -1
                : 0;
 }
