@@ -308,8 +308,10 @@ static int read_inputs(struct trainer *trainer, char **folder) {
 }
 
 static int prepare_run(struct trainer *trainer, const char *folder) {
-    if (ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer)) ||
-        same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
+    const int opened = ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer));
+    /* the model was planned before the data said what its tokens are */
+    memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
+    if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
     const int status = initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer) ||
