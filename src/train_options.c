@@ -38,8 +38,10 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         TEXT("data_dir", data_dir, "data/corpus/gcide",
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
         PROCESS_TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
-        PROCESS_TEXT("init_from", init_from, "scratch",
-                     "scratch, resume (newest checkpoint and settings in out_dir), or a checkpoint"),
+        PROCESS_TEXT(
+            "init_from", init_from, "scratch",
+            "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
+            "as Hugging Face's transformers saves it"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),

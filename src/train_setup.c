@@ -59,10 +59,18 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
-/* A checkpoint brings its model: settings given beside it must agree. */
+/* A checkpoint brings its model: settings given beside it must agree, but the vocabulary of Hugging Face's models
+ * may be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
-    if (model_config_read(folder, &saved) || check_same_model(folder, settings, &saved)) {
+    if (model_config_read(folder, &saved)) {
+        return -1;
+    }
+    if (saved.hugging_face_rows > 0 && was_given(settings, "vocab_size") &&
+        settings->model.vocab_size > saved.vocab_size) {
+        saved.vocab_size = settings->model.vocab_size;
+    }
+    if (check_same_model(folder, settings, &saved)) {
         return -1;
     }
     saved.freeze_gamma = was_given(settings, "freeze_gamma") ? settings->model.freeze_gamma : saved.freeze_gamma;
