@@ -198,8 +198,9 @@ class SHC(HyperConnection):
         upper = angles.new_zeros(*angles.shape[:-1], size, size)
         upper[..., self.above[0], self.above[1]] = angles
         skew = upper - upper.transpose(-1, -2)
-        one = torch.eye(size, dtype=z.dtype, device=z.device)
-        return self.basis @ torch.linalg.solve(one + skew, one - skew)
+        one = torch.eye(size, device=z.device)
+        skew = skew.float()  # solving has no 16-bit form
+        return self.basis @ torch.linalg.solve(one + skew, one - skew).to(self.basis.dtype)
 
     def residual(self, z):
         scales = torch.tanh(self.tau_s * (z @ self.w_s) + self.b_s)
