@@ -19,8 +19,10 @@ static const char mark[] = "exported_by";
 
 /* ---- where to write */
 
+/* __pycache__ is what Python leaves where model.py was imported. */
 static bool is_exported_file(const char *name) {
-    bool known = strcmp(name, "config.json") == 0 || strcmp(name, WEIGHTS_FILE) == 0;
+    bool known =
+        strcmp(name, "config.json") == 0 || strcmp(name, WEIGHTS_FILE) == 0 || strcmp(name, "__pycache__") == 0;
     for (const struct export_file *file = export_files; file->name && !known; file++) {
         known = strcmp(name, file->name) == 0;
     }

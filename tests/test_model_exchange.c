@@ -428,7 +428,8 @@ static void only_exports_are_replaced(void **state) {
     assert_error(export_to("plain", "a-file", EXPORT_TORCH, 0), "a-file: Not a directory");
     require(files_make_folder(scratch_path("new/empty")));
     require(export_to("plain", "new/empty", EXPORT_TORCH, 0));
-    require(export_to("plain", "new/empty", EXPORT_HUGGING_FACE, 0)); /* model.py goes */
+    require(files_make_folder(scratch_path("new/empty/__pycache__"))); /* model.py was imported */
+    require(export_to("plain", "new/empty", EXPORT_HUGGING_FACE, 0));  /* model.py goes */
     assert_int_equal(scratch_entries(scratch_path("new/empty")), 2);
     assert_int_equal(scratch_entries(scratch_path("new")), 1);
 }
