@@ -1,10 +1,32 @@
-/* Element by element: exact GELU, bias, dropout of branch outputs, sums.
+/* Element by element: GELU, exact or by tanh, bias, dropout of branch outputs, sums.
  *
- *   gelu(x) = x Phi(x),  Phi(x) = (1 + erf(x / sqrt 2)) / 2,  gelu'(x) = Phi(x) + x exp(-x^2/2) / sqrt(2 pi)
+ *   GELU_TANH 0:  gelu(x) = x Phi(x),  Phi(x) = (1 + erf(x / sqrt 2)) / 2,  gelu'(x) = Phi(x) + x exp(-x^2/2) / sqrt(2 pi)
+ *   GELU_TANH 1:  gelu(x) = x (1 + tanh v) / 2 = x S(2 v),  v = sqrt(2 / pi) (x + 0.044715 x^3),  S(t) = 1 / (1 + exp(-t)),
+ *                 gelu'(x) = S(2 v) + 2 x v' S(2 v) (1 - S(2 v))
  *
  * Lengths are multiples of VEC; a work-item takes one vector; global sizes are rounded up, so items past the end return.
  */
 #define VECTOR_INDEX() (get_global_id(0) * VEC)
+
+#if GELU_TANH
+
+/* Beyond 15 S is 0 or 1 to the last bit, and x^2 must not become infinite. */
+inline vec_t clamped(vec_t x) {
+    return clamp(x, (vec_t)(-15.0f), (vec_t)(15.0f));
+}
+
+inline vec_t gelu_factor(vec_t x) {
+    const vec_t w = clamped(x);
+    return 1.0f / (1.0f + exp(-1.5957691216057308f * w * fma((vec_t)(0.044715f), w * w, (vec_t)(1.0f))));
+}
+
+inline vec_t gelu_derivative(vec_t x) {
+    const vec_t w = clamped(x), factor = gelu_factor(x);
+    const vec_t slope = 1.5957691216057308f * fma((vec_t)(0.134145f), w * w, (vec_t)(1.0f));
+    return factor + x * (slope * factor * (1.0f - factor));
+}
+
+#else
 
 /* erf(x) = 1 - exp(-u P(u)) for u = |x|, P of degree 8 fitted to -log(erfc(u)) / u on [0, 4] (least squares, weighted so
  * that erf's own error is even): off by 5e-9, and 7e-8 with rounding. Beyond 4 erf is 1 in float. Built-in ones take three
@@ -23,15 +45,22 @@ inline vec_t error_function(vec_t x) {
     return copysign(1.0f - exp(-u * p), x);
 }
 
-inline vec_t normal_distribution(vec_t x) {
+inline vec_t gelu_factor(vec_t x) {
     return 0.5f * (1.0f + error_function(x * 0.70710678118654752f));
 }
+
+inline vec_t gelu_derivative(vec_t x) {
+    const vec_t density = 0.39894228040143268f * exp(-0.5f * x * x);
+    return gelu_factor(x) + x * density;
+}
+
+#endif
 
 __kernel void gelu_forward(__global const act_t *x, ulong count, __global act_t *y) {
     const size_t i = VECTOR_INDEX();
     if (i < count) {
         const vec_t v = ACT_LOAD(x + i);
-        ACT_STORE(v * normal_distribution(v), y + i);
+        ACT_STORE(v * gelu_factor(v), y + i);
     }
 }
 
@@ -39,9 +68,7 @@ __kernel void gelu_forward(__global const act_t *x, ulong count, __global act_t 
 __kernel void gelu_backward(__global const act_t *x, ulong count, __global act_t *d) {
     const size_t i = VECTOR_INDEX();
     if (i < count) {
-        const vec_t v = ACT_LOAD(x + i);
-        const vec_t density = 0.39894228040143268f * exp(-0.5f * v * v);
-        ACT_STORE(ACT_LOAD(d + i) * (normal_distribution(v) + v * density), d + i);
+        ACT_STORE(ACT_LOAD(d + i) * gelu_derivative(ACT_LOAD(x + i)), d + i);
     }
 }
 

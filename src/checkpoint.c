@@ -5,6 +5,7 @@
 #include "runtime/json_file.h"
 #include "runtime/options.h"
 #include "runtime/safetensors.h"
+#include "src/weights.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +16,6 @@
 
 #define PIECE ((uint64_t)1 << 20) /* elements moved between file and device at a time */
 
-static const char *const model_file = "model.safetensors";
 static const char *const optimizer_file = "optimizer.safetensors";
 
 /* ---- tensors of the arenas, in the order of the table */
@@ -34,13 +34,6 @@ static int read_arena(struct gpt *gpt, const struct arena_set *set, uint64_t fir
     return is_weights(gpt, set)
                ? buffer_read(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values)
                : gpt_read_moments(gpt, set->buffer, first, count, values);
-}
-
-static int write_arena(struct gpt *gpt, const struct arena_set *set, uint64_t first, uint64_t count,
-                       const float *values) {
-    return is_weights(gpt, set)
-               ? buffer_write(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values)
-               : gpt_write_moments(gpt, set->buffer, first, count, values);
 }
 
 static void tensor_name(const struct arena_set *set, const struct parameter *parameter, char name[128]) {
@@ -135,51 +128,36 @@ int checkpoint_write_weights(const char *path, struct gpt *gpt) {
     return write_sets(path, gpt, (struct arena_set[]){{gpt->parameters.weights, ""}}, 1);
 }
 
-static int same_shape(const struct tensor_info *info, const struct parameter *parameter) {
-    bool same = info->rank == parameter->rank;
-    for (unsigned i = 0; same && i < info->rank; i++) {
-        same = info->shape[i] == parameter->shape[i];
-    }
-    return same;
-}
-
-static int load_tensor(const struct safetensors *file, struct gpt *gpt, const struct arena_set *set,
+static int load_moment(const struct safetensors *file, struct gpt *gpt, const struct arena_set *set,
                        const struct parameter *parameter, float *piece) {
     char name[128];
+    const struct tensor_info *info;
     tensor_name(set, parameter, name);
-    const struct tensor_info *info = safetensors_find(file, name);
-    if (!info) {
-        return error_set("tensor '%s' is missing: the file belongs to another model", name);
-    }
-    if (!same_shape(info, parameter)) {
-        return error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements instead of %" PRIu64
-                         ")",
-                         name, info->elements, parameter->elements);
+    if (weights_find(file, name, parameter, &info)) {
+        return -1;
     }
     for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
         const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
         if (safetensors_read_f32(file, info, done, count, piece) ||
-            write_arena(gpt, set, parameter->offset + done, count, piece)) {
+            gpt_write_moments(gpt, set->buffer, parameter->offset + done, count, piece)) {
             return error_prefix("tensor '%s'", name);
         }
     }
     return 0;
 }
 
-static int load_sets(const char *folder, const char *name, struct gpt *gpt, const struct arena_set *sets,
-                     size_t count) {
+static int load_moments(const char *folder, struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
+    struct arena_set sets[2];
     struct safetensors *file = NULL;
-    char *path = files_path("%s/%s", folder, name);
+    char *path = files_path("%s/%s", folder, optimizer_file);
     float *piece = malloc(PIECE * sizeof *piece);
+    moment_sets(gpt, sets);
     int status = path && piece ? safetensors_open(path, &file) : error_set("out of memory");
-    if (status == 0 && safetensors_count(file) != count * parameters->count) {
-        status = error_set("%s has %zu tensors, the model %zu: it belongs to another model", path,
-                           safetensors_count(file), count * parameters->count);
-    }
-    for (size_t i = 0; status == 0 && i < count * parameters->count; i++) {
+    status = status || weights_check_count(file, path, 2 * parameters->count) ? -1 : 0;
+    for (size_t i = 0; status == 0 && i < 2 * parameters->count; i++) {
         status =
-            load_tensor(file, gpt, &sets[i / parameters->count], &parameters->table[i % parameters->count], piece)
+            load_moment(file, gpt, &sets[i / parameters->count], &parameters->table[i % parameters->count], piece)
                 ? error_prefix("%s", path)
                 : 0;
     }
@@ -189,8 +167,28 @@ static int load_sets(const char *folder, const char *name, struct gpt *gpt, cons
     return status;
 }
 
+static int load_weight(struct weights *weights, struct gpt *gpt, const struct parameter *parameter, float *piece) {
+    for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
+        const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
+        if (weights_read(weights, parameter, done, count, piece) ||
+            buffer_write(gpt->compute, gpt->parameters.weights, (parameter->offset + done) * sizeof *piece, piece,
+                         count * sizeof *piece)) {
+            return error_prefix("tensor '%s'", parameter->name);
+        }
+    }
+    return 0;
+}
+
 int checkpoint_load_weights(const char *path, struct gpt *gpt) {
-    return load_sets(path, model_file, gpt, (struct arena_set[]){{gpt->parameters.weights, ""}}, 1);
+    struct weights *weights = NULL;
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? weights_open(path, &gpt->config, &gpt->parameters, &weights) : error_set("out of memory");
+    for (size_t i = 0; status == 0 && i < gpt->parameters.count; i++) {
+        status = load_weight(weights, gpt, &gpt->parameters.table[i], piece);
+    }
+    weights_close(weights);
+    free(piece);
+    return status;
 }
 
 /* ---- state.json */
@@ -220,7 +218,7 @@ static int write_state(const char *folder, const struct checkpoint_content *cont
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
     if (!checksums || add_checksum(checksums, folder, "config.json") ||
-        add_checksum(checksums, folder, model_file) ||
+        add_checksum(checksums, folder, WEIGHTS_FILE) ||
         (content->optimizer && add_checksum(checksums, folder, optimizer_file))) {
         json_decref(checksums);
         return error_prefix("cannot compute checksums");
@@ -243,7 +241,7 @@ static int verify_checksums(const char *folder, json_t *json) {
     const char *name;
     json_t *value;
     json_t *checksums = json_object_get(json, "checksums");
-    if (!json_object_get(checksums, "config.json") || !json_object_get(checksums, model_file) ||
+    if (!json_object_get(checksums, "config.json") || !json_object_get(checksums, WEIGHTS_FILE) ||
         !json_object_get(checksums, optimizer_file)) {
         return error_set("%s/state.json has no checksums for resuming: start from it with init_from = %s instead",
                          folder, folder);
@@ -291,17 +289,14 @@ static int read_state(json_t *json, struct training_state *state) {
 }
 
 int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
-    struct arena_set sets[2];
     json_t *json = NULL;
-    moment_sets(gpt, sets);
     char *path = files_path("%s/state.json", folder);
     int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
     if (status == 0 && read_state(json, state)) {
         status = error_prefix("%s", path);
     }
     if (status == 0) {
-        status = verify_checksums(folder, json) || checkpoint_load_weights(folder, gpt) ||
-                         load_sets(folder, optimizer_file, gpt, sets, 2)
+        status = verify_checksums(folder, json) || checkpoint_load_weights(folder, gpt) || load_moments(folder, gpt)
                      ? -1
                      : 0;
     }
@@ -315,7 +310,8 @@ int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state
 static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_content *content) {
     struct arena_set sets[2];
     moment_sets(gpt, sets);
-    char *model = files_path("%s/%s", folder, model_file), *optimizer = files_path("%s/%s", folder, optimizer_file);
+    char *model = files_path("%s/%s", folder, WEIGHTS_FILE),
+         *optimizer = files_path("%s/%s", folder, optimizer_file);
     int status = model && optimizer ? model_config_write(folder, &gpt->config) : -1;
     status = status || checkpoint_write_weights(model, gpt) ||
              (content->optimizer && write_sets(optimizer, gpt, sets, 2)) || write_state(folder, content);

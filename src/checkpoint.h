@@ -30,7 +30,8 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
  * checkpoint with moments. Else it does nothing. */
 int checkpoint_hand_over(struct gpt *gpt);
 
-/* Loads the weights: every parameter of the model must be there with its shape, and nothing else. */
+/* Loads the weights of a checkpoint, or of a folder of Hugging Face's, which the model's config knows: see
+ * src/weights.h. Every parameter of the model must be there with its shape, and nothing else. */
 int checkpoint_load_weights(const char *path, struct gpt *gpt);
 
 /* Verifies the checksums of state.json and loads weights, moments and state. */

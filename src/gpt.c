@@ -422,6 +422,7 @@ static struct operation_shape operation_shape(const struct model_config *config)
         .bias = config->bias,
         .norm_sum = config->norm_sum,
         .freeze_gamma = config->freeze_gamma,
+        .gelu_tanh = config->gelu_tanh,
         .residual = config->residual,
     };
 }

@@ -2,6 +2,7 @@
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "runtime/json_file.h"
+#include "src/hugging_face.h"
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -54,9 +55,19 @@ int model_config_check(struct model_config *config) {
     return 0;
 }
 
+int model_config_set_tokenizer(struct model_config *config, const char *name) {
+    const size_t length = name ? strlen(name) : 0;
+    if (length >= sizeof config->tokenizer) {
+        return error_set("'tokenizer' has more than %zu bytes", sizeof config->tokenizer - 1);
+    }
+    memset(config->tokenizer, 0, sizeof config->tokenizer);
+    memcpy(config->tokenizer, name ? name : "", length);
+    return 0;
+}
+
 /* ---- JSON */
 
-static int read_integers(json_t *json, struct model_config *config) {
+static int read_integers(const json_t *json, struct model_config *config) {
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
         json_t *value = json_object_get(json, integer_keys[i].name);
         if (!value && integer_keys[i].optional) {
@@ -70,7 +81,7 @@ static int read_integers(json_t *json, struct model_config *config) {
     return 0;
 }
 
-static int read_flag(json_t *json, const char *name, bool *flag) {
+static int read_flag(const json_t *json, const char *name, bool *flag) {
     json_t *value = json_object_get(json, name);
     if (value && !json_is_boolean(value)) {
         return error_set("'%s' is not true or false", name);
@@ -79,17 +90,18 @@ static int read_flag(json_t *json, const char *name, bool *flag) {
     return 0;
 }
 
-static int read_stream_reduce(json_t *json, struct model_config *config) {
-    json_t *value = json_object_get(json, "stream_reduce");
-    const char *text = value ? json_string_value(value) : "norm_sum";
-    if (!text || (strcmp(text, "norm_sum") != 0 && strcmp(text, "sum_norm") != 0)) {
-        return error_set("'stream_reduce' is neither \"norm_sum\" nor \"sum_norm\"");
+/* A key that is one of two words, the first if it is absent; *first says which. */
+static int read_either(const json_t *json, const char *name, const char *word, const char *other, bool *first) {
+    json_t *value = json_object_get(json, name);
+    const char *text = value ? json_string_value(value) : word;
+    if (!text || (strcmp(text, word) != 0 && strcmp(text, other) != 0)) {
+        return error_set("'%s' is neither \"%s\" nor \"%s\"", name, word, other);
     }
-    config->norm_sum = strcmp(text, "norm_sum") == 0;
+    *first = strcmp(text, word) == 0;
     return 0;
 }
 
-static int read_keys(json_t *json, struct model_config *config) {
+static int read_keys(const json_t *json, struct model_config *config) {
     *config = (struct model_config){.n_streams = 1, .sinkhorn_iters = 20, .norm_sum = true};
     const char *residual = json_string_value(json_object_get(json, "residual"));
     config->residual = residual ? residual_find(residual) : NULL;
@@ -101,20 +113,29 @@ static int read_keys(json_t *json, struct model_config *config) {
         return error_set("'dropout' is not a number");
     }
     config->dropout = json_number_value(dropout);
-    const char *tokenizer = json_string_value(json_object_get(json, "tokenizer"));
-    snprintf(config->tokenizer, sizeof config->tokenizer, "%s", tokenizer ? tokenizer : "");
-    if (read_integers(json, config) || read_flag(json, "bias", &config->bias) ||
-        read_flag(json, "freeze_gamma", &config->freeze_gamma) || read_stream_reduce(json, config)) {
+    bool exact = true;
+    if (read_integers(json, config) ||
+        model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
+        read_flag(json, "bias", &config->bias) || read_flag(json, "freeze_gamma", &config->freeze_gamma) ||
+        read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
+        read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
         return -1;
     }
-    return model_config_check(config);
+    config->gelu_tanh = !exact;
+    return 0;
+}
+
+int model_config_from_json(const json_t *json, struct model_config *config) {
+    const int status =
+        hugging_face_is_config(json) ? hugging_face_read_config(json, config) : read_keys(json, config);
+    return status || model_config_check(config) ? -1 : 0;
 }
 
 int model_config_read(const char *folder, struct model_config *config) {
     char *path = files_path("%s/config.json", folder);
     json_t *json = NULL;
     int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
-    if (status == 0 && read_keys(json, config)) {
+    if (status == 0 && model_config_from_json(json, config)) {
         status = error_prefix("%s", path);
     }
     json_decref(json);
@@ -122,7 +143,7 @@ int model_config_read(const char *folder, struct model_config *config) {
     return status;
 }
 
-int model_config_write(const char *folder, const struct model_config *config) {
+json_t *model_config_to_json(const struct model_config *config) {
     struct model_config copy = *config;
     json_t *json = json_object();
     int failed = json == NULL;
@@ -135,12 +156,21 @@ int model_config_write(const char *folder, const struct model_config *config) {
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
     failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
     }
+    if (failed) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+int model_config_write(const char *folder, const struct model_config *config) {
+    json_t *json = model_config_to_json(config);
     char *path = files_path("%s/config.json", folder);
-    const int status = !failed && path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17))
-                                       : error_set("out of memory");
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
     free(path);
     json_decref(json);
     return status;
@@ -159,5 +189,6 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     return strcmp(name, "residual") == 0        ? a->residual == b->residual
            : strcmp(name, "bias") == 0          ? a->bias == b->bias
            : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
+           : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
                                                 : true;
 }

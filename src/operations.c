@@ -190,7 +190,7 @@ static int build_branches(struct operations *operations) {
     const int64_t head_size = shape->channels / shape->heads;
     const struct attention_tiles tiles = attention_tiles(operations->compute);
     char options[512] = "", attention[512] = "";
-    define(options, sizeof options, "-DVEC=%u", operations->vector);
+    define(options, sizeof options, "-DVEC=%u -DGELU_TANH=%d", operations->vector, shape->gelu_tanh);
     define(attention, sizeof attention, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
     define(attention, sizeof attention, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys,

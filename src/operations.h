@@ -14,6 +14,7 @@ struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sinkhorn_iterations;
     bool bias, norm_sum, freeze_gamma;
+    bool gelu_tanh; /* see model_config */
     const struct residual_variant *residual;
 };
 

@@ -9,7 +9,7 @@
 
 struct train_settings {
     struct model_config model; /* residual is set from residual_name */
-    char *residual_name, *stream_reduce;
+    char *residual_name, *stream_reduce, *activation;
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;

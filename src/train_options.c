@@ -38,8 +38,10 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         TEXT("data_dir", data_dir, "data/corpus/gcide",
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
         PROCESS_TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
-        PROCESS_TEXT("init_from", init_from, "scratch",
-                     "scratch, resume (newest checkpoint and settings in out_dir), or a checkpoint"),
+        PROCESS_TEXT(
+            "init_from", init_from, "scratch",
+            "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
+            "as Hugging Face's transformers saves it"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
@@ -55,6 +57,8 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         INT("block_size", model.block_size, "128", 1, 1 << 20, "tokens of context"),
         INT("vocab_size", model.vocab_size, "0", 0, 1 << 24, "tokens of the vocabulary; 0 takes meta.json's"),
         BOOL("bias", model.bias, "false", "biases in layer norms and linear layers"),
+        CHOICE("activation", activation, "gelu", "gelu|gelu_tanh",
+               "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2"),
         FLOAT("dropout", model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
         CHOICE("dtype", dtype, "fp32", "fp32", "storage type of activations"),
         CHOICE("recompute", recompute, "off", "off|layer",
@@ -104,6 +108,7 @@ void train_options_apply(struct train_settings *settings, const struct option_sp
     settings->spec_count = count;
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
+    settings->model.gelu_tanh = strcmp(settings->activation, "gelu_tanh") == 0;
 }
 
 struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks) {

@@ -59,17 +59,26 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
-/* A checkpoint brings its model: settings given beside it must agree. */
+/* A checkpoint brings its model: settings given beside it must agree, but the vocabulary of Hugging Face's models
+ * may be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
-    if (model_config_read(folder, &saved) || check_same_model(folder, settings, &saved)) {
+    if (model_config_read(folder, &saved)) {
+        return -1;
+    }
+    if (saved.hugging_face_rows > 0 && was_given(settings, "vocab_size") &&
+        settings->model.vocab_size > saved.vocab_size) {
+        saved.vocab_size = settings->model.vocab_size;
+    }
+    if (check_same_model(folder, settings, &saved)) {
         return -1;
     }
     saved.freeze_gamma = was_given(settings, "freeze_gamma") ? settings->model.freeze_gamma : saved.freeze_gamma;
     saved.dropout = was_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
     return replace_word(&settings->residual_name, saved.residual->name) ||
-                   replace_word(&settings->stream_reduce, saved.norm_sum ? "norm_sum" : "sum_norm")
+                   replace_word(&settings->stream_reduce, saved.norm_sum ? "norm_sum" : "sum_norm") ||
+                   replace_word(&settings->activation, saved.gelu_tanh ? "gelu_tanh" : "gelu")
                ? -1
                : 0;
 }
@@ -307,8 +316,10 @@ static int read_inputs(struct trainer *trainer, char **folder) {
 }
 
 static int prepare_run(struct trainer *trainer, const char *folder) {
-    if (ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer)) ||
-        same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
+    const int opened = ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer));
+    /* the model was planned before the data said what its tokens are */
+    memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
+    if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
     const int status = initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer) ||

@@ -73,6 +73,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .bias = shape->bias,
         .norm_sum = shape->norm_sum,
         .freeze_gamma = shape->freeze_gamma,
+        .gelu_tanh = shape->gelu_tanh,
         .residual = residual_find(shape->residual),
     };
 }

@@ -10,7 +10,7 @@ struct case_shape {
     int64_t batch, sequence;
     const char *residual;
     int64_t sinkhorn_iterations;
-    bool bias, norm_sum, freeze_gamma;
+    bool bias, norm_sum, freeze_gamma, gelu_tanh;
     float dropout;
     double spread; /* deviation of the numbers that the case wants to stress */
     int64_t count; /* elements, for operations on plain vectors */

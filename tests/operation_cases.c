@@ -471,7 +471,8 @@ static void elements_describe(struct bench *bench) {
 
 static void gelu_reference(struct bench *bench) {
     for (size_t i = 0; i < wide_count(bench); i++) {
-        bench_values(bench, "y")[i] = reference_gelu(bench_values(bench, "x")[i]);
+        const double x = bench_values(bench, "x")[i];
+        bench_values(bench, "y")[i] = bench->shape.gelu_tanh ? reference_gelu_tanh(x) : reference_gelu(x);
     }
 }
 
@@ -857,6 +858,7 @@ const struct operation_case operation_cases[] = {
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
     TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = ATTENTION_HEADS),
     TINY(gelu, "mhc", 2, 3, TINY_MHC),
+    TINY(gelu, "mhc, tanh", 2, 3, TINY_MHC, .gelu_tanh = true),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
     TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
     TINY(final_norm, "mhc, norm_sum, bias", 2, 3, TINY_MHC),
@@ -935,6 +937,8 @@ const struct operation_case operation_cases[] = {
 
     CASE(gelu, "normal", .bias = true),
     CASE(gelu, "wide C=5", .residual = "rc", .channels = 5, .bias = true, .spread = 8.0),
+    CASE(gelu, "tanh", .bias = true, .gelu_tanh = true),
+    CASE(gelu, "tanh, wide C=5", .residual = "rc", .channels = 5, .bias = true, .gelu_tanh = true, .spread = 8.0),
     CASE(bias, "few rows", .bias = true),
     CASE(bias, "more rows than chunks", .bias = true, .batch = 2, .sequence = 75),
     CASE(bias, "C=5", .residual = "rc", .channels = 5, .bias = true),

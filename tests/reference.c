@@ -381,6 +381,10 @@ double reference_gelu(double x) {
     return 0.5 * x * erfc(-x / sqrt(2.0));
 }
 
+double reference_gelu_tanh(double x) {
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target) {
     return target < 0 ? 0.0 : log_sum_exp(logits, vocabulary, 1) - logits[target];
 }

@@ -53,7 +53,9 @@ struct reference_attention {
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]; the T x T matrix of each head is formed. */
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
 
+/* The exact one, and the approximation by tanh. */
 double reference_gelu(double x);
+double reference_gelu_tanh(double x);
 
 /* -log softmax(logits)[target]; 0 for target -1. */
 double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target);

@@ -145,7 +145,7 @@ static void mlp(const struct place *place, const double *normed, double *output)
     linear(tokens, width, 4 * width, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
            find_leaf(place, "", "mlp.c_fc", "bias"), wide);
     for (size_t i = 0; i < 4 * tokens * width; i++) {
-        wide[i] = reference_gelu(wide[i]);
+        wide[i] = place->model->config->gelu_tanh ? reference_gelu_tanh(wide[i]) : reference_gelu(wide[i]);
     }
     linear(tokens, 4 * width, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
            find_leaf(place, "", "mlp.c_proj", "bias"), output);

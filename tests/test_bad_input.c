@@ -321,7 +321,7 @@ static void config_that_is_no_config_is_refused(void **state) {
 
 static void text_that_cannot_be_printed_is_an_error(void **state) {
     (void)state;
-    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices"};
+    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices", "export"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);

@@ -125,11 +125,10 @@ static void compare_gradients(const struct parameters *parameters, const float *
     }
 }
 
-static void model_agrees_with_the_reference(void **state) {
-    const struct model_config config = config_of(*state);
-    const struct gpt_pass pass = {.dropout = config.dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
+static void compare_with_the_reference(const struct model_config *config, int64_t batch) {
+    const struct gpt_pass pass = {.dropout = config->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
     struct small_model model;
-    small_model_create(&model, compute, &config, is_large(*state) ? 1 : 3);
+    small_model_create(&model, compute, config, batch);
     small_model_randomise(&model, 2);
     float *weights = small_model_read(&model, model.gpt.parameters.weights);
     double *values = widened(weights, model.gpt.parameters.elements);
@@ -148,6 +147,11 @@ static void model_agrees_with_the_reference(void **state) {
     free(values);
     free(gradients);
     small_model_release(&model);
+}
+
+static void model_agrees_with_the_reference(void **state) {
+    const struct model_config config = config_of(*state);
+    compare_with_the_reference(&config, is_large(*state) ? 1 : 3);
 }
 
 /* ---- parts of a model's life */
@@ -179,6 +183,14 @@ static void smaller_batches_agree_too(void **state) {
     free(gradients);
     free(values);
     small_model_release(&model);
+}
+
+static void gelu_by_tanh_agrees_too(void **state) {
+    (void)state;
+    const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
+    struct model_config config = config_of(&shape);
+    config.gelu_tanh = true;
+    compare_with_the_reference(&config, 3);
 }
 
 static void frozen_gamma_has_no_gradient(void **state) {
@@ -270,6 +282,7 @@ int main(void) {
         CASE(shc, 5, 1, 1, 0),
         CASE(shc, 8, 0, 0, 1),
         cmocka_unit_test(smaller_batches_agree_too),
+        cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };

@@ -258,7 +258,7 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
            a->vocabulary == b->vocabulary && a->sinkhorn_iterations == b->sinkhorn_iterations &&
            a->bias == b->bias && a->norm_sum == b->norm_sum && a->freeze_gamma == b->freeze_gamma &&
-           a->residual == b->residual;
+           a->gelu_tanh == b->gelu_tanh && a->residual == b->residual;
 }
 
 static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,

@@ -1,6 +1,6 @@
-# Writes OUTPUT, a C file with one string per OpenCL file in FILES, and the table kernel_sources that names them.
-# Bytes are written as numbers, since compilers need not accept string literals as long as these files.
-set(text "#include \"runtime/kernel_sources.h\"\n#include <stddef.h>\n\n")
+# Writes OUTPUT, a C file with one string per file in FILES, and the table TABLE of `struct TYPE` {name, text} that HEADER
+# declares. Bytes are written as numbers, since compilers need not accept string literals as long as these files.
+set(text "#include \"${HEADER}\"\n#include <stddef.h>\n\n")
 set(table "")
 foreach(file IN LISTS FILES)
   get_filename_component(name ${file} NAME)
@@ -11,5 +11,5 @@ foreach(file IN LISTS FILES)
   string(APPEND text "static const char ${identifier}[] = {\n${bytes}0x00};\n\n")
   string(APPEND table "    {\"${name}\", ${identifier}},\n")
 endforeach()
-string(APPEND text "const struct kernel_source kernel_sources[] = {\n${table}    {NULL, NULL},\n};\n")
+string(APPEND text "const struct ${TYPE} ${TABLE}[] = {\n${table}    {NULL, NULL},\n};\n")
 file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""A GPT with hyper-connections in plain PyTorch, for folders that hctrain's hc_export --format torch writes.
+
+  import model
+  gpt = model.load("folder")               # config.json and model.safetensors; in eval mode, on the CPU
+  logits, loss = gpt(tokens, targets)      # int64 [B, T] each, a target of -1 is ignored -> [B, T, V], mean loss (or None)
+  tokens = gpt.generate(tokens, 100)       # [B, T] -> [B, T + 100]
+
+  python model.py --state-dict state.pt    # the weights as an ordinary state dict
+  python model.py --prompt "Once"          # a quick try; --tokens "464 2068" for models that are not of bytes
+
+Needs torch (2.0 or later) and nothing else. Shapes: B sequences of T tokens, n streams of C channels, V tokens of vocabulary.
+A sublayer is an attention or an MLP branch with its residual connection.
+"""
+import argparse
+import itertools
+import json
+import math
+import os
+import struct
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class LayerNorm(nn.Module):
+    """Over the channels, with or without a bias."""
+
+    def __init__(self, width, bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x):
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class RMSNorm(nn.Module):
+    """x over the root of its mean square, times a gain."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+# ---- branches: [B, T, C] -> [B, T, C]
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width = config["n_embd"]
+        self.heads, self.dropout = config["n_head"], config["dropout"]
+        self.c_attn = nn.Linear(width, 3 * width, bias=config["bias"])
+        self.c_proj = nn.Linear(width, width, bias=config["bias"])
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                             for part in self.c_attn(x).split(width, dim=-1))
+        rate = self.dropout if self.training else 0.0
+        y = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
+        y = self.c_proj(y.transpose(1, 2).reshape(batch, length, width))
+        return functional.dropout(y, self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width = config["n_embd"]
+        self.approximate = "tanh" if config["activation"] == "gelu_tanh" else "none"
+        self.dropout = config["dropout"]
+        self.c_fc = nn.Linear(width, 4 * width, bias=config["bias"])
+        self.c_proj = nn.Linear(4 * width, width, bias=config["bias"])
+
+    def forward(self, x):
+        y = self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
+        return functional.dropout(y, self.dropout, self.training)
+
+
+# ---- residual connections: from the streams X [B, T, n, C] the weights of a sublayer, H_pre and H_post [B, T, n] and
+# H_res [B, T, n, n], with which
+#   u = sum_s H_pre[s] x_s,   o = branch(LayerNorm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
+
+class HyperConnection(nn.Module):
+    """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.streams = config["n_streams"]
+        self.iterations = config["sinkhorn_iters"]
+        self.row = self.streams * config["n_embd"]
+        self.norm = RMSNorm(self.row)
+        self.projection("w_pre", self.streams)
+        self.projection("w_post", self.streams)
+        self.small("b_pre", self.streams)
+        self.small("b_post", self.streams)
+        self.small("alpha_pre")
+        self.small("alpha_post")
+        self.describe()
+
+    def projection(self, name, columns):
+        if columns > 0:
+            setattr(self, name, nn.Parameter(torch.zeros(self.row, columns)))
+
+    def small(self, name, *shape):
+        if 0 not in shape:
+            setattr(self, name, nn.Parameter(torch.zeros(shape)))
+
+    def describe(self):
+        """The parameters of H_res."""
+
+    def residual(self, z):
+        """H_res from z [B, T, nC]."""
+        raise NotImplementedError
+
+    def forward(self, streams):
+        z = self.norm(streams.flatten(-2))
+        pre = torch.sigmoid(self.alpha_pre * (z @ self.w_pre) + self.b_pre)
+        post = 2.0 * torch.sigmoid(self.alpha_post * (z @ self.w_post) + self.b_post)
+        return pre, post, self.residual(z)
+
+
+class Identity(HyperConnection):
+    """H_res = I"""
+
+    def residual(self, z):
+        return torch.eye(self.streams, dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
+
+
+class MHC(HyperConnection):
+    """H_res doubly stochastic, nearly: Sinkhorn's iterations on the logits' logarithms, columns first, then rows."""
+
+    def describe(self):
+        self.projection("w_res", self.streams ** 2)
+        self.small("b_res", self.streams, self.streams)
+        self.small("alpha_res")
+
+    def residual(self, z):
+        logits = self.alpha_res * (z @ self.w_res).unflatten(-1, (self.streams, self.streams)) + self.b_res
+        for _ in range(self.iterations):
+            logits = logits.log_softmax(dim=-2)
+            logits = logits.log_softmax(dim=-1)
+        return logits.exp()
+
+
+class MHCLite(HyperConnection):
+    """H_res doubly stochastic: a mixture of all permutation matrices, in lexicographic order of the permutations."""
+
+    def describe(self):
+        count = math.factorial(self.streams)
+        self.projection("w_res", count)
+        self.small("b_res", count)
+        self.small("alpha_res")
+        order = torch.tensor(list(itertools.permutations(range(self.streams))))
+        matrices = functional.one_hot(order, self.streams).float()  # [n!, n, n], row i of a matrix has its 1 at perm(i)
+        self.register_buffer("permutations", matrices.flatten(1), persistent=False)
+
+    def residual(self, z):
+        shares = (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
+        return (shares @ self.permutations).unflatten(-1, (self.streams, self.streams))
+
+
+class SHC(HyperConnection):
+    """H_res = J + U S V^T: rows and columns sum to 1, singular values tanh(...) of at most 1, between rotations of the space
+    that is orthogonal to the mean of the streams."""
+
+    def describe(self):
+        size = self.streams - 1
+        angles = size * (size - 1) // 2
+        for side in "uv":
+            self.projection("w_" + side, angles)
+            self.small("b_" + side, angles)
+            self.small("tau_" + side)
+            self.small("gamma_" + side)
+        self.projection("w_s", size)
+        self.small("b_s", size)
+        self.small("tau_s")
+        basis = torch.zeros(self.streams, size)  # Helmert's: orthonormal columns, each orthogonal to all ones
+        for column in range(size):
+            scale = 1.0 / math.sqrt((column + 1) * (column + 2))
+            basis[:column + 1, column] = scale
+            basis[column + 1, column] = -(column + 1) * scale
+        self.register_buffer("basis", basis, persistent=False)
+        self.register_buffer("above", torch.triu_indices(size, size, 1), persistent=False)
+
+    def rotation(self, z, side):
+        """The basis turned by Cayley's transform (I + A)^-1 (I - A) of a skew-symmetric A: [B, T, n, n - 1]."""
+        size = self.streams - 1
+        if size == 1:  # one dimension has no angle
+            return self.basis.expand(*z.shape[:-1], -1, -1)
+        w, b, tau, gamma = (getattr(self, name + "_" + side) for name in ("w", "b", "tau", "gamma"))
+        angles = gamma * torch.tanh(tau * (z @ w) + b)
+        upper = angles.new_zeros(*angles.shape[:-1], size, size)
+        upper[..., self.above[0], self.above[1]] = angles
+        skew = upper - upper.transpose(-1, -2)
+        one = torch.eye(size, device=z.device)
+        skew = skew.float()  # solving has no 16-bit form
+        return self.basis @ torch.linalg.solve(one + skew, one - skew).to(self.basis.dtype)
+
+    def residual(self, z):
+        scales = torch.tanh(self.tau_s * (z @ self.w_s) + self.b_s)
+        turned = self.rotation(z, "u") * scales.unsqueeze(-2)
+        return turned @ self.rotation(z, "v").transpose(-1, -2) + 1.0 / self.streams
+
+
+class HC(nn.Module):
+    """Unconstrained, from z_s = RMSNorm of each stream."""
+
+    def __init__(self, config):
+        super().__init__()
+        streams, width = config["n_streams"], config["n_embd"]
+        self.norm = RMSNorm(width)
+        for name, columns, shape in (("pre", 1, (streams,)), ("post", 1, (streams,)), ("res", streams, (streams, streams))):
+            setattr(self, "w_" + name, nn.Parameter(torch.zeros(width, columns)))
+            setattr(self, "b_" + name, nn.Parameter(torch.zeros(shape)))
+            setattr(self, "alpha_" + name, nn.Parameter(torch.zeros(())))
+
+    def forward(self, streams):
+        z = self.norm(streams)
+        pre = self.alpha_pre * torch.tanh(z @ self.w_pre).squeeze(-1) + self.b_pre
+        post = self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post
+        residual = self.alpha_res * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
+        return pre, post, residual
+
+
+CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC}
+
+
+# ---- the model
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, bias = config["n_embd"], config["bias"]
+        connection = CONNECTIONS[config["residual"]]
+        self.ln_1 = LayerNorm(width, bias)
+        self.attn = Attention(config)
+        self.ln_2 = LayerNorm(width, bias)
+        self.mlp = MLP(config)
+        self.hc_attn = connection(config) if connection else None
+        self.hc_mlp = connection(config) if connection else None
+
+    @staticmethod
+    def sublayer(streams, connection, norm, branch):
+        if connection is None:  # rc: one stream
+            return streams + branch(norm(streams.squeeze(-2))).unsqueeze(-2)
+        pre, post, residual = connection(streams)
+        output = branch(norm((pre.unsqueeze(-2) @ streams).squeeze(-2)))
+        return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2)
+
+    def forward(self, streams):
+        streams = self.sublayer(streams, self.hc_attn, self.ln_1, self.attn)
+        return self.sublayer(streams, self.hc_mlp, self.ln_2, self.mlp)
+
+
+class Transformer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width = config["n_embd"]
+        self.wte = nn.Embedding(config["vocab_size"], width)
+        self.wpe = nn.Embedding(config["block_size"], width)
+        self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
+        self.ln_f = LayerNorm(width, config["bias"])
+
+
+class GPT(nn.Module):
+    """The language model; config is the content of config.json. A new one has PyTorch's initial weights, which are not those of
+    hc_train: see load."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "stream_reduce": "norm_sum",
+                       "activation": "gelu", **config}
+        self.transformer = Transformer(self.config)
+
+    def forward(self, tokens, targets=None):
+        parts, config = self.transformer, self.config
+        if tokens.shape[1] > config["block_size"]:
+            raise ValueError("%d tokens are more than the model's context of %d" % (tokens.shape[1], config["block_size"]))
+        embedded = parts.wte(tokens) + parts.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        embedded = functional.dropout(embedded, config["dropout"], self.training)
+        count = 1 if config["residual"] == "rc" else config["n_streams"]
+        streams = embedded.unsqueeze(-2).expand(-1, -1, count, -1)
+        for block in parts.h:
+            streams = block(streams)
+        if config["stream_reduce"] == "norm_sum":
+            top = parts.ln_f(streams).sum(-2)
+        else:
+            top = parts.ln_f(streams.sum(-2))
+        logits = functional.linear(top, parts.wte.weight)
+        if targets is None:
+            return logits, None
+        return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+    @torch.no_grad()
+    def generate(self, tokens, count, temperature=0.8, top_k=None):
+        """Adds tokens drawn from the model; temperature 0 takes the likeliest, top_k chooses among so many."""
+        for _ in range(count):
+            logits = self(tokens[:, -self.config["block_size"]:])[0][:, -1]
+            if temperature == 0:
+                following = logits.argmax(-1, keepdim=True)
+            else:
+                if top_k is not None:
+                    least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+                    logits = logits.masked_fill(logits < least, -math.inf)
+                following = torch.multinomial((logits / temperature).softmax(-1), 1)
+            tokens = torch.cat((tokens, following), dim=1)
+        return tokens
+
+
+# ---- files
+
+def read_safetensors(path):
+    """The tensors of a file by their names; they are views of the file, read when they are used."""
+    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    content = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)[8 + length:]
+    return {name: content[slice(*entry["data_offsets"])].view(types[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+def load(folder):
+    """The model of a folder with config.json and model.safetensors, in eval mode."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        gpt = GPT(json.load(file))
+    gpt.load_state_dict(read_safetensors(os.path.join(folder, "model.safetensors")))
+    return gpt.eval()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", default=os.path.dirname(os.path.abspath(__file__)), help="default: where this file is")
+    parser.add_argument("--state-dict", metavar="FILE", help="write the weights with torch.save")
+    parser.add_argument("--prompt", help="continue this text, with a model whose tokens are bytes")
+    parser.add_argument("--tokens", help="continue these tokens: numbers with spaces between them")
+    parser.add_argument("--count", type=int, default=100, help="tokens to add")
+    parser.add_argument("--temperature", type=float, default=0.8)
+    arguments = parser.parse_args()
+    gpt = load(arguments.folder)
+    if arguments.state_dict:
+        torch.save(gpt.state_dict(), arguments.state_dict)
+    if arguments.prompt is not None and gpt.config.get("tokenizer", "byte") != "byte":
+        sys.exit("model.py: the tokens are %s's, not bytes: give --tokens" % gpt.config["tokenizer"])
+    if arguments.prompt is None and arguments.tokens is None:
+        return
+    given = list(arguments.prompt.encode() or b"\n") if arguments.prompt is not None else [int(x) for x in arguments.tokens.split()]
+    tokens = gpt.generate(torch.tensor([given]), arguments.count, arguments.temperature)[0].tolist()
+    if arguments.prompt is not None:
+        sys.stdout.buffer.write(bytes(token if token < 256 else 63 for token in tokens) + b"\n")
+    else:
+        print(*tokens)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+/* The files of src/exchange/, embedded at build time, that exports get beside the weights. */
+#ifndef HC_SRC_EXPORT_FILES_H
+#define HC_SRC_EXPORT_FILES_H
+
+struct export_file {
+    const char *name; /* file name, "model.py"; NULL ends the table */
+    const char *text; /* its text */
+};
+
+extern const struct export_file export_files[];
+
+#endif
