@@ -67,7 +67,7 @@ void figure_column_sums(const json_t *analysis, struct figure *figure) {
                 figure, "%s%s: %.4f to %.4f, of the product %.4f to %.4f",
                 figure->says.size > 0
                     ? "; "
-                    : "Boxes hold 80 %% of the sums, lines all of them; 'all' is the product of all sublayers. ",
+                    : "Boxes hold 80 % of the sums, lines all of them; 'all' is the product of all sublayers. ",
                 figure_name(run), figure_number(h, "column_sum.min"), figure_number(h, "column_sum.max"),
                 figure_number(h, "product.column_sum.min"), figure_number(h, "product.column_sum.max"));
         }
@@ -152,7 +152,7 @@ void figure_entries(const json_t *analysis, struct figure *figure) {
     }
     figure_row(figure, "run,from,to,count\n");
     begin_panels(figure, panels);
-    figure_plot(figure, "set logscale y\nset format y '10^{%%T}'\nset yrange [1e-6:1]\nset xlabel 'entry'\nset "
+    figure_plot(figure, "set logscale y\nset format y '%%.0e'\nset yrange [1e-6:1]\nset xlabel 'entry'\nset "
                         "ylabel 'share'\nset boxwidth 0.01\nset style fill solid 0.7\n");
     json_array_foreach(runs, i, run) {
         if (!figure_h(run)) {

@@ -21,14 +21,16 @@ static void write_rows(struct figure *figure, const json_t *run, const char *tab
 
 /* One curve of a run as a term of gnuplot's plot command; false: the run has no such numbers. */
 static bool add_curve(struct figure *figure, struct text_buffer *terms, const json_t *run, size_t index,
-                      const char *table, const char *key, double most, const char *style) {
+                      const char *table, const char *key, double most, const char *style, const char *title) {
     char block[40];
     snprintf(block, sizeof block, "%s%zu", table, index);
     if (figure_series(figure, run, table, "iter", key, most, block) == 0) {
         return false;
     }
-    figure->failed = figure->failed || text_print(terms, "%s$%s %s lc rgb '%s'", terms->size > 0 ? ", " : "", block,
-                                                  style, figure_colour(figure_variant(run)));
+    figure->failed =
+        figure->failed ||
+        text_print(terms, "%s$%s with %s lc rgb '%s' %s%s%s", terms->size > 0 ? ", " : "", block, style,
+                   figure_colour(figure_variant(run)), *title ? "title '" : "notitle", title, *title ? "'" : "");
     return true;
 }
 
@@ -51,10 +53,9 @@ void figure_losses(const json_t *analysis, struct figure *figure) {
     size_t i;
     figure_row(figure, "run,split,iteration,loss\n");
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        char style[120];
-        snprintf(style, sizeof style, "with linespoints pt 7 ps 0.5 lw 2 title '%s'", figure_name(run));
-        add_curve(figure, &terms, run, i, "steps", "loss", HUGE_VAL, "with lines lw 0.5 notitle");
-        add_curve(figure, &terms, run, i, "evaluations", "val_loss", HUGE_VAL, style);
+        add_curve(figure, &terms, run, i, "steps", "loss", HUGE_VAL, "lines lw 0.5", "");
+        add_curve(figure, &terms, run, i, "evaluations", "val_loss", HUGE_VAL, "linespoints pt 7 ps 0.5 lw 2",
+                  figure_name(run));
         write_rows(figure, run, "steps", "loss", "train");
         write_rows(figure, run, "evaluations", "val_loss", "val");
         const double loss = figure_number(run, "record.final.val_loss");
@@ -76,11 +77,10 @@ void figure_gradient_norms(const json_t *analysis, struct figure *figure) {
     size_t i, j;
     figure_row(figure, "run,,iteration,gradient_norm\n");
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        char style[120];
         double largest = 0.0;
         size_t above = 0;
-        snprintf(style, sizeof style, "with lines lw 1 title '%s'", figure_name(run));
-        if (!add_curve(figure, &terms, run, i, "steps", "grad_norm", gradient_norm_clamp, style)) {
+        if (!add_curve(figure, &terms, run, i, "steps", "grad_norm", gradient_norm_clamp, "lines lw 1",
+                       figure_name(run))) {
             continue;
         }
         write_rows(figure, run, "steps", "grad_norm", "");

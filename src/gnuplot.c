@@ -66,7 +66,7 @@ static int run(const char *folder, char *const arguments[]) {
 
 static int draw_as(const char *folder, const char *name, const char *terminal, const char *ending, unsigned width,
                    unsigned height) {
-    char *settings = files_path("set terminal %s size %u,%u font 'Helvetica,11'; set output '%s.%s'", terminal,
+    char *settings = files_path("set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'", terminal,
                                 width, height, name, ending);
     char *script = files_path("%s.gp", name);
     char program[] = "gnuplot", expression[] = "-e";
@@ -81,7 +81,7 @@ int gnuplot_draw(const char *folder, const char *name, const char *script, size_
                  unsigned height) {
     char *path = files_path("%s/%s.gp", folder, name);
     const int result = !path || files_write(path, script, bytes) ||
-                       draw_as(folder, name, "svg dynamic background 'none'", "svg", width, height) ||
+                       draw_as(folder, name, "svg dynamic", "svg", width, height) ||
                        draw_as(folder, name, "pngcairo background '#ffffff'", "png", width, height);
     free(path);
     return result ? error_prefix("%s/%s", folder, name) : 0;

@@ -61,12 +61,12 @@ static int add_name(struct report *report, const json_t *run) {
 }
 
 /* A cell; empty where there is no number. */
-static int add_number(struct report *report, const char *format, double value) {
+static int add_number(struct report *report, int decimals, double value) {
     if (!isfinite(value)) {
         return add(report, "<td></td>");
     }
     char text[40];
-    snprintf(text, sizeof text, format, value);
+    snprintf(text, sizeof text, "%.*f", decimals, value);
     return text_print(&report->page, "<td>%s</td>", text);
 }
 
@@ -83,30 +83,31 @@ static int add_heads(struct report *report, const char *const *heads, size_t cou
 /* A column: its head, the number's path in the run or (from_h) in the last checkpoint's h, how it is printed and
  * scaled. */
 struct column {
-    const char *head, *path, *format;
+    const char *head, *path;
+    int decimals;
     bool from_h;
     double scale;
 };
 
 static const struct column run_columns[] = {
-    {"streams", "config.n_streams", "%.0f", false, 1},
-    {"iterations", "record.final.iter", "%.0f", false, 1},
-    {"training loss", "record.final.train_loss", "%.4f", false, 1},
-    {"validation loss", "record.final.val_loss", "%.4f", false, 1},
-    {"best", "record.final.best_val_loss", "%.4f", false, 1},
+    {"streams", "config.n_streams", 0, false, 1},
+    {"iterations", "record.final.iter", 0, false, 1},
+    {"training loss", "record.final.train_loss", 4, false, 1},
+    {"validation loss", "record.final.val_loss", 4, false, 1},
+    {"best", "record.final.best_val_loss", 4, false, 1},
 };
 
 static const struct column matrix_columns[] = {
-    {"row max, median", "row_max.median", "%.4f", true, 1},
-    {"diagonal %", "diagonal_fraction", "%.2f", true, 100},
-    {"negative %", "negative_fraction", "%.2f", true, 100},
-    {"smallest entry", "smallest_entry", "%.4f", true, 1},
-    {"column sum, min", "column_sum.min", "%.6f", true, 1},
-    {"max", "column_sum.max", "%.6f", true, 1},
-    {"spectral norm, max", "norm_max", "%.6f", true, 1},
-    {"product: column sum, min", "product.column_sum.min", "%.6f", true, 1},
-    {"max", "product.column_sum.max", "%.6f", true, 1},
-    {"norm, mean", "product.norm.mean", "%.6f", true, 1},
+    {"row max, median", "row_max.median", 4, true, 1},
+    {"diagonal %", "diagonal_fraction", 2, true, 100},
+    {"negative %", "negative_fraction", 2, true, 100},
+    {"smallest entry", "smallest_entry", 4, true, 1},
+    {"column sum, min", "column_sum.min", 6, true, 1},
+    {"max", "column_sum.max", 6, true, 1},
+    {"spectral norm, max", "norm_max", 6, true, 1},
+    {"product: column sum, min", "product.column_sum.min", 6, true, 1},
+    {"max", "product.column_sum.max", 6, true, 1},
+    {"norm, mean", "product.norm.mean", 6, true, 1},
 };
 
 static int add_rows(struct report *report, const struct column *columns, size_t count) {
@@ -122,7 +123,7 @@ static int add_rows(struct report *report, const struct column *columns, size_t 
                  text_print(&report->page, "<td>%s</td>", figure_variant(run));
         for (size_t c = 0; result == 0 && c < count; c++) {
             const double value = figure_number(columns[c].from_h ? h : run, columns[c].path);
-            result = add_number(report, columns[c].format, columns[c].scale * value);
+            result = add_number(report, columns[c].decimals, columns[c].scale * value);
         }
         result = result || add(report, "</tr>\n");
     }

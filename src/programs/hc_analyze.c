@@ -31,8 +31,9 @@ struct settings {
 
 static int write_results(const char *out, const json_t *json) {
     char *path = files_path("%s/analysis.json", out);
-    const int result =
-        !path || files_make_folder(out) || json_file_write(path, json, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    const int result = !path || files_make_folder(out) ||
+                       json_file_write(path, json, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
+                       report_write(json, out);
     free(path);
     return result ? -1 : 0;
 }
