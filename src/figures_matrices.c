@@ -13,6 +13,8 @@ static size_t measured_count(const json_t *runs) {
     return count;
 }
 
+static const double least_range = 0.01; /* of column sums */
+
 /* A panel: for each sublayer, and behind them the product of all, from p10 to p90 a box, from the smallest to the
  * largest a line. */
 static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
@@ -33,8 +35,14 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
         figure_plot(figure, "\n");
         figure_row(figure, "\n");
     }
+    const double low = fmin(figure_number(h, "column_sum.min"), figure_number(h, "product.column_sum.min"));
+    const double high = fmax(figure_number(h, "column_sum.max"), figure_number(h, "product.column_sum.max"));
+    const double margin = 0.1 * fmax(high - low, least_range);
+    /* no deviation looks like one in a range as small as its rounding */
+    figure_plot(figure, "END_OF_DATA\nset yrange [%.9g:%.9g]\n", fmin(low, 1 - 0.5 * least_range) - margin,
+                fmax(high, 1 + 0.5 * least_range) + margin);
     figure_plot(figure,
-                "END_OF_DATA\nset title '%s'\nset xrange [-1:%zu]\nset xtics add ('all' %zu)\n"
+                "set title '%s'\nset xrange [-1:%zu]\nset xtics add ('all' %zu)\n"
                 "plot $sums%zu using 1:3:2:6:5 with candlesticks lw 1.2 lc rgb '%s' notitle whiskerbars 0.5, "
                 "$sums%zu using 1:4:(0.3) with points pt 7 ps 0.4 lc rgb '%s' notitle\n",
                 figure_name(run), count + 2, count + 1, index, figure_colour(figure_variant(run)), index,
