@@ -43,7 +43,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
 
 /* logits [rows, V] of tokens first .. = final wte^T */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     gemm_run(gpt->compute, false, true, rows, vocabulary, width, 1.0f,
              (struct matrix){gpt->final, first * width, width},
              (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
@@ -52,7 +52,7 @@ static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
 
 /* From d_logits in place of the logits: d_final, and the head's part of the token embedding's gradient. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = {gpt->logits, 0, vocabulary};
     gemm_run(gpt->compute, false, false, rows, width, vocabulary, 1.0f, d_logits,
              (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
@@ -135,8 +135,12 @@ int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm) {
                          : 0;
 }
 
+int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) {
+    return buffer_read(gpt->compute, gpt->losses, first * sizeof *losses, losses, count * sizeof *losses);
+}
+
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
-    const size_t vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t vocabulary = gpt->vocabulary;
     for (size_t done = 0; done < rows; done += gpt->logit_rows) {
         const size_t block = rows - done < gpt->logit_rows ? rows - done : gpt->logit_rows;
         head_logits(gpt, first + done, block);
@@ -251,11 +255,11 @@ static int group_tokens(struct gpt *gpt, const int32_t *x) {
                : 0;
 }
 
-static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, const char *name) {
+static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, int64_t count, const char *name) {
     for (size_t i = 0; i < gpt_tokens(gpt); i++) {
-        if (ids[i] < lowest || ids[i] >= gpt->config.vocab_size) {
-            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (vocab_size %" PRId64 ")", name, i,
-                             ids[i], gpt->config.vocab_size);
+        if (ids[i] < lowest || ids[i] >= count) {
+            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (%s %" PRId64 ")", name, i, ids[i],
+                             count == gpt->config.vocab_size ? "vocab_size" : "it is scored over the first", count);
         }
     }
     return 0;
@@ -269,7 +273,8 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
     }
     gpt->shape = shape;
     const size_t tokens = gpt_tokens(gpt);
-    if (check_ids(gpt, x, 0, "x") || (y && check_ids(gpt, y, -1, "y")) ||
+    if (check_ids(gpt, x, 0, gpt->config.vocab_size, "x") ||
+        (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y")) ||
         buffer_write(gpt->compute, gpt->tokens, 0, x, tokens * sizeof *x)) {
         return -1;
     }
@@ -384,7 +389,7 @@ static void plan_scratch(struct gpt *gpt) {
 
 /* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
 static size_t logit_rows(const struct gpt *gpt) {
-    const size_t most = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
+    const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
     const size_t fitting = most < 16 ? 16 : most;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
     return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
@@ -399,7 +404,7 @@ static void plan_head(struct gpt *gpt) {
     gpt->final_statistics = add(gpt, "head", 2 * streams);
     gpt->losses = add(gpt, "head", 1);
     gpt->logit_rows = logit_rows(gpt);
-    gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * (uint64_t)gpt->config.vocab_size, sizeof(float));
+    gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * gpt->vocabulary, sizeof(float));
     gpt->loss = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->gradient_norm = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->tokens = add(gpt, "head", 1);
@@ -412,12 +417,13 @@ static void plan_head(struct gpt *gpt) {
     }
 }
 
-static struct operation_shape operation_shape(const struct model_config *config) {
+static struct operation_shape operation_shape(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
     return (struct operation_shape){
         .streams = config->n_streams,
         .channels = config->n_embd,
         .heads = config->n_head,
-        .vocabulary = config->vocab_size,
+        .vocabulary = (int64_t)gpt->vocabulary,
         .sinkhorn_iterations = config->sinkhorn_iters,
         .bias = config->bias,
         .norm_sum = config->norm_sum,
@@ -442,6 +448,11 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .options = *options,
                         .shape = {options->batch, options->sequence}};
     gpt->options.ranks = options->ranks ? options->ranks : &ranks_alone;
+    gpt->vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size);
+    if (gpt->vocabulary > (size_t)config->vocab_size) {
+        return error_set("the model's vocabulary of %" PRId64 " tokens has no %zu of them to score",
+                         config->vocab_size, gpt->vocabulary);
+    }
     if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
         options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
         return error_set("a batch of %" PRId64 " sequences of %" PRId64
@@ -466,14 +477,14 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     plan_head(gpt);
     plan_scratch(gpt);
-    const struct operation_shape shape = operation_shape(config);
+    const struct operation_shape shape = operation_shape(gpt);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_exchange(gpt);
     return 0;
 }
 
 int gpt_create(struct gpt *gpt) {
-    const struct operation_shape shape = operation_shape(&gpt->config);
+    const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
         operations_create(gpt->compute, &shape, &gpt->operations)) {
         return -1;
