@@ -265,9 +265,22 @@ static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, 
     return 0;
 }
 
+/* Transposed keys are stored in whole tiles. */
+static int64_t padded_keys(const struct gpt *gpt, int64_t sequence) {
+    const int64_t tile = (int64_t)operations_key_tile(gpt->compute);
+    return (sequence + tile - 1) / tile * tile;
+}
+
+int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence) {
+    const struct gpt_options *options = &gpt->options;
+    const int64_t by_tokens = options->batch * options->sequence / sequence;
+    const int64_t by_keys = options->batch * padded_keys(gpt, options->sequence) / padded_keys(gpt, sequence);
+    return by_tokens < by_keys ? by_tokens : by_keys;
+}
+
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y) {
-    if (shape.batch < 1 || shape.sequence < 1 || shape.batch > gpt->options.batch ||
-        shape.sequence > gpt->options.sequence) {
+    if (shape.batch < 1 || shape.sequence < 1 || shape.sequence > gpt->options.sequence ||
+        shape.batch > gpt_batch_room(gpt, shape.sequence)) {
         return error_set("a batch of %" PRId64 " x %" PRId64 " does not fit into %" PRId64 " x %" PRId64,
                          shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
     }
@@ -363,8 +376,7 @@ static void plan_scratch(struct gpt *gpt) {
     const uint64_t columns = (uint64_t)residual_columns(config->residual, config->n_streams);
     const uint64_t packed = streams * width / groups * columns;
     const bool training = gpt->options.mode == GPT_TRAINING;
-    const uint64_t tile = operations_key_tile(gpt->compute), sequence = (uint64_t)gpt->options.sequence;
-    const uint64_t keys = (uint64_t)gpt->options.batch * width * ((sequence + tile - 1) / tile * tile);
+    const uint64_t keys = (uint64_t)gpt->options.batch * width * (uint64_t)padded_keys(gpt, gpt->options.sequence);
     struct memory_plan *plan = &gpt->plan;
     scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
     scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));

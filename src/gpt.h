@@ -16,7 +16,7 @@ enum gpt_mode {
 };
 
 struct gpt_options {
-    int64_t batch;    /* sequences per pass, at most */
+    int64_t batch;    /* sequences per pass, at most, of the full length */
     int64_t sequence; /* tokens per sequence, at most; <= block_size */
     enum gpt_mode mode;
     int64_t vocabulary;        /* the softmax is over the first so many tokens; 0: over all */
@@ -104,8 +104,12 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
 int gpt_create(struct gpt *gpt);
 void gpt_release(struct gpt *gpt);
 
+/* How many sequences of this length, 1 to the planned one, fit into the memory of the plan: more short ones. */
+int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence);
+
 /* Sets the batch: x [batch, sequence] with ids < vocab_size, y with ids < V (it may have -1; NULL when there are no
- * targets). Smaller shapes than planned are fine. Ids out of range are errors. */
+ * targets). Smaller shapes than planned are fine, and more sequences that are shorter: see gpt_batch_room. Ids out
+ * of range are errors. */
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
 
 /* Tokens to the normalised top. A launch. */

@@ -56,6 +56,12 @@ static void fill_row(const struct loss_window *window, size_t sequence, int32_t 
     }
 }
 
+/* How many of the windows from `first` on are a batch: as many of the first one's length as there is room for. */
+static size_t batch_rows(const struct work *work, size_t first, size_t count) {
+    const int64_t room = gpt_batch_room(work->gpt, (int64_t)work->windows[work->order[first]].length);
+    return count - first < (size_t)room ? count - first : (size_t)room;
+}
+
 /* order[0 .. rows), the longest first. */
 static int run_batch(struct work *work, const size_t *order, size_t rows) {
     struct gpt *gpt = work->gpt;
@@ -89,9 +95,12 @@ static int run_batch(struct work *work, const size_t *order, size_t rows) {
 /* This rank's share of the batches. */
 static int run_share(struct work *work, size_t count, const struct loss_listener *listener) {
     const struct ranks *ranks = work->gpt->options.ranks;
-    const size_t batch = (size_t)work->gpt->options.batch, stride = batch * (size_t)ranks->count;
-    for (size_t first = (size_t)ranks->index * batch; first < count && !interrupt_requested(); first += stride) {
-        const size_t rows = count - first < batch ? count - first : batch;
+    size_t rows, batch = 0;
+    for (size_t first = 0; first < count && !interrupt_requested(); first += rows, batch++) {
+        rows = batch_rows(work, first, count);
+        if (batch % (size_t)ranks->count != (size_t)ranks->index) {
+            continue;
+        }
         if (run_batch(work, work->order + first, rows)) {
             return -1;
         }

@@ -18,8 +18,9 @@ struct loss_listener {
 };
 
 /* Sets the losses of windows [count], which are the same on all ranks, before and after. Collective. Batches, and
- * so the last bit of a loss, do not depend on the number of ranks. Windows of like length share a batch. Stops
- * early, with the error "interrupted" on all ranks, when one of them is interrupted. */
+ * so the last bit of a loss, do not depend on the number of ranks. Windows of like length share a batch, the more
+ * of them the shorter they are. Stops early, with the error "interrupted" on all ranks, when one of them is
+ * interrupted. */
 int window_losses(struct gpt *gpt, struct loss_window *windows, size_t count, const struct loss_listener *listener);
 
 #endif

@@ -198,6 +198,19 @@ static double plain_likelihood(const char *text, size_t bytes) {
     return sum;
 }
 
+/* What the program relies on for short windows. */
+static void test_memory_for_long_sequences_is_used_for_short_ones(void **state) {
+    (void)state;
+    int32_t x[4 * CONTEXT] = {0};
+    assert_int_equal(gpt_batch_room(&gpt, CONTEXT), 1);
+    for (int64_t sequence = 1; sequence <= CONTEXT; sequence++) {
+        const int64_t room = gpt_batch_room(&gpt, sequence);
+        assert_true(room >= 1 && room * sequence <= CONTEXT);
+        assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room, sequence}, x, NULL), 0);
+        assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room + 1, sequence}, x, NULL), -1);
+    }
+}
+
 /* ---- documents */
 
 static json_t *read_figures(const char *name) {
@@ -570,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_windows_are_those_of_the_convention),
         cmocka_unit_test(test_words_are_counted_as_python_does),
         cmocka_unit_test(test_figures_without_a_divisor_are_none),
+        cmocka_unit_test(test_memory_for_long_sequences_is_used_for_short_ones),
         cmocka_unit_test(test_documents_have_the_figures_of_the_plain_model),
         cmocka_unit_test(test_batches_change_rounding_only),
         cmocka_unit_test(test_forms_of_input_are_alike),

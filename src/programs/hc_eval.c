@@ -90,7 +90,9 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to score"),
         TEXT("checkpoint", checkpoint, NULL, "checkpoint folder"),
-        INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences at a time, on each rank"),
+        INT("batch_size", batch_size, "8", 1, 1 << 20,
+            "windows of block_size at a time on each rank, and more of shorter ones; of random batches the "
+            "sequences in each"),
         TEXT("json", json, NULL,
              "write the figures to this file as JSON too; -: to standard output instead of text"),
         HEADING("Token files"),
