@@ -9,7 +9,7 @@ connections and GPT-2's tokens; without --from of one with random weights, which
 with both: JSON lines (.jsonl) with a field "text", or text, of which each line is a document; and hard documents of its own.
 The exit status is 1 where a figure, or a document's log-likelihood, differs by more than 1e-4 of its value.
 
-By hand, as it needs torch, transformers, safetensors, datasets, lm_eval and tiktoken (pip), and no network.
+By hand, as it needs torch, transformers, safetensors, accelerate, datasets, lm_eval and tiktoken (pip), and no network.
 """
 import argparse
 import json
