@@ -2,6 +2,7 @@
 #include "runtime/files.h"
 #include "runtime/gemm.h"
 #include "runtime/host.h"
+#include "src/evaluate.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
 #include "src/trainer.h"
@@ -253,12 +254,12 @@ static int open_samplers(struct trainer *trainer) {
     const char *folder = settings->data_dir;
     if (sampler_create(&trainer->train, trainer->data.train, seed, "train",
                        rows * settings->gradient_accumulation_steps, sequence, vocabulary) ||
-        sampler_create(&trainer->evaluate_train, trainer->data.train, seed, "evaluate train", rows, sequence,
-                       vocabulary)) {
+        sampler_create(&trainer->evaluate_train, trainer->data.train, seed, EVALUATE_PURPOSE("train"), rows,
+                       sequence, vocabulary)) {
         return error_prefix("%s/train.bin", folder);
     }
-    if (trainer->data.val && sampler_create(&trainer->evaluate_val, trainer->data.val, seed, "evaluate val", rows,
-                                            sequence, vocabulary)) {
+    if (trainer->data.val && sampler_create(&trainer->evaluate_val, trainer->data.val, seed,
+                                            EVALUATE_PURPOSE("val"), rows, sequence, vocabulary)) {
         return error_prefix("%s/val.bin", folder);
     }
     trainer->tokens = malloc(2 * (size_t)(rows * sequence) * sizeof *trainer->tokens);
