@@ -112,27 +112,9 @@ def random_checkpoint(folder, bias):
         json.dump(config, file)
 
 
-def convert(checkpoint, folder, ranks):
-    """To transformers: products are [in, out] there, biases are always there, the vocabulary has no padding."""
-    with open(os.path.join(checkpoint, "config.json")) as file:
-        config = json.load(file)
-    if config["residual"] != "rc":
-        sys.exit(f"{checkpoint} is no GPT2LMHeadModel: its residual is {config['residual']}")
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=TOKENS, n_positions=config["block_size"], n_embd=config["n_embd"], n_layer=config["n_layer"],
-        n_head=config["n_head"], activation_function="gelu", bos_token_id=TOKENS - 1, eos_token_id=TOKENS - 1))
-    weights = safetensors.torch.load_file(os.path.join(checkpoint, "model.safetensors"))
-    products = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-    state = {name: weight.t() if name.endswith(products) else weight for name, weight in weights.items()}
-    state["transformer.wte.weight"] = state["transformer.wte.weight"][:TOKENS]
-    state["lm_head.weight"] = state["transformer.wte.weight"]
-    for name, parameter in model.named_parameters():
-        if name.endswith(".bias"):
-            state.setdefault(name, torch.zeros_like(parameter))
-    missing, unknown = model.load_state_dict({name: weight.contiguous() for name, weight in state.items()}, strict=False)
-    if [name for name in missing if not name.endswith((".attn.bias", ".masked_bias"))] or unknown:
-        sys.exit(f"weights of {checkpoint} do not fit: missing {missing}, unknown {unknown}")
-    model.save_pretrained(folder)
+def export(program, checkpoint, folder, ranks):
+    """To transformers, by hc_export; the tokenizer beside it."""
+    subprocess.run([program, "--checkpoint", checkpoint, "--out", folder, "--format", "hf"], check=True)
     make_tokenizer(ranks).save_pretrained(folder)
 
 
@@ -228,6 +210,7 @@ def main():
     parser.add_argument("--ranks", required=True, help="GPT-2's vocabulary, as data/gpt2/ranks.sh gets it")
     parser.add_argument("--checkpoint", help="hctrain's folder")
     parser.add_argument("--hf", help="transformers' folder of the same weights")
+    parser.add_argument("--hc-export", default=os.path.join(root, "build/hc_export"))
     parser.add_argument("--hc-eval", default=os.path.join(root, "build/hc_eval"))
     parser.add_argument("--device", default="auto", help="of hc_eval")
     parser.add_argument("--torch-device", default="cpu")
@@ -240,7 +223,7 @@ def main():
         checkpoint = arguments.source or os.path.join(arguments.make, "checkpoint")
         if not arguments.source:
             random_checkpoint(checkpoint, arguments.bias)
-        convert(checkpoint, os.path.join(arguments.make, "hf"), load_tiktoken_bpe(arguments.ranks))
+        export(arguments.hc_export, checkpoint, os.path.join(arguments.make, "hf"), load_tiktoken_bpe(arguments.ranks))
     elif arguments.checkpoint and arguments.hf and arguments.file:
         compare(arguments)
     else:
