@@ -27,8 +27,9 @@ static const struct {
     const char *name;
     size_t bytes;
 } types[] = {
-    [TENSOR_F32] = {"F32", 4}, [TENSOR_F64] = {"F64", 8}, [TENSOR_F16] = {"F16", 2}, [TENSOR_BF16] = {"BF16", 2},
-    [TENSOR_I32] = {"I32", 4}, [TENSOR_I64] = {"I64", 8}, [TENSOR_U16] = {"U16", 2}, [TENSOR_U8] = {"U8", 1},
+    [TENSOR_F32] = {"F32", 4},   [TENSOR_F64] = {"F64", 8}, [TENSOR_F16] = {"F16", 2},
+    [TENSOR_BF16] = {"BF16", 2}, [TENSOR_I32] = {"I32", 4}, [TENSOR_I64] = {"I64", 8},
+    [TENSOR_U16] = {"U16", 2},   [TENSOR_U8] = {"U8", 1},   [TENSOR_BOOL] = {"BOOL", 1},
 };
 
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
@@ -95,8 +96,8 @@ static int parse_type(const json_t *value, struct tensor_info *info) {
             return 0;
         }
     }
-    return error_set("dtype '%.*s' is not supported (F32, F64, F16, BF16, I32, I64, U16 and U8 are)", MOST_SHOWN,
-                     name);
+    return error_set("dtype '%.*s' is not supported (F32, F64, F16, BF16, I32, I64, U16, U8 and BOOL are)",
+                     MOST_SHOWN, name);
 }
 
 static int parse_count(const json_t *value, const char *what, uint64_t *count) {

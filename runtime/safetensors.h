@@ -9,7 +9,17 @@
 
 #define TENSOR_MAX_RANK 8
 
-enum tensor_type { TENSOR_F32, TENSOR_F64, TENSOR_F16, TENSOR_BF16, TENSOR_I32, TENSOR_I64, TENSOR_U16, TENSOR_U8 };
+enum tensor_type {
+    TENSOR_F32,
+    TENSOR_F64,
+    TENSOR_F16,
+    TENSOR_BF16,
+    TENSOR_I32,
+    TENSOR_I64,
+    TENSOR_U16,
+    TENSOR_U8,
+    TENSOR_BOOL
+};
 
 struct tensor_info {
     char *name; /* owned by the file */
@@ -34,7 +44,8 @@ const struct tensor_info *safetensors_at(const struct safetensors *file, size_t 
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
 
 /* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if
- * in range, U16, U8). Other types and ranges outside of the tensor are errors. */
+ * in range, U16, U8). BOOL, which files may have beside what is wanted, and ranges outside of the tensor are
+ * errors. */
 int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, float *values);
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,

@@ -2,12 +2,19 @@
 #ifndef HC_SRC_EVALUATE_H
 #define HC_SRC_EVALUATE_H
 
+#include "runtime/progress.h"
 #include "src/gpt.h"
 #include "src/sampler.h"
 
+/* The sampler's purpose for evaluating on "train" or "val": the same seed gives the same batches in training and
+ * after it. */
+#define EVALUATE_PURPOSE(split) "evaluate " split
+
 /* Mean over `iterations` batches of the sampler (global_rows sequences each), always the same ones, without
  * dropout. Ranks that the model was planned with share the batches; the mean does not depend on their number.
- * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
-int evaluate_loss(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, double *loss);
+ * progress shows where it is; NULL: nothing does. Collective. Stops early, with the error "interrupted" on all
+ * ranks, when one of them is interrupted. */
+int evaluate_loss(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, struct progress *progress,
+                  double *loss);
 
 #endif

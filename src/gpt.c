@@ -43,7 +43,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
 
 /* logits [rows, V] of tokens first .. = final wte^T */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     gemm_run(gpt->compute, false, true, rows, vocabulary, width, 1.0f,
              (struct matrix){gpt->final, first * width, width},
              (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
@@ -52,7 +52,7 @@ static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
 
 /* From d_logits in place of the logits: d_final, and the head's part of the token embedding's gradient. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = {gpt->logits, 0, vocabulary};
     gemm_run(gpt->compute, false, false, rows, width, vocabulary, 1.0f, d_logits,
              (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
@@ -135,8 +135,12 @@ int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm) {
                          : 0;
 }
 
+int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) {
+    return buffer_read(gpt->compute, gpt->losses, first * sizeof *losses, losses, count * sizeof *losses);
+}
+
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
-    const size_t vocabulary = (size_t)gpt->config.vocab_size;
+    const size_t vocabulary = gpt->vocabulary;
     for (size_t done = 0; done < rows; done += gpt->logit_rows) {
         const size_t block = rows - done < gpt->logit_rows ? rows - done : gpt->logit_rows;
         head_logits(gpt, first + done, block);
@@ -251,25 +255,39 @@ static int group_tokens(struct gpt *gpt, const int32_t *x) {
                : 0;
 }
 
-static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, const char *name) {
+static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, int64_t count, const char *name) {
     for (size_t i = 0; i < gpt_tokens(gpt); i++) {
-        if (ids[i] < lowest || ids[i] >= gpt->config.vocab_size) {
-            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (vocab_size %" PRId64 ")", name, i,
-                             ids[i], gpt->config.vocab_size);
+        if (ids[i] < lowest || ids[i] >= count) {
+            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (%s %" PRId64 ")", name, i, ids[i],
+                             count == gpt->config.vocab_size ? "vocab_size" : "it is scored over the first", count);
         }
     }
     return 0;
 }
 
+/* Transposed keys are stored in whole tiles. */
+static int64_t padded_keys(const struct gpt *gpt, int64_t sequence) {
+    const int64_t tile = (int64_t)operations_key_tile(gpt->compute);
+    return (sequence + tile - 1) / tile * tile;
+}
+
+int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence) {
+    const struct gpt_options *options = &gpt->options;
+    const int64_t by_tokens = options->batch * options->sequence / sequence;
+    const int64_t by_keys = options->batch * padded_keys(gpt, options->sequence) / padded_keys(gpt, sequence);
+    return by_tokens < by_keys ? by_tokens : by_keys;
+}
+
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y) {
-    if (shape.batch < 1 || shape.sequence < 1 || shape.batch > gpt->options.batch ||
-        shape.sequence > gpt->options.sequence) {
+    if (shape.batch < 1 || shape.sequence < 1 || shape.sequence > gpt->options.sequence ||
+        shape.batch > gpt_batch_room(gpt, shape.sequence)) {
         return error_set("a batch of %" PRId64 " x %" PRId64 " does not fit into %" PRId64 " x %" PRId64,
                          shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
     }
     gpt->shape = shape;
     const size_t tokens = gpt_tokens(gpt);
-    if (check_ids(gpt, x, 0, "x") || (y && check_ids(gpt, y, -1, "y")) ||
+    if (check_ids(gpt, x, 0, gpt->config.vocab_size, "x") ||
+        (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y")) ||
         buffer_write(gpt->compute, gpt->tokens, 0, x, tokens * sizeof *x)) {
         return -1;
     }
@@ -358,8 +376,7 @@ static void plan_scratch(struct gpt *gpt) {
     const uint64_t columns = (uint64_t)residual_columns(config->residual, config->n_streams);
     const uint64_t packed = streams * width / groups * columns;
     const bool training = gpt->options.mode == GPT_TRAINING;
-    const uint64_t tile = operations_key_tile(gpt->compute), sequence = (uint64_t)gpt->options.sequence;
-    const uint64_t keys = (uint64_t)gpt->options.batch * width * ((sequence + tile - 1) / tile * tile);
+    const uint64_t keys = (uint64_t)gpt->options.batch * width * (uint64_t)padded_keys(gpt, gpt->options.sequence);
     struct memory_plan *plan = &gpt->plan;
     scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
     scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
@@ -384,7 +401,7 @@ static void plan_scratch(struct gpt *gpt) {
 
 /* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
 static size_t logit_rows(const struct gpt *gpt) {
-    const size_t most = ((size_t)64 << 20) / sizeof(float) / (size_t)gpt->config.vocab_size;
+    const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
     const size_t fitting = most < 16 ? 16 : most;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
     return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
@@ -399,7 +416,7 @@ static void plan_head(struct gpt *gpt) {
     gpt->final_statistics = add(gpt, "head", 2 * streams);
     gpt->losses = add(gpt, "head", 1);
     gpt->logit_rows = logit_rows(gpt);
-    gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * (uint64_t)gpt->config.vocab_size, sizeof(float));
+    gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * gpt->vocabulary, sizeof(float));
     gpt->loss = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->gradient_norm = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->tokens = add(gpt, "head", 1);
@@ -412,12 +429,13 @@ static void plan_head(struct gpt *gpt) {
     }
 }
 
-static struct operation_shape operation_shape(const struct model_config *config) {
+static struct operation_shape operation_shape(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
     return (struct operation_shape){
         .streams = config->n_streams,
         .channels = config->n_embd,
         .heads = config->n_head,
-        .vocabulary = config->vocab_size,
+        .vocabulary = (int64_t)gpt->vocabulary,
         .sinkhorn_iterations = config->sinkhorn_iters,
         .bias = config->bias,
         .norm_sum = config->norm_sum,
@@ -443,6 +461,11 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .options = *options,
                         .shape = {options->batch, options->sequence}};
     gpt->options.ranks = options->ranks ? options->ranks : &ranks_alone;
+    gpt->vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size);
+    if (gpt->vocabulary > (size_t)config->vocab_size) {
+        return error_set("the model's vocabulary of %" PRId64 " tokens has no %zu of them to score",
+                         config->vocab_size, gpt->vocabulary);
+    }
     if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
         options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
         return error_set("a batch of %" PRId64 " sequences of %" PRId64
@@ -467,14 +490,14 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     plan_head(gpt);
     plan_scratch(gpt);
-    const struct operation_shape shape = operation_shape(config);
+    const struct operation_shape shape = operation_shape(gpt);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_exchange(gpt);
     return 0;
 }
 
 int gpt_create(struct gpt *gpt) {
-    const struct operation_shape shape = operation_shape(&gpt->config);
+    const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
         operations_create(gpt->compute, &shape, &gpt->operations)) {
         return -1;

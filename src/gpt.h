@@ -16,9 +16,10 @@ enum gpt_mode {
 };
 
 struct gpt_options {
-    int64_t batch;    /* sequences per pass, at most */
+    int64_t batch;    /* sequences per pass, at most, of the full length */
     int64_t sequence; /* tokens per sequence, at most; <= block_size */
     enum gpt_mode mode;
+    int64_t vocabulary;        /* the softmax is over the first so many tokens; 0: over all */
     const struct ranks *ranks; /* that train together; NULL means ranks_alone */
     bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
     uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
@@ -71,6 +72,7 @@ struct gpt {
     struct compute *compute;
     struct model_config config;
     struct gpt_options options;
+    size_t vocabulary; /* V: logits per token */
     struct memory_plan plan;
     struct parameters parameters; /* its buffers are on the plan */
     struct buckets buckets;       /* of the arena */
@@ -102,8 +104,12 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
 int gpt_create(struct gpt *gpt);
 void gpt_release(struct gpt *gpt);
 
-/* Sets the batch: x and y [batch, sequence] with ids < vocab_size (y may have -1; NULL when there are no targets).
- * Smaller shapes than planned are fine. Ids out of range are errors. */
+/* How many sequences of this length, 1 to the planned one, fit into the memory of the plan: more short ones. */
+int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence);
+
+/* Sets the batch: x [batch, sequence] with ids < vocab_size, y with ids < V (it may have -1; NULL when there are no
+ * targets). Smaller shapes than planned are fine, and more sequences that are shorter: see gpt_batch_room. Ids out
+ * of range are errors. */
 int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y);
 
 /* Tokens to the normalised top. A launch. */
@@ -129,6 +135,10 @@ void gpt_zero_loss(struct gpt *gpt);
 
 /* Sum of losses since gpt_zero, and the last step's gradient norm (may be NULL). Waits. */
 int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm);
+
+/* Losses of tokens [first, first + count) of the batch, as the last gpt_loss found them: -log of the target's
+ * probability, 0 where the target is -1. Waits. */
+int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses);
 
 /* Logits of tokens [first, first + rows) of the last forward pass to host memory [rows, V]. Waits. */
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);

@@ -16,8 +16,7 @@ static int compare(const struct ranks *ranks, const char *own, char *first, size
     return 0;
 }
 
-/* status: of making the digest. What to do about a difference is in `advice`. */
-static int check_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice) {
+int same_job_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice) {
     char first[CHECKSUM_SIZE];
     bool same = true;
     if (ranks_agree(ranks, status) || compare(ranks, digest, first, sizeof first, &same)) {
@@ -118,7 +117,7 @@ static int check_tokens(struct trainer *trainer, const struct token_file *file, 
     char digest[CHECKSUM_SIZE] = "";
     const uint32_t vocabulary = (uint32_t)trainer->settings->model.vocab_size;
     const int status = file ? token_file_examine(file, vocabulary, digest) : 0;
-    return check_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
+    return same_job_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
 }
 
 int same_job_program(struct ranks *ranks) {
@@ -127,7 +126,7 @@ int same_job_program(struct ranks *ranks) {
         return 0;
     }
     const int status = checksum_file("/proc/self/exe", digest);
-    return check_digest(ranks, status, digest, "the program", "install the same build on all hosts");
+    return same_job_digest(ranks, status, digest, "the program", "install the same build on all hosts");
 }
 
 int same_job_check(struct trainer *trainer, const char *folder) {
@@ -144,6 +143,6 @@ int same_job_check(struct trainer *trainer, const char *folder) {
         return -1;
     }
     const int status = checkpoint_digest(folder, digest);
-    return check_digest(ranks, status, digest, "the checkpoint to begin with",
-                        "let all hosts see the same run directory, or copy it to them");
+    return same_job_digest(ranks, status, digest, "the checkpoint to begin with",
+                           "let all hosts see the same run directory, or copy it to them");
 }

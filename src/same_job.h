@@ -8,6 +8,9 @@
  * program (the file's SHA-256). The first thing to ask: other builds may talk otherwise. */
 int same_job_program(struct ranks *ranks);
 
+/* Unless all have the same digest of `what`. status: of making it; advice: what to do about a difference. */
+int same_job_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice);
+
 /* Unless all have the same settings, but for paths, devices and what is of one process only. */
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
 

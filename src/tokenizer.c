@@ -94,20 +94,14 @@ void tokenizer_close(struct tokenizer *tokenizer) {
 }
 
 const char *tokenizer_find_ranks(const char *given) {
-    static const char usual[] = "data/corpus/gpt2.tiktoken";
     const char *named = getenv("HCTRAIN_RANKS");
-    if (given && *given) {
-        return given;
+    const char *ranks = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
+    if (access(ranks, F_OK) == 0) {
+        return ranks;
     }
-    if (named && *named) {
-        return named;
-    }
-    if (access(usual, R_OK) == 0) {
-        return usual;
-    }
-    error_set("GPT-2's vocabulary is needed, and %s is not there: data/gpt2/ranks.sh gets it; or name it with "
-              "--ranks FILE or HCTRAIN_RANKS",
-              usual);
+    error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/ranks.sh gets it; --ranks FILE or "
+              "HCTRAIN_RANKS in the environment name another place",
+              ranks);
     return NULL;
 }
 

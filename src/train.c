@@ -85,8 +85,8 @@ static int evaluate(struct trainer *trainer) {
         return 0;
     }
     progress_show(&trainer->progress, "iter", iteration, trainer->settings->max_iters, "evaluating", true);
-    if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, &train_loss) ||
-        evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, &val_loss)) {
+    if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, NULL, &train_loss) ||
+        evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
         return -1;
     }
     trainer->state.evaluated_at = iteration;

@@ -2,6 +2,7 @@
 #include "runtime/files.h"
 #include "runtime/gemm.h"
 #include "runtime/host.h"
+#include "src/evaluate.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
 #include "src/trainer.h"
@@ -83,11 +84,17 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
                : 0;
 }
 
+/* GPT-2's 50257 tokens are padded to 50304, as nanoGPT does: products are faster in round sizes. */
+static int64_t padded_vocabulary(int64_t tokens) {
+    return (tokens + 63) / 64 * 64;
+}
+
 /* The vocabulary of the data, unless the user or a checkpoint says another. */
 static int choose_vocabulary(struct trainer *trainer) {
     struct model_config *model = &trainer->settings->model;
     if (model->vocab_size == 0) {
-        model->vocab_size = trainer->data.vocab_size;
+        const bool gpt2 = strcmp(trainer->data.tokenizer, "gpt2") == 0;
+        model->vocab_size = gpt2 ? padded_vocabulary(trainer->data.vocab_size) : trainer->data.vocab_size;
     }
     if (model->vocab_size == 0) {
         return error_set("%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for "
@@ -253,12 +260,12 @@ static int open_samplers(struct trainer *trainer) {
     const char *folder = settings->data_dir;
     if (sampler_create(&trainer->train, trainer->data.train, seed, "train",
                        rows * settings->gradient_accumulation_steps, sequence, vocabulary) ||
-        sampler_create(&trainer->evaluate_train, trainer->data.train, seed, "evaluate train", rows, sequence,
-                       vocabulary)) {
+        sampler_create(&trainer->evaluate_train, trainer->data.train, seed, EVALUATE_PURPOSE("train"), rows,
+                       sequence, vocabulary)) {
         return error_prefix("%s/train.bin", folder);
     }
-    if (trainer->data.val && sampler_create(&trainer->evaluate_val, trainer->data.val, seed, "evaluate val", rows,
-                                            sequence, vocabulary)) {
+    if (trainer->data.val && sampler_create(&trainer->evaluate_val, trainer->data.val, seed,
+                                            EVALUATE_PURPOSE("val"), rows, sequence, vocabulary)) {
         return error_prefix("%s/val.bin", folder);
     }
     trainer->tokens = malloc(2 * (size_t)(rows * sequence) * sizeof *trainer->tokens);

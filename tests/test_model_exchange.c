@@ -236,11 +236,12 @@ static void added_tokens_get_the_mean_of_the_others(void **state) {
 
 /* A change to a file of tensors while it is copied. */
 struct change {
-    const char *cut;  /* taken from the front of names */
-    const char *drop; /* this tensor is left out */
-    const char *add;  /* a tensor of this name comes too: a copy of the token embedding, */
-    float shift;      /* plus this */
-    const char *swap; /* this tensor's two sizes change places */
+    const char *cut;       /* taken from the front of names */
+    const char *drop;      /* this tensor is left out */
+    const char *add;       /* a tensor of this name comes too: a copy of the token embedding, */
+    float shift;           /* plus this, */
+    enum tensor_type type; /* its bytes taken for this */
+    const char *swap;      /* this tensor's two sizes change places */
 };
 
 static void copy_changed(const char *from, const char *to, const struct change *change) {
@@ -258,6 +259,10 @@ static void copy_changed(const char *from, const char *to, const struct change *
         }
         infos[kept] = *info;
         infos[kept].name = (char *)(uintptr_t)name;
+        if (i == count) {
+            infos[kept].type = change->type;
+            infos[kept].bytes = info->elements * tensor_type_bytes(change->type);
+        }
         if (change->cut && strncmp(name, change->cut, strlen(change->cut)) == 0) {
             infos[kept].name += strlen(change->cut);
         }
@@ -308,9 +313,9 @@ static int open_changed(void) {
 static void other_ways_to_write_the_same_model_are_read(void **state) {
     (void)state;
     static const struct change changes[] = {
-        {.cut = "transformer."},              /* GPT2Model */
-        {.add = "lm_head.weight"},            /* the tied head written out */
-        {.add = "transformer.h.0.attn.bias"}, /* the mask of older versions */
+        {.cut = "transformer."},                                   /* GPT2Model */
+        {.add = "lm_head.weight"},                                 /* the tied head written out */
+        {.add = "transformer.h.0.attn.bias", .type = TENSOR_BOOL}, /* masks, as older versions have them */
         {.cut = "transformer.", .add = "h.1.attn.masked_bias"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {

@@ -81,7 +81,7 @@ static void test_hostile_headers(void **state) {
         {"{\"a\":{}}", 0, "dtype is missing"},
         {"{\"a\":{\"dtype\":4}}", 0, "dtype is missing or not a text"},
         {"{\"a\":{\"dtype\":\"F31\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "dtype 'F31' is not supported"},
-        {"{\"a\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, "dtype 'BOOL' is not supported"},
+        {"{\"a\":{\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, "dtype 'I8' is not supported"},
         {"{\"a\":{\"dtype\":\"F32\"}}", 0, "shape is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":{}}}", 0, "shape is missing or not a list"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "shape has a negative number, -1"},

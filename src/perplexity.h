@@ -1,0 +1,40 @@
+/* From log-likelihoods to figures that can be compared between models, also between such of different tokens. */
+#ifndef HC_SRC_PERPLEXITY_H
+#define HC_SRC_PERPLEXITY_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of a document, or of several together. */
+struct perplexity_sums {
+    uint64_t tokens;
+    uint64_t words;        /* see perplexity_words */
+    uint64_t bytes;        /* of UTF-8 */
+    double log_likelihood; /* natural logarithm */
+};
+
+/* NaN where there is nothing to divide by, infinity where a number is too large. */
+struct perplexity {
+    double word_perplexity;  /* exp(-log_likelihood / words) */
+    double byte_perplexity;  /* exp(-log_likelihood / bytes) */
+    double bits_per_byte;    /* -log_likelihood / bytes / log 2 */
+    double token_perplexity; /* exp(loss) */
+    double loss;             /* -log_likelihood / tokens */
+};
+
+/* Words as lm-evaluation-harness counts them, len(re.split(r"\s+", text)) in Python: one more than there are runs
+ * of white space, which includes U+001C .. U+001F. So an empty text has one. The text is UTF-8. */
+uint64_t perplexity_words(const char *text, size_t bytes);
+
+void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums *more);
+struct perplexity perplexity_of(const struct perplexity_sums *sums);
+
+/* The members of both under their names; what is no finite number is null. 0, or -1 with an error text when memory
+ * runs out. */
+int perplexity_put(const struct perplexity_sums *sums, json_t *object);
+
+/* A number, or null where JSON has none for it. */
+json_t *perplexity_number(double value);
+
+#endif
