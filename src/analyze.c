@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CONFIG_BYTES = 1 << 20 };
+enum { MOST_CONFIG_BYTES = 1 << 20, MOST_BENCH_BYTES = 1 << 26 };
 
 /* ---- one checkpoint */
 
@@ -185,6 +185,17 @@ static int open_split(const struct analyze_settings *settings, struct token_file
     return result;
 }
 
+/* Adds what a file of hc_bench has; NULL with an error. */
+static json_t *add_bench(json_t *json, const char *path) {
+    json_t *bench;
+    if (json_file_read(path, MOST_BENCH_BYTES, &bench)) {
+        json_decref(json);
+        return NULL;
+    }
+    json_object_set_new(json, "bench", bench);
+    return json;
+}
+
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct token_file *file = NULL;
     json_t *runs = json_array();
@@ -202,5 +213,5 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
     if (!json) {
         error_set("out of memory");
     }
-    return json;
+    return json && settings->bench ? add_bench(json, settings->bench) : json;
 }

@@ -13,11 +13,12 @@ struct analyze_settings {
     int64_t samples;      /* sequences of block_size tokens, spread evenly over the split */
     int64_t batch_size;   /* sequences at a time */
     bool all_checkpoints; /* of a run directory; else the newest one */
+    const char *bench;    /* what hc_bench --compare --json wrote, or NULL */
 };
 
-/* {"samples", "runs": [{"name", "path", "config", "record": see run_record.h, "checkpoints": [{"iter", "h": see
- * h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for rc, whose single stream has no H.
- * NULL with an error; "interrupted" when the process was. */
+/* {"samples", "bench": as in its file, "runs": [{"name", "path", "config", "record": see run_record.h,
+ * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for
+ * rc, whose single stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);
 
 #endif

@@ -14,6 +14,8 @@ const struct figure_kind figure_kinds[] = {
     {"product_norm", "Spectral norm of the product up to each depth", figure_product_norms},
     {"entries", "Entries of H<sub>res</sub>", figure_entries},
     {"heat_maps", "H<sub>res</sub>, averaged over a sequence", figure_heat_maps},
+    {"throughput", "Throughput against streams", figure_throughput},
+    {"auxiliary", "Auxiliary parameters against streams", figure_auxiliary},
 };
 const size_t figure_kind_count = sizeof figure_kinds / sizeof *figure_kinds;
 

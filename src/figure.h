@@ -42,8 +42,8 @@ extern const size_t figure_kind_count;
 const char *figure_variant(const json_t *run);
 const char *figure_colour(const char *variant);
 
-/* A name as gnuplot's single quotes and CSV can have it, as HTML, or as a CSV field: heap-free, valid until four
- * more calls. */
+/* A run's name with other characters than letters, digits, blanks and ._-+= turned into question marks, so that
+ * gnuplot's quotes, HTML and CSV take it as it is. Valid until four more calls. */
 const char *figure_name(const json_t *run);
 
 /* A number of an object, by a path like "product.norm.mean"; NaN when there is none. */
@@ -75,5 +75,9 @@ void figure_column_sums(const json_t *analysis, struct figure *figure);
 void figure_product_norms(const json_t *analysis, struct figure *figure);
 void figure_entries(const json_t *analysis, struct figure *figure);
 void figure_heat_maps(const json_t *analysis, struct figure *figure);
+
+/* figures_bench.c */
+void figure_throughput(const json_t *analysis, struct figure *figure);
+void figure_auxiliary(const json_t *analysis, struct figure *figure);
 
 #endif

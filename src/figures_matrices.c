@@ -42,11 +42,11 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
     figure_plot(figure, "END_OF_DATA\nset yrange [%.9g:%.9g]\n", fmin(low, 1 - 0.5 * least_range) - margin,
                 fmax(high, 1 + 0.5 * least_range) + margin);
     figure_plot(figure,
-                "set title '%s'\nset xrange [-1:%zu]\nset xtics add ('all' %zu)\n"
+                "set title '%s'\nset xrange [-1:%zu]\nset xtics 0,%zu,%zu\nset xtics add ('all' %zu)\n"
                 "plot $sums%zu using 1:3:2:6:5 with candlesticks lw 1.2 lc rgb '%s' notitle whiskerbars 0.5, "
                 "$sums%zu using 1:4:(0.3) with points pt 7 ps 0.4 lc rgb '%s' notitle\n",
-                figure_name(run), count + 2, count + 1, index, figure_colour(figure_variant(run)), index,
-                figure_colour(figure_variant(run)));
+                figure_name(run), count + 2, count / 8 + 1, count - 1, count + 1, index,
+                figure_colour(figure_variant(run)), index, figure_colour(figure_variant(run)));
 }
 
 static void begin_panels(struct figure *figure, size_t panels) {
@@ -160,7 +160,8 @@ void figure_entries(const json_t *analysis, struct figure *figure) {
     }
     figure_row(figure, "run,from,to,count\n");
     begin_panels(figure, panels);
-    figure_plot(figure, "set logscale y\nset format y '%%.0e'\nset yrange [1e-6:1]\nset xlabel 'entry'\nset "
+    figure_plot(figure, "set logscale y\nset format y '%%.0e'\nset yrange [1e-6:1]\nset xrange [-1:1.5]\nset xtics "
+                        "0.5\nset xlabel 'entry'\nset "
                         "ylabel 'share'\nset boxwidth 0.01\nset style fill solid 0.7\n");
     json_array_foreach(runs, i, run) {
         if (!figure_h(run)) {

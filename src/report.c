@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_WIDTH = 820, USUAL_HEIGHT = 380, MOST_INLINE_CSV = 1 << 20 };
+enum { USUAL_WIDTH = 820, USUAL_HEIGHT = 380, MOST_INLINE_CSV = 1 << 20, MOST_EVALUATIONS = 32 };
 
 static const size_t most_picture_bytes = (size_t)1 << 28;
 
@@ -154,11 +154,59 @@ static bool has_matrices(const struct report *report) {
     return false;
 }
 
+/* The names of all evaluations of documents, in the order that they come: [*count] of at most `most`. */
+static void collect_names(const struct report *report, const char **names, size_t most, size_t *count) {
+    const json_t *run;
+    size_t i;
+    *count = 0;
+    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
+        json_t *documents = json_object_get(json_object_get(run, "record"), "documents"), *value;
+        const char *name;
+        json_object_foreach(documents, name, value) {
+            size_t known = 0;
+            while (known < *count && strcmp(names[known], name) != 0) {
+                known++;
+            }
+            if (known == *count && *count < most) {
+                names[(*count)++] = name;
+            }
+        }
+    }
+}
+
+/* A row for each run, a column for each evaluation; nothing where there is none. */
+static int add_perplexities(struct report *report) {
+    const char *heads[2 + MOST_EVALUATIONS] = {"run", "variant"}, **names = heads + 2;
+    const json_t *run;
+    size_t count, i;
+    collect_names(report, names, MOST_EVALUATIONS, &count);
+    if (count == 0) {
+        return 0;
+    }
+    int result = add(report, "<h2>Perplexity of documents</h2>\n<p>Per word, as hc_eval and lm-evaluation-harness "
+                             "compute it.</p>\n") ||
+                 add_heads(report, heads, 2 + count);
+    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
+        const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
+        result = result || add(report, "<tr>") || add_name(report, run) ||
+                 text_print(&report->page, "<td>%s</td>", figure_variant(run));
+        for (size_t name = 0; result == 0 && name < count; name++) {
+            result =
+                add_number(report, 2, figure_number(json_object_get(documents, names[name]), "word_perplexity"));
+        }
+        result = result || add(report, "</tr>\n");
+    }
+    return result || add(report, "</tbody></table></div>\n") ? -1 : 0;
+}
+
 static int add_tables(struct report *report) {
     if (add_table(report, "Runs",
                   "Training loss is the mean of the last 200 iterations; losses are in nats a token. Click a head "
                   "to sort.",
                   run_columns, sizeof run_columns / sizeof *run_columns)) {
+        return -1;
+    }
+    if (add_perplexities(report)) {
         return -1;
     }
     return has_matrices(report)

@@ -1,11 +1,14 @@
 #include "src/run_record.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_EVALUATION_BYTES = 1 << 20 };
 enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 
 static const size_t largest_log = (size_t)1 << 32;
@@ -116,13 +119,52 @@ static json_t *conclude(const json_t *record) {
     return final;
 }
 
+/* ---- evaluations of documents */
+
+/* The <name> of eval-<name>.json as heap text; NULL: another file. Only names that a page can have as they are. */
+static char *evaluation_name(const char *file) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    static const char first[] = "eval-", last[] = ".json";
+    const size_t length = strlen(file), around = sizeof first - 1 + sizeof last - 1;
+    const bool is_one = length > around && strncmp(file, first, sizeof first - 1) == 0 &&
+                        strcmp(file + length - (sizeof last - 1), last) == 0;
+    const char *name = file + sizeof first - 1;
+    return is_one && strspn(name, plain) == strlen(name) ? strndup(name, length - around) : NULL;
+}
+
+static int read_evaluation(json_t *record, const char *folder, const char *file) {
+    char *name = evaluation_name(file), *path = files_path("%s/%s", folder, file);
+    json_t *json = NULL;
+    const int result = !path || (name && json_file_read(path, MOST_EVALUATION_BYTES, &json));
+    if (json) {
+        json_object_set_new(json_object_get(record, "documents"), name, json);
+    }
+    free(name);
+    free(path);
+    return result ? -1 : 0;
+}
+
+static int read_evaluations(json_t *record, const char *path) {
+    DIR *folder = opendir(path);
+    int result = folder ? 0 : error_set_errno("cannot read the run directory %s", path);
+    const struct dirent *entry;
+    while (result == 0 && (entry = readdir(folder)) != NULL) {
+        result = read_evaluation(record, path, entry->d_name);
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return result;
+}
+
 json_t *run_record_read(const char *folder) {
     char *metrics = files_path("%s/metrics.jsonl", folder),
          *statistics = files_path("%s/h_statistics.jsonl", folder);
-    json_t *record = json_pack("{s:o, s:o, s:o}", "steps", columns(step_keys), "evaluations",
-                               columns(evaluation_keys), "statistics", columns(statistics_keys));
+    json_t *record = json_pack("{s:o, s:o, s:o, s:{}}", "steps", columns(step_keys), "evaluations",
+                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents");
     int result = metrics && statistics && record ? 0 : error_set("out of memory");
-    result = result || read_lines(record, metrics, take_metrics) || read_lines(record, statistics, take_statistics);
+    result = result || read_lines(record, metrics, take_metrics) ||
+             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder);
     if (result == 0) {
         json_object_set_new(record, "final", conclude(record));
     } else {

@@ -7,7 +7,8 @@
 /* {"steps": {"iter": [...], "loss": [...], "grad_norm": [...], "tokens_per_sec": [...]},
  *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
  *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
- *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"}}
+ *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"},
+ *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder}}
  *
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
  * run that goes on, is left out. NULL with an error that names file and line. */

@@ -24,7 +24,7 @@ static const struct program_info program = {
 
 struct settings {
     struct device_settings device;
-    char *out, *data_dir, *split;
+    char *out, *data_dir, *split, *bench;
     int64_t samples, batch_size;
     bool all_checkpoints;
 };
@@ -51,7 +51,8 @@ static int run(const struct settings *settings, const char *const *inputs, size_
                                              .split = settings->split,
                                              .samples = settings->samples,
                                              .batch_size = settings->batch_size,
-                                             .all_checkpoints = settings->all_checkpoints};
+                                             .all_checkpoints = settings->all_checkpoints,
+                                             .bench = settings->bench && *settings->bench ? settings->bench : NULL};
     json_t *json = NULL;
     if ((computes && settings_open_device(&settings->device, 0, &compute)) ||
         !(json = analyze_run(compute, &analyze)) || write_results(settings->out, json)) {
@@ -101,6 +102,10 @@ int main(int argc, char **argv) {
          .target = &settings.all_checkpoints,
          .default_value = "false",
          .help = "measure every checkpoint of a run directory, not only the newest"},
+        {.type = OPTION_TEXT,
+         .name = "bench",
+         .target = &settings.bench,
+         .help = "what hc_bench --compare --json wrote: throughput and auxiliary parameters against streams"},
         DEVICE_OPTIONS(&settings.device),
     };
     int first_free = argc;
