@@ -41,18 +41,22 @@ static struct printed_sample *find(struct sample_printer *printer, int64_t numbe
     return &printer->samples[number % printer->side_by_side];
 }
 
+static void print_bytes(FILE *file, const char *bytes, size_t count) {
+    if (count) { /* else there may be no address */
+        fwrite(bytes, 1, count, file);
+    }
+}
+
 /* What the current sample has ready. A failed write is found by files_flush. */
 static int print_current(struct sample_printer *printer) {
     struct text_buffer *ready = &find(printer, printer->current)->text.ready;
     if (!printer->begun) {
         fputs(printer->current > 0 ? "---------------\n" : "", printer->file);
-        fwrite(printer->prompt, 1, printer->prompt_bytes, printer->file);
+        print_bytes(printer->file, printer->prompt, printer->prompt_bytes);
         printer->begun = true;
     }
-    if (ready->size) {
-        fwrite(ready->bytes, 1, ready->size, printer->file);
-        text_drop(ready, ready->size);
-    }
+    print_bytes(printer->file, ready->bytes, ready->size);
+    text_drop(ready, ready->size);
     return files_flush(printer->file, "the text");
 }
 
