@@ -186,15 +186,14 @@ static int build_streams(struct operations *operations) {
                : 0;
 }
 
-#define FEW_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+#define FEW_ROWS_BLOCK 4 /* sums that few_rows_multiply has in registers */
 
 static int build_branches(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
     const struct attention_tiles tiles = attention_tiles(operations->compute);
     char options[512] = "", attention[512] = "", few_rows[128] = "";
-    define(few_rows, sizeof few_rows, "-DVEC=%u -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", operations->vector, FEW_BLOCK,
-           FEW_BLOCK);
+    define(few_rows, sizeof few_rows, "-DVEC=%u -DBLOCK_ROWS=%d", operations->vector, FEW_ROWS_BLOCK);
     define(options, sizeof options, "-DVEC=%u", operations->vector);
     define(attention, sizeof attention, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
@@ -538,8 +537,8 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y) {
-    RUN_ROWS(few_rows_multiply, groups_for(out, FEW_BLOCK), ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w),
-             ARG_I32(out), ARG_BUFFER(y));
+    RUN_ROWS(few_rows_multiply, out, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
+             ARG_BUFFER(y));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
