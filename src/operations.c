@@ -15,7 +15,7 @@ struct operation_kernels {
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
-    struct kernel attention_fill, attention_step, few_rows_multiply;
+    struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
@@ -186,14 +186,22 @@ static int build_streams(struct operations *operations) {
                : 0;
 }
 
-#define FEW_ROWS_BLOCK 4 /* sums that few_rows_multiply has in registers */
+#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+
+static int build_few_rows(struct operations *operations) {
+    char one[128] = "", few[128] = "";
+    define(one, sizeof one, "-DVEC=%u -DBLOCK_ROWS=1 -DBLOCK_COLUMNS=1", operations->vector);
+    define(few, sizeof few, "-DVEC=%u -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", operations->vector, FEW_ROWS_BLOCK,
+           FEW_ROWS_BLOCK);
+    return BUILD(FILES("few_rows.cl"), one, {&operations->kernels->one_row_multiply, "few_rows_multiply"}) ||
+           BUILD(FILES("few_rows.cl"), few, SLOT(few_rows_multiply));
+}
 
 static int build_branches(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
     const struct attention_tiles tiles = attention_tiles(operations->compute);
-    char options[512] = "", attention[512] = "", few_rows[128] = "";
-    define(few_rows, sizeof few_rows, "-DVEC=%u -DBLOCK_ROWS=%d", operations->vector, FEW_ROWS_BLOCK);
+    char options[512] = "", attention[512] = "";
     define(options, sizeof options, "-DVEC=%u", operations->vector);
     define(attention, sizeof attention, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
@@ -205,7 +213,7 @@ static int build_branches(struct operations *operations) {
         BUILD(FILES("attention.cl"), attention, SLOT(attention_transpose), SLOT(attention_forward),
               SLOT(attention_backward_queries), SLOT(attention_backward_keys), SLOT(attention_fill),
               SLOT(attention_step)) ||
-        BUILD(FILES("few_rows.cl"), few_rows, SLOT(few_rows_multiply))) {
+        build_few_rows(operations)) {
         return -1;
     }
     /* arenas are padded to whole vectors whatever the channels */
@@ -537,8 +545,10 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y) {
-    RUN_ROWS(few_rows_multiply, out, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
-             ARG_BUFFER(y));
+    const struct kernel *kernel = rows == 1 ? &KERNELS->one_row_multiply : &KERNELS->few_rows_multiply;
+    KERNEL_RUN(operations->compute, kernel, rows == 1 ? out : groups_for(out, FEW_ROWS_BLOCK),
+               operations->compute->lanes, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
+               ARG_BUFFER(y));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
