@@ -1,5 +1,4 @@
 #include "src/sample_text.h"
-#include "src/tokenizer.h"
 #include "src/utf8.h"
 #include <string.h>
 
@@ -16,21 +15,6 @@ static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
     return 0;
 }
 
-/* Whether these bytes, which are no character, may become one with what follows. */
-static bool is_begun_character(const char *bytes, size_t count) {
-    const unsigned char first = (unsigned char)bytes[0];
-    const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || count >= length) {
-        return false;
-    }
-    for (size_t i = 1; i < count; i++) {
-        if ((unsigned char)bytes[i] >> 6 != 2) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Moves the first `count` held bytes to `ready`, but, unless it is the end, what may become a character. */
 static int release_characters(struct sample_text *text, size_t count, bool end) {
     size_t done = 0;
@@ -41,13 +25,13 @@ static int release_characters(struct sample_text *text, size_t count, bool end) 
             return -1;
         }
         done += prefix;
-        if (done == count || (!end && is_begun_character(bytes + prefix, count - done))) {
+        if (done == count || (!end && utf8_is_begun(bytes + prefix, count - done))) {
             break;
         }
         if (text_append(&text->ready, replacement, sizeof replacement - 1)) {
             return -1;
         }
-        done++;
+        done += utf8_part(bytes + prefix, count - done);
     }
     text_drop(&text->held, done);
     return 0;
