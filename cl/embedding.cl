@@ -1,17 +1,19 @@
 /* Token and position embedding, copied to every stream:  x_s = dropout(wte[token] + wpe[position]).
  *
+ * A sequence's first token is at position `first`: 0 but where text is generated token by token.
+ *
  * Build constants: STREAMS (S), CHANNELS (C).
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
 
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                  ulong wpe_at, int sequence, float dropout, uint key0, uint key1, ulong first_row,
-                                  __global act_t *streams, __global float *squares) {
+                                  ulong wpe_at, int sequence, int first, float dropout, uint key0, uint key1,
+                                  ulong first_row, __global act_t *streams, __global float *squares) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
     const int lane = get_local_id(0);
-    const size_t position = token % sequence;
+    const size_t position = first + token % sequence;
     __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
     __global const float *place = parameters + wpe_at + position * CHANNELS;
     vec_t sum = (vec_t)(0.0f);

@@ -29,14 +29,30 @@ static struct linear layer_out(const struct gpt *gpt, int64_t index) {
     return (struct linear){at->out_weight, at->out_bias, index % 2 ? 4 * width : width, width};
 }
 
+/* wide (qkv) -> inner, and what the pass has to do with the cache */
+static void attend(struct gpt *gpt, int64_t index) {
+    struct operations *operations = &gpt->operations;
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
+    if (gpt->pass.cache == CACHE_STEP) {
+        attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
+                       sublayer->inner);
+        return;
+    }
+    if (gpt->pass.cache == CACHE_FILL) {
+        attention_fill(operations, gpt->shape, sublayer->wide, gpt->pass.cache_row, cache);
+    }
+    attention_forward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
+                      gpt->scratch.keys_t, sublayer->inner, sublayer->lse);
+}
+
 void branch_forward(struct gpt *gpt, int64_t index) {
     struct operations *operations = &gpt->operations;
     const struct sublayer *sublayer = &gpt->sublayers[index];
     const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
     linear_forward(operations, &gpt->parameters, layer_in(gpt, index), tokens, sublayer->normed, sublayer->wide);
     if (index % 2 == 0) {
-        attention_forward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
-                          gpt->scratch.keys_t, sublayer->inner, sublayer->lse);
+        attend(gpt, index);
     } else {
         gelu_forward(operations, tokens * 4 * width, sublayer->wide, sublayer->inner);
     }

@@ -10,7 +10,6 @@
 #include "src/evaluate.h"
 #include "src/evaluate_documents.h"
 #include "src/evaluate_split.h"
-#include "src/model_tokenizer.h"
 #include "src/same_job.h"
 #include <inttypes.h>
 #include <math.h>
@@ -90,7 +89,7 @@ static int open_documents(struct evaluation *evaluation) {
     return document_kind_choose(settings->documents, settings->files, settings->file_count, DOCUMENT_FILES,
                                 &documents->kind) ||
                    documents_open(documents, &evaluation->documents) ||
-                   model_tokenizer_open(&evaluation->config, settings->ranks, &evaluation->tokenizer)
+                   model_tokenizer_open(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
                ? -1
                : 0;
 }

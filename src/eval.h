@@ -3,6 +3,7 @@
 #define HC_SRC_EVAL_H
 
 #include "runtime/ranks.h"
+#include "src/model_tokenizer.h"
 #include "src/settings.h"
 
 struct eval_settings {
@@ -16,8 +17,8 @@ struct eval_settings {
     char *documents;           /* what they are: "auto", "files" or "jsonl" */
     char *field, *count_field; /* of JSON lines, as documents_settings has them */
     char *invalid;             /* "error" or "replace" */
-    char *ranks;               /* GPT-2's vocabulary; may be NULL */
-    int64_t limit;             /* documents; 0: all */
+    struct tokenizer_settings tokenizer;
+    int64_t limit; /* documents; 0: all */
     char *json, *per_document;
     struct device_settings device;
 };

@@ -5,6 +5,7 @@
 #include "runtime/json_file.h"
 #include "src/export_files.h"
 #include "src/hugging_face.h"
+#include "src/tokenizer.h"
 #include "src/weights.h"
 #include <dirent.h>
 #include <errno.h>

@@ -3,6 +3,7 @@
 #include "runtime/gemm.h"
 #include "src/branches.h"
 #include "src/hyper_connection.h"
+#include "src/linear.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +29,9 @@ static void observe(struct gpt *gpt, int64_t index) {
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     gpt->pass = pass;
-    embedding_forward(&gpt->operations, gpt->shape, gpt->tokens, parameters->weights, parameters->token_embedding,
-                      parameters->position_embedding, embedding_dropout(gpt), gpt->sublayers[0].streams,
-                      gpt->sublayers[0].squares);
+    embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens, parameters->weights,
+                      parameters->token_embedding, parameters->position_embedding, embedding_dropout(gpt),
+                      gpt->sublayers[0].streams, gpt->sublayers[0].squares);
     for (int64_t index = 0; index < 2 * gpt->config.n_layer; index++) {
         hyper_connection_enter(gpt, index);
         observe(gpt, index);
@@ -43,11 +44,9 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
 
 /* logits [rows, V] of tokens first .. = final wte^T */
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
-    const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
-    gemm_run(gpt->compute, false, true, rows, vocabulary, width, 1.0f,
-             (struct matrix){gpt->final, first * width, width},
-             (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
-             (struct matrix){gpt->logits, 0, vocabulary});
+    const size_t width = (size_t)gpt->config.n_embd;
+    linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
+                    (struct span){gpt->parameters.weights, gpt->parameters.token_embedding}, gpt->logits);
 }
 
 /* From d_logits in place of the logits: d_final, and the head's part of the token embedding's gradient. */
@@ -273,6 +272,9 @@ static int64_t padded_keys(const struct gpt *gpt, int64_t sequence) {
 
 int64_t gpt_batch_room(const struct gpt *gpt, int64_t sequence) {
     const struct gpt_options *options = &gpt->options;
+    if (options->mode == GPT_GENERATION) {
+        return sequence == 1 ? options->batch : 1;
+    }
     const int64_t by_tokens = options->batch * options->sequence / sequence;
     const int64_t by_keys = options->batch * padded_keys(gpt, options->sequence) / padded_keys(gpt, sequence);
     return by_tokens < by_keys ? by_tokens : by_keys;
@@ -320,10 +322,14 @@ static void plan_parameters(struct gpt *gpt) {
     }
 }
 
+static bool shares_streams(const struct gpt *gpt) {
+    return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
+}
+
 /* What the frame keeps of a sublayer; shared by sublayers two apart unless the mode keeps streams. */
 static void plan_frame(struct gpt *gpt, int64_t index) {
     struct sublayer *sublayer = &gpt->sublayers[index];
-    const struct sublayer *older = index >= 2 && gpt->options.mode == GPT_INFERENCE ? sublayer - 2 : NULL;
+    const struct sublayer *older = index >= 2 && shares_streams(gpt) ? sublayer - 2 : NULL;
     const uint64_t streams = (uint64_t)gpt->config.n_streams, width = (uint64_t)gpt->config.n_embd;
     const bool plain = residual_is_plain(gpt->config.residual);
     const uint64_t projections = residual_columns(gpt->config.residual, gpt->config.n_streams) *
@@ -368,6 +374,21 @@ static void plan_branch(struct gpt *gpt, int64_t index) {
                                                      : add(gpt, "branch activations", width);
 }
 
+/* What generation keeps from token to token. */
+static void plan_cache(struct gpt *gpt, int64_t index) {
+    const struct model_config *config = &gpt->config;
+    struct sublayer *sublayer = &gpt->sublayers[index];
+    const uint64_t width = (uint64_t)config->n_embd, streams = (uint64_t)config->n_streams;
+    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * width;
+    const uint64_t packed = (uint64_t)residual_columns(config->residual, config->n_streams) * streams * width /
+                            (uint64_t)residual_norm_groups(config->residual, config->n_streams);
+    sublayer->packed = memory_plan_add(&gpt->plan, "weights", packed, sizeof(float));
+    if (index % 2 == 0) {
+        sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, sizeof(float));
+        sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, sizeof(float));
+    }
+}
+
 static void plan_scratch(struct gpt *gpt) {
     const struct model_config *config = &gpt->config;
     struct gpt_scratch *scratch = &gpt->scratch;
@@ -376,11 +397,17 @@ static void plan_scratch(struct gpt *gpt) {
     const uint64_t columns = (uint64_t)residual_columns(config->residual, config->n_streams);
     const uint64_t packed = streams * width / groups * columns;
     const bool training = gpt->options.mode == GPT_TRAINING;
-    const uint64_t keys = (uint64_t)gpt->options.batch * width * (uint64_t)padded_keys(gpt, gpt->options.sequence);
+    const uint64_t padded = (uint64_t)padded_keys(gpt, gpt->options.sequence);
+    const uint64_t keys = (uint64_t)gpt->shape.batch * width * padded;
     struct memory_plan *plan = &gpt->plan;
     scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
     scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
-    if (gpt->options.mode != GPT_INFERENCE) {
+    if (gpt->options.mode == GPT_GENERATION) {
+        scratch->scores =
+            memory_plan_add(plan, "scratch", (uint64_t)gpt->options.batch * (uint64_t)config->n_head * padded,
+                            sizeof(float));
+    }
+    if (!shares_streams(gpt)) {
         scratch->d_h = add(gpt, "scratch", streams * (streams + 2));
     }
     if (!training) {
@@ -401,6 +428,9 @@ static void plan_scratch(struct gpt *gpt) {
 
 /* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
 static size_t logit_rows(const struct gpt *gpt) {
+    if (gpt->options.mode == GPT_GENERATION) {
+        return (size_t)gpt->options.batch;
+    }
     const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
     const size_t fitting = most < 16 ? 16 : most;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
@@ -472,6 +502,10 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                          " tokens is out of range (block_size %" PRId64 ")",
                          options->batch, options->sequence, config->block_size);
     }
+    if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
+        const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
+        gpt->shape = (struct token_shape){1, tokens};
+    }
     if (parameters_create(config, &gpt->parameters) ||
         buckets_create(&gpt->parameters, options->bucket_elements, gpt->options.ranks, &gpt->buckets)) {
         gpt_release(gpt);
@@ -487,6 +521,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     for (int64_t index = 0; index < 2 * config->n_layer; index++) {
         plan_frame(gpt, index);
         plan_branch(gpt, index);
+        if (options->mode == GPT_GENERATION) {
+            plan_cache(gpt, index);
+        }
     }
     plan_head(gpt);
     plan_scratch(gpt);

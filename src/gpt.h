@@ -10,9 +10,11 @@
 #include "src/parameters.h"
 
 enum gpt_mode {
-    GPT_INFERENCE, /* forward only: sublayers share their activations */
-    GPT_ANALYSIS,  /* forward only: streams and H of every sublayer are kept */
-    GPT_TRAINING,  /* gradients, moments, and all that the backward pass needs */
+    GPT_INFERENCE,  /* forward only: sublayers share their activations */
+    GPT_GENERATION, /* the same for one sequence at a time, or one token of each sequence of the batch, with keys
+                       and values of the batch kept: see generation.h */
+    GPT_ANALYSIS,   /* forward only: streams and H of every sublayer are kept */
+    GPT_TRAINING,   /* gradients, moments, and all that the backward pass needs */
 };
 
 struct gpt_options {
@@ -41,13 +43,16 @@ struct sublayer {
     const struct buffer *inner;      /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
     const struct buffer *lse;        /* [batch, H, sequence] of attention's softmax */
     const struct buffer *output;     /* [N, C] the branch's output */
-    const struct buffer *gram;       /* [N, S, S] of streams in observed passes under recompute; else NULL */
+    const struct buffer *packed;     /* generation: [columns, row] its projections; else NULL, and scratch.packed */
+    const struct buffer *keys, *values; /* attention in generation: [options.batch, H, options.sequence, C/H] */
+    const struct buffer *gram;          /* [N, S, S] of streams in observed passes under recompute; else NULL */
 };
 
 /* Used by one sublayer after the other. */
 struct gpt_scratch {
     const struct buffer *packed, *d_packed; /* [columns, row] projections */
     const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
+    const struct buffer *scores;            /* generation: [options.batch, H, padded] */
     const struct buffer *delta;             /* [batch, H, sequence] */
     const struct buffer *d_streams;         /* [N, S, C] */
     const struct buffer *d_output;          /* [N, C] */
@@ -59,6 +64,13 @@ struct gpt_scratch {
     const struct buffer *d_embedding; /* [N, C] */
 };
 
+/* What a pass does with the cache of keys and values, which there is in generation only. */
+enum gpt_cache_use {
+    CACHE_NONE,
+    CACHE_FILL, /* the batch's keys and values go to the cache, from position 0 on */
+    CACHE_STEP, /* the batch is one token a sequence: the cache has what is before it */
+};
+
 /* Dropout is on only in training passes. */
 struct gpt_pass {
     bool dropout;
@@ -66,6 +78,9 @@ struct gpt_pass {
     uint64_t seed;
     int64_t iteration;
     uint64_t first_row; /* number of the batch's first token in the global batch */
+    enum gpt_cache_use cache;
+    int64_t cache_row; /* CACHE_FILL: of the batch's first sequence */
+    int64_t position;  /* CACHE_STEP: of the tokens; else 0 */
 };
 
 struct gpt {

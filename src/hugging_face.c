@@ -1,5 +1,6 @@
 #include "src/hugging_face.h"
 #include "runtime/error.h"
+#include "src/tokenizer.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>

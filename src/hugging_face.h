@@ -6,9 +6,6 @@
 #include "src/model_config.h"
 #include <jansson.h>
 
-/* Tokens of GPT-2's tokenizer; the last one ends a text. */
-enum { GPT2_TOKENS = 50257 };
-
 /* Whether a config.json is Hugging Face's: it names a model_type, which ours does not. */
 bool hugging_face_is_config(const json_t *json);
 

@@ -1,5 +1,6 @@
 #include "src/hyper_connection.h"
 #include "runtime/gemm.h"
+#include "src/linear.h"
 
 static bool is_plain(const struct gpt *gpt) {
     return residual_is_plain(gpt->config.residual);
@@ -14,23 +15,27 @@ static size_t row_length(const struct gpt *gpt) {
     return (size_t)(gpt->config.n_streams * gpt->config.n_embd) / gpt->operations.norm_groups;
 }
 
-static void pack(struct gpt *gpt, int64_t index) {
+/* The sublayer's projections [columns, row]. Steps of generation use what the pass over the prompt has packed. */
+static const struct buffer *pack(struct gpt *gpt, int64_t index) {
     const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    projections_pack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, gpt->scratch.packed);
+    const struct buffer *kept = gpt->sublayers[index].packed, *packed = kept ? kept : gpt->scratch.packed;
+    if (gpt->pass.cache != CACHE_STEP) {
+        projections_pack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, packed);
+    }
+    return packed;
 }
 
 /* streams -> raw projections z */
 static void project(struct gpt *gpt, int64_t index) {
     const struct sublayer *sublayer = &gpt->sublayers[index];
-    const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    pack(gpt, index);
-    if (projections_are_few(&gpt->operations)) {
-        projections_multiply(&gpt->operations, gpt_tokens(gpt), sublayer->streams, gpt->scratch.packed,
-                             sublayer->z);
+    const size_t columns = gpt->operations.columns, length = row_length(gpt), tokens = gpt_tokens(gpt);
+    const struct span streams = {sublayer->streams, 0}, packed = {pack(gpt, index), 0};
+    if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
+    } else if (projections_are_few(&gpt->operations)) {
+        projections_multiply(&gpt->operations, tokens, sublayer->streams, packed.buffer, sublayer->z);
     } else {
-        gemm_run(gpt->compute, false, true, norm_rows(gpt), columns, length, 1.0f,
-                 (struct matrix){sublayer->streams, 0, length}, (struct matrix){gpt->scratch.packed, 0, length},
-                 0.0f, (struct matrix){sublayer->z, 0, columns});
+        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
     }
 }
 

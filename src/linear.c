@@ -1,11 +1,20 @@
 #include "src/linear.h"
 #include "runtime/gemm.h"
 
+void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                     struct span w, const struct buffer *y) {
+    if (rows <= FEW_ROWS) {
+        few_rows_multiply(operations, rows, out, in, x, w, y);
+    } else {
+        gemm_run(operations->compute, false, true, rows, out, in, 1.0f, (struct matrix){x.buffer, x.offset, in},
+                 (struct matrix){w.buffer, w.offset, in}, 0.0f, (struct matrix){y, 0, out});
+    }
+}
+
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y) {
-    gemm_run(operations->compute, false, true, rows, layer.out, layer.in, 1.0f, (struct matrix){x, 0, layer.in},
-             (struct matrix){parameters->weights, layer.weight_at, layer.in}, 0.0f,
-             (struct matrix){y, 0, layer.out});
+    linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
+                    (struct span){parameters->weights, layer.weight_at}, y);
     if (operations->shape.bias) {
         bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
     }

@@ -10,6 +10,10 @@ struct linear {
     size_t in, out;
 };
 
+/* y [rows, out] = x [rows, in] w^T, w [out, in], by what is fastest for so many rows. */
+void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                     struct span w, const struct buffer *y);
+
 /* x [rows, in] -> y [rows, out] */
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y);

@@ -1,23 +1,42 @@
 #include "src/model_tokenizer.h"
 #include "runtime/error.h"
-#include "src/hugging_face.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* Models on token files of unknown origin name no tokenizer. */
-static int choose(const struct model_config *config, bool *gpt2) {
-    const char *name = config->tokenizer;
-    *gpt2 = *name != '\0' ? strcmp(name, "gpt2") == 0 : config->vocab_size >= GPT2_TOKENS;
-    return *gpt2 || *name == '\0' || strcmp(name, "byte") == 0
-               ? 0
-               : error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
+enum { BYTES = 256, GPT2_PADDED = 50304 };
+
+/* "byte", "gpt2", or what config.json has instead; NULL: nothing tells. */
+static const char *choose(const struct model_config *config, const char *name) {
+    const bool named = name && *name && strcmp(name, "auto") != 0;
+    const bool gpt2 = config->vocab_size >= GPT2_TOKENS && config->vocab_size <= GPT2_PADDED;
+    return named                         ? name
+           : *config->tokenizer          ? config->tokenizer
+           : config->vocab_size == BYTES ? "byte"
+           : gpt2                        ? "gpt2"
+                                         : NULL;
 }
 
-int model_tokenizer_open(const struct model_config *config, const char *ranks, struct tokenizer **opened) {
-    bool gpt2;
+static int open_named(const char *name, const char *ranks, struct tokenizer **opened) {
+    if (strcmp(name, "byte") == 0) {
+        return tokenizer_open(NULL, opened);
+    }
+    if (strcmp(name, "gpt2") != 0) {
+        return error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
+    }
+    const char *path = tokenizer_find_ranks(ranks);
+    return path ? tokenizer_open(path, opened) : -1;
+}
+
+int model_tokenizer_open(const struct model_config *config, const struct tokenizer_settings *settings,
+                         struct tokenizer **opened) {
+    const char *name = choose(config, settings->name);
     *opened = NULL;
-    if (choose(config, &gpt2) || (gpt2 && !(ranks = tokenizer_find_ranks(ranks))) ||
-        tokenizer_open(gpt2 ? ranks : NULL, opened)) {
+    if (!name) {
+        return error_set("the checkpoint does not say what its %" PRId64
+                         " tokens are: --tokenizer byte or --tokenizer gpt2 does",
+                         config->vocab_size);
+    }
+    if (open_named(name, settings->ranks, opened)) {
         return -1;
     }
     if (tokenizer_count(*opened) > config->vocab_size) {

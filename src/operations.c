@@ -15,6 +15,7 @@ struct operation_kernels {
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
+    struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
@@ -185,6 +186,17 @@ static int build_streams(struct operations *operations) {
                : 0;
 }
 
+#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+
+static int build_few_rows(struct operations *operations) {
+    char one[128] = "", few[128] = "";
+    define(one, sizeof one, "-DVEC=%u -DBLOCK_ROWS=1 -DBLOCK_COLUMNS=1", operations->vector);
+    define(few, sizeof few, "-DVEC=%u -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", operations->vector, FEW_ROWS_BLOCK,
+           FEW_ROWS_BLOCK);
+    return BUILD(FILES("few_rows.cl"), one, {&operations->kernels->one_row_multiply, "few_rows_multiply"}) ||
+           BUILD(FILES("few_rows.cl"), few, SLOT(few_rows_multiply));
+}
+
 static int build_branches(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
@@ -199,7 +211,9 @@ static int build_branches(struct operations *operations) {
               SLOT(dropout_apply)) ||
         BUILD(FILES("reduce.cl"), options, SLOT(column_sums), SLOT(partials_add)) ||
         BUILD(FILES("attention.cl"), attention, SLOT(attention_transpose), SLOT(attention_forward),
-              SLOT(attention_backward_queries), SLOT(attention_backward_keys))) {
+              SLOT(attention_backward_queries), SLOT(attention_backward_keys), SLOT(attention_fill),
+              SLOT(attention_step)) ||
+        build_few_rows(operations)) {
         return -1;
     }
     /* arenas are padded to whole vectors whatever the channels */
@@ -305,11 +319,11 @@ static size_t token_count(struct token_shape tokens) {
 
 /* ---- embedding */
 
-void embedding_forward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
-                       const struct buffer *weights, size_t wte_at, size_t wpe_at, struct dropout dropout,
-                       const struct buffer *streams, const struct buffer *squares) {
+void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
+                       const struct buffer *ids, const struct buffer *weights, size_t wte_at, size_t wpe_at,
+                       struct dropout dropout, const struct buffer *streams, const struct buffer *squares) {
     RUN_ROWS(embedding_forward, token_count(tokens), ARG_BUFFER(ids), ARG_BUFFER(weights), ARG_U64(wte_at),
-             ARG_U64(wpe_at), ARG_I32(tokens.sequence), ARG_DROPOUT(dropout), ARG_BUFFER(streams),
+             ARG_U64(wpe_at), ARG_I32(tokens.sequence), ARG_I32(first), ARG_DROPOUT(dropout), ARG_BUFFER(streams),
              ARG_BUFFER(squares));
 }
 
@@ -511,6 +525,30 @@ void attention_backward(struct operations *operations, struct token_shape tokens
               ARG_BUFFER(keys_t), ARG_BUFFER(values_t), ARG_BUFFER(y), ARG_BUFFER(d_y), ARG_BUFFER(lse),
               ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout), ARG_I32(whole_heads), ARG_BUFFER(d_qkv),
               ARG_BUFFER(delta));
+}
+
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    struct attention_cache cache) {
+    const int64_t head_size = operations->shape.channels / operations->shape.heads;
+    RUN_ELEMENTS(attention_fill, token_count(tokens) * (size_t)operations->shape.channels,
+                 vector_for(operations->compute, head_size), ARG_BUFFER(qkv), ARG_I32(tokens.batch),
+                 ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(cache.capacity), ARG_BUFFER(cache.keys),
+                 ARG_BUFFER(cache.values));
+}
+
+void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
+                    struct attention_cache cache, const struct buffer *scores, const struct buffer *y) {
+    RUN_ROWS(attention_step, batch * operations->shape.heads, ARG_BUFFER(qkv), ARG_I32(position),
+             ARG_I32(cache.capacity), ARG_I32(operations_padded(operations, cache.capacity)),
+             ARG_BUFFER(cache.keys), ARG_BUFFER(cache.values), ARG_BUFFER(scores), ARG_BUFFER(y));
+}
+
+void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                       struct span w, const struct buffer *y) {
+    const struct kernel *kernel = rows == 1 ? &KERNELS->one_row_multiply : &KERNELS->few_rows_multiply;
+    KERNEL_RUN(operations->compute, kernel, rows == 1 ? out : groups_for(out, FEW_ROWS_BLOCK),
+               operations->compute->lanes, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
+               ARG_BUFFER(y));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {

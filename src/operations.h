@@ -66,10 +66,11 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 size_t operations_padded(const struct operations *operations, int64_t sequence);
 size_t operations_key_tile(const struct compute *compute);
 
-/* ---- embedding: streams [N, S, C], squares [N, S] from tokens [N] (int) */
-void embedding_forward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
-                       const struct buffer *weights, size_t wte_at, size_t wpe_at, struct dropout dropout,
-                       const struct buffer *streams, const struct buffer *squares);
+/* ---- embedding: streams [N, S, C], squares [N, S] from tokens [N] (int), at positions `first`, first + 1, ... in
+ * each sequence */
+void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
+                       const struct buffer *ids, const struct buffer *weights, size_t wte_at, size_t wpe_at,
+                       struct dropout dropout, const struct buffer *streams, const struct buffer *squares);
 
 /* Tokens grouped by value, so that rows of d_wte are summed by one owner each. */
 struct token_groups {
@@ -159,6 +160,31 @@ void attention_backward(struct operations *operations, struct token_shape tokens
                         struct dropout dropout, const struct buffer *y, const struct buffer *lse,
                         const struct buffer *d_y, const struct buffer *keys_t, const struct buffer *values_t,
                         const struct buffer *delta, const struct buffer *d_qkv);
+
+/* Keys and values of sequences that are being generated, a row each. */
+struct attention_cache {
+    const struct buffer *keys, *values; /* [rows, H, capacity, C/H] */
+    int64_t capacity;                   /* positions */
+};
+
+/* Keys and values of qkv [N, 3 C] to the cache from position 0 on: the batch's sequences to rows `row` and after.
+ */
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    struct attention_cache cache);
+
+/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, 3 C] -> y [batch, C]. Adds
+ * its keys and values to the cache, which has those of all positions before. scores [batch, H, padded] is scratch,
+ * padded as for a sequence of the capacity. */
+void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
+                    struct attention_cache cache, const struct buffer *scores, const struct buffer *y);
+
+/* Products with so few rows are better done by few_rows_multiply than by gemm_run. */
+enum { FEW_ROWS = 16 };
+
+/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. A row of the
+ * result has the same bits whatever the number of rows. */
+void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                       struct span w, const struct buffer *y);
 
 /* y = gelu(x), and d becomes d * gelu'(x), for count elements (a multiple of C). */
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y);

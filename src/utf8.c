@@ -58,6 +58,18 @@ size_t utf8_prefix(const char *text, size_t bytes) {
     return at;
 }
 
+size_t utf8_part(const char *text, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)text;
+    const size_t part = matching(at, bytes, announced(*at));
+    return part > 0 ? part : 1;
+}
+
+bool utf8_is_begun(const char *text, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)text;
+    const size_t length = announced(*at);
+    return bytes < length && matching(at, bytes, length) == bytes;
+}
+
 int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
     size_t at = 0;
     while (at < bytes) {
@@ -67,12 +79,10 @@ int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
         }
         at += valid;
         if (at < bytes) {
-            const unsigned char *here = (const unsigned char *)text + at;
-            const size_t part = matching(here, bytes - at, announced(*here));
             if (text_append(out, "\xef\xbf\xbd", 3)) {
                 return -1;
             }
-            at += part > 0 ? part : 1;
+            at += utf8_part(text + at, bytes - at);
         }
     }
     return 0;

@@ -18,6 +18,13 @@ size_t utf8_prefix(const char *text, size_t bytes);
  * character, as Unicode recommends and Python does. 0, or -1 with an error when memory runs out. */
 int utf8_replace(const char *text, size_t bytes, struct text_buffer *out);
 
+/* Of bytes > 0 that begin no whole character: how many of them could begin one, at least 1. U+FFFD stands for them
+ * together. */
+size_t utf8_part(const char *text, size_t bytes);
+
+/* Whether all of these bytes > 0 are the beginning of a character that is not whole. */
+bool utf8_is_begun(const char *text, size_t bytes);
+
 /* Whether Unicode calls the character white space. */
 bool utf8_is_space(uint32_t character);
 

@@ -24,13 +24,13 @@ static void copy_values(double *to, const double *from, size_t count) {
     memcpy(to, from, count * sizeof *to);
 }
 
-/* ---- embedding */
+/* ---- embedding; the variation is the first token's position, forward only */
 
 static void embedding_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels;
     bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0);
     bench_gap(bench);
-    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + 2) * c, 0.0, 1.0);
+    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0);
     bench_output(bench, "streams", n * bench->streams * c);
     bench_byproduct(bench, "squares", n * bench->streams);
 }
@@ -40,7 +40,8 @@ static void embedding_reference(struct bench *bench) {
     const double *wte = bench_values(bench, "wte"), *wpe = bench_values(bench, "wpe");
     double *streams = bench_values(bench, "streams"), *squares = bench_values(bench, "squares");
     for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
-        const size_t token = row / bench->streams, position = token % (size_t)bench->tokens.sequence;
+        const size_t token = row / bench->streams;
+        const size_t position = (size_t)bench->shape.variation + token % (size_t)bench->tokens.sequence;
         for (size_t k = 0; k < c; k++) {
             streams[row * c + k] =
                 (wte[(size_t)bench->ids[token] * c + k] + wpe[position * c + k]) * kept(bench, token, k);
@@ -50,7 +51,7 @@ static void embedding_reference(struct bench *bench) {
 }
 
 static void run_embedding_forward(struct bench *bench) {
-    embedding_forward(bench->operations, bench->tokens, &bench->ids_buffer, &bench->weights,
+    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer, &bench->weights,
                       bench_offset(bench, "wte"), bench_offset(bench, "wpe"), case_dropout(bench),
                       bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
 }
@@ -90,6 +91,9 @@ static void run_embedding_backward(struct bench *bench) {
 static const struct operation_test embedding = {
     "embedding",           embedding_describe,     NULL, embedding_reference,
     run_embedding_forward, run_embedding_backward, NULL};
+
+static const struct operation_test embedding_at = {
+    "embedding at", embedding_describe, NULL, embedding_reference, run_embedding_forward, NULL, NULL};
 
 /* ---- projections */
 
@@ -457,6 +461,147 @@ static void run_attention_backward(struct bench *bench) {
 static const struct operation_test attention = {
     "attention",           attention_describe,     NULL, attention_reference,
     run_attention_forward, run_attention_backward, NULL};
+
+/* ---- one query over a cache of `sequence` positions and some more that are not used yet */
+
+static const size_t cache_room = 5;
+
+static size_t cache_elements(const struct bench *bench) {
+    const size_t rows = (size_t)bench->tokens.batch + 1; /* one that stays as it is */
+    return rows * ((size_t)bench->tokens.sequence + cache_room) * bench->channels;
+}
+
+static struct attention_cache cache_of(const struct bench *bench) {
+    return (struct attention_cache){bench_buffer(bench, "keys"), bench_buffer(bench, "values"),
+                                    bench->tokens.sequence + (int64_t)cache_room};
+}
+
+/* The caches before and after; the kernels work on those after in place. */
+static void cache_describe(struct bench *bench) {
+    bench_input(bench, "old_keys", cache_elements(bench), 0.1, bench->shape.spread);
+    bench_input(bench, "old_values", cache_elements(bench), 0.1, 1.0);
+    bench_byproduct(bench, "keys", cache_elements(bench));
+    bench_byproduct(bench, "values", cache_elements(bench));
+}
+
+static void cache_begin(struct bench *bench) {
+    bench_copy(bench, bench_buffer(bench, "old_keys"), 0, bench_buffer(bench, "keys"), 0, cache_elements(bench));
+    bench_copy(bench, bench_buffer(bench, "old_values"), 0, bench_buffer(bench, "values"), 0,
+               cache_elements(bench));
+}
+
+static void step_describe(struct bench *bench) {
+    cache_describe(bench);
+    bench_input(bench, "qkv", (size_t)bench->tokens.batch * 3 * bench->channels, 0.1, bench->shape.spread);
+    bench_output(bench, "y", (size_t)bench->tokens.batch * bench->channels);
+}
+
+static struct reference_cache reference_cache_of(const struct bench *bench) {
+    copy_values(bench_values(bench, "keys"), bench_values(bench, "old_keys"), cache_elements(bench));
+    copy_values(bench_values(bench, "values"), bench_values(bench, "old_values"), cache_elements(bench));
+    return (struct reference_cache){.heads = (size_t)bench->shape.heads,
+                                    .head_size = bench->channels / (size_t)bench->shape.heads,
+                                    .capacity = (size_t)bench->tokens.sequence + cache_room,
+                                    .keys = bench_values(bench, "keys"),
+                                    .values = bench_values(bench, "values")};
+}
+
+static void step_reference(struct bench *bench) {
+    const struct reference_cache cache = reference_cache_of(bench);
+    const double *qkv = bench_values(bench, "qkv");
+    for (size_t row = 0; row < (size_t)bench->tokens.batch; row++) {
+        const size_t position = (size_t)bench->tokens.sequence - 1;
+        reference_cache_put(&cache, row, position, qkv + row * 3 * bench->channels);
+        reference_cache_attend(&cache, row, position, qkv + row * 3 * bench->channels,
+                               bench_values(bench, "y") + row * bench->channels);
+    }
+}
+
+static void run_step(struct bench *bench) {
+    const size_t padded = operations_padded(bench->operations, bench->tokens.sequence + (int64_t)cache_room);
+    cache_begin(bench);
+    attention_step(bench->operations, bench->tokens.batch, bench->tokens.sequence - 1, bench_buffer(bench, "qkv"),
+                   cache_of(bench),
+                   bench_scratch(bench, (size_t)(bench->tokens.batch * bench->shape.heads) * padded),
+                   bench_buffer(bench, "y"));
+}
+
+static const struct operation_test attention_one = {"attention, step", step_describe, NULL, step_reference,
+                                                    run_step,          NULL,          NULL};
+
+static void fill_describe(struct bench *bench) {
+    cache_describe(bench);
+    bench_input(bench, "qkv", bench->token_count * 3 * bench->channels, 0.0, 1.0);
+}
+
+static void fill_reference(struct bench *bench) {
+    const struct reference_cache cache = reference_cache_of(bench);
+    const size_t sequence = (size_t)bench->tokens.sequence;
+    for (size_t token = 0; token < bench->token_count; token++) {
+        reference_cache_put(&cache, 1 + token / sequence, token % sequence,
+                            bench_values(bench, "qkv") + token * 3 * bench->channels);
+    }
+}
+
+static void run_fill(struct bench *bench) {
+    cache_begin(bench);
+    attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, cache_of(bench));
+}
+
+static const struct operation_test cache_fill = {"attention, fill", fill_describe, NULL, fill_reference,
+                                                 run_fill,          NULL,          NULL};
+
+/* ---- products of few rows: x [N, in] and w [count, in], `in` all streams of a token */
+
+static size_t few_rows_in(const struct bench *bench) {
+    return bench->streams * bench->channels;
+}
+
+static void few_rows_describe(struct bench *bench) {
+    bench_input(bench, "x", (bench->token_count + 1) * few_rows_in(bench), 0.1, 1.0); /* begins with another row */
+    bench_parameter(bench, "gap", 7, 0.0, 1.0);
+    bench_parameter(bench, "w", (size_t)bench->shape.count * few_rows_in(bench), 0.1, 1.0);
+    bench_output(bench, "y", bench->token_count * (size_t)bench->shape.count);
+}
+
+static void few_rows_reference(struct bench *bench) {
+    const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count;
+    for (size_t i = 0; i < bench->token_count * out; i++) {
+        bench_values(bench, "y")[i] = reference_dot(in, bench_values(bench, "x") + (1 + i / out) * in,
+                                                    bench_values(bench, "w") + i % out * in);
+    }
+}
+
+static void run_few_rows(struct bench *bench) {
+    const size_t in = few_rows_in(bench);
+    few_rows_multiply(bench->operations, bench->token_count, (size_t)bench->shape.count, in,
+                      (struct span){bench_buffer(bench, "x"), in},
+                      (struct span){&bench->weights, bench_offset(bench, "w")}, bench_buffer(bench, "y"));
+}
+
+/* A row alone has the same bits as among others. */
+static const char *few_rows_check(const struct bench *bench) {
+    const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count;
+    const char *wrong = NULL;
+    struct bench *alone = (struct bench *)(uintptr_t)bench; /* for its scratch */
+    double *row = calloc(out, sizeof *row);
+    const struct buffer *y = bench_scratch(alone, out);
+    for (size_t token = 0; token < bench->token_count && !wrong; token++) {
+        few_rows_multiply(bench->operations, 1, out, in, (struct span){bench_buffer(bench, "x"), (1 + token) * in},
+                          (struct span){&bench->weights, bench_offset(bench, "w")}, y);
+        if (!row || support_download(bench->operations->compute, y, 0, row, out) != 0) {
+            wrong = "cannot be read";
+        } else if (memcmp(row, bench_values(bench, "y") + token * out, out * sizeof *row) != 0) {
+            wrong = "depends on the number of rows";
+        }
+    }
+    free(row);
+    return wrong;
+}
+
+static const struct operation_test few_rows = {"few rows",         few_rows_describe, NULL,
+                                               few_rows_reference, run_few_rows,      NULL,
+                                               few_rows_check};
 
 /* ---- element by element, on rows of 2 C */
 
@@ -857,6 +1002,11 @@ const struct operation_case operation_cases[] = {
     TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
     TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = ATTENTION_HEADS),
+    TINY(embedding_at, "mhc", 2, 3, TINY_MHC, .variation = 4),
+    TINY(attention_one, "mhc", 2, 3, TINY_MHC),
+    TINY(attention_one, "hc, more keys than lanes", 1, 19, TINY_HC),
+    TINY(cache_fill, "mhc", 2, 3, TINY_MHC),
+    TINY(few_rows, "mhc", 2, 3, TINY_MHC, .count = 9),
     TINY(gelu, "mhc", 2, 3, TINY_MHC),
     TINY(gelu, "mhc, tanh", 2, 3, TINY_MHC, .gelu_tanh = true),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
@@ -934,6 +1084,27 @@ const struct operation_case operation_cases[] = {
          .variation = ATTENTION_HEADS),
     CASE(attention, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
     LOOSE(attention, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
+
+    CASE(embedding_at, "S=4", .batch = 3, .sequence = 2, .variation = 70),
+    CASE(embedding_at, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
+
+    CASE(attention_one, "T=1", .bias = true, .sequence = 1),
+    CASE(attention_one, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
+    CASE(attention_one, "D=5", .channels = 20, .heads = 4, .sequence = 33),
+    CASE(attention_one, "D=8", .heads = 3, .batch = 3, .sequence = 70),
+    CASE(attention_one, "D=24 T=16", .batch = 2, .sequence = 16),
+    CASE(attention_one, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
+    CASE(attention_one, "D=64 T=1000", .channels = 128, .heads = 2, .batch = 2, .sequence = 1000),
+    CASE(attention_one, "D=256", .channels = 768, .heads = 3, .sequence = 65),
+    LOOSE(attention_one, "D=8, large scores", 10, 0, .heads = 3, .sequence = 40, .spread = 6.0),
+    CASE(cache_fill, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
+    CASE(cache_fill, "D=8", .heads = 3, .batch = 3, .sequence = 70),
+    CASE(cache_fill, "D=64", .channels = 128, .heads = 2, .sequence = 64),
+
+    CASE(few_rows, "one of 24, 5 columns", .residual = "rc", .sequence = 1, .count = 5),
+    CASE(few_rows, "7 of 20, 33 columns", .streams = 4, .channels = 5, .sequence = 7, .count = 33),
+    CASE(few_rows, "16 of 3072, 17 columns", .channels = 768, .sequence = 16, .count = 17),
+    CASE(few_rows, "19 of 128, one column", .residual = "rc", .channels = 128, .sequence = 19, .count = 1),
 
     CASE(gelu, "normal", .bias = true),
     CASE(gelu, "wide C=5", .residual = "rc", .channels = 5, .bias = true, .spread = 8.0),

@@ -377,6 +377,41 @@ void reference_attention(const struct reference_attention *shape, const double *
     free(p);
 }
 
+/* Where the cache has a position of a head. */
+static size_t cache_at(const struct reference_cache *cache, size_t row, size_t head, size_t position) {
+    return ((row * cache->heads + head) * cache->capacity + position) * cache->head_size;
+}
+
+void reference_cache_put(const struct reference_cache *cache, size_t row, size_t position, const double *qkv) {
+    const size_t width = cache->heads * cache->head_size;
+    for (size_t i = 0; i < width; i++) {
+        const size_t at = cache_at(cache, row, i / cache->head_size, position) + i % cache->head_size;
+        cache->keys[at] = qkv[width + i];
+        cache->values[at] = qkv[2 * width + i];
+    }
+}
+
+void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
+                            double *y) {
+    double *p = malloc((position + 1) * sizeof *p);
+    for (size_t head = 0; head < cache->heads; head++) {
+        for (size_t k = 0; k <= position; k++) {
+            p[k] = reference_dot(cache->head_size, qkv + head * cache->head_size,
+                                 cache->keys + cache_at(cache, row, head, k)) /
+                   sqrt((double)cache->head_size);
+        }
+        const double normaliser = log_sum_exp(p, position + 1, 1);
+        for (size_t d = 0; d < cache->head_size; d++) {
+            double sum = 0.0;
+            for (size_t k = 0; k <= position; k++) {
+                sum += exp(p[k] - normaliser) * cache->values[cache_at(cache, row, head, k) + d];
+            }
+            y[head * cache->head_size + d] = sum;
+        }
+    }
+    free(p);
+}
+
 double reference_gelu(double x) {
     return 0.5 * x * erfc(-x / sqrt(2.0));
 }

@@ -53,6 +53,17 @@ struct reference_attention {
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]; the T x T matrix of each head is formed. */
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
 
+/* Keys and values [rows, heads, capacity, head_size] of sequences that are generated. */
+struct reference_cache {
+    size_t heads, head_size, capacity;
+    double *keys, *values;
+};
+
+/* One token's k and v of qkv [3, H, D] to a position; and its q over positions 0 .. position -> y [H, D]. */
+void reference_cache_put(const struct reference_cache *cache, size_t row, size_t position, const double *qkv);
+void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
+                            double *y);
+
 /* The exact one, and the approximation by tanh. */
 double reference_gelu(double x);
 double reference_gelu_tanh(double x);

@@ -110,9 +110,7 @@ int main(int argc, char **argv) {
                "what is not UTF-8 is an error, or becomes U+FFFD as in Python"),
         INT("limit", limit, "0", 0, 9e15, "score the first N documents only; 0: all"),
         TEXT("per_document", per_document, NULL, "write a line of JSON for each document to this file"),
-        TEXT("ranks", ranks, NULL,
-             "GPT-2's vocabulary for models of its tokens (data/gpt2/ranks.sh); default $HCTRAIN_RANKS, else "
-             "data/corpus/gpt2.tiktoken"),
+        TOKENIZER_OPTIONS(&settings.tokenizer),
         DEVICE_OPTIONS(&settings.device),
     };
     const int status = parse_and_run(specs, COUNT(specs), &settings, argc, argv);

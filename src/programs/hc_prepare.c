@@ -163,9 +163,7 @@ int main(int argc, char **argv) {
         {.type = OPTION_TEXT,
          .name = "ranks",
          .target = &settings.ranks,
-         .help = "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_RANKS of the "
-                 "environment, "
-                 "else data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it"},
+         .help = TOKENIZER_RANKS_HELP},
         {.type = OPTION_CHOICE,
          .name = "documents",
          .target = &settings.documents,

@@ -1,10 +1,11 @@
 /* hc_sample: text from a checkpoint. */
 #include "runtime/error.h"
-#include "runtime/files.h"
 #include "runtime/interrupt.h"
 #include "src/checkpoint.h"
-#include "src/sample.h"
+#include "src/model_tokenizer.h"
+#include "src/sample_print.h"
 #include "src/settings.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,73 +13,167 @@
 
 static const struct program_info program = {
     .name = "hc_sample",
-    .summary = "Continues a prompt with a checkpoint of a byte-level model and prints the text as it comes.",
+    .summary = "Continues a prompt with a checkpoint's model and prints the text as it comes.",
     .usage = "--checkpoint DIR [OPTIONS]",
     .examples =
         "hc_sample --checkpoint out/shc/ckpt-best --prompt 'Light, n. '\n"
-        "hc_sample --checkpoint out/shc/ckpt-500 --temperature 0.7 --top-k 40 --max-new-tokens 500 --seed 7",
+        "hc_sample --checkpoint out/shc/ckpt-500 --temperature 0.7 --top-k 40 --max-new-tokens 500 --seed 7\n"
+        "hc_sample --checkpoint out/gpt2/ckpt-best --prompt-file story.txt --top-p 0.9 --num-samples 4 --stop 'The "
+        "End'",
 };
+
+enum { LARGEST_PROMPT = 1 << 26 };
 
 struct settings {
     struct device_settings device;
     struct sample_settings sample;
-    char *checkpoint, *prompt;
-    int64_t seed;
+    struct tokenizer_settings tokenizer;
+    char *checkpoint, *prompt, *prompt_file, *stop;
+    int64_t seed, batch_size;
 };
 
-static int print_byte(int32_t token, void *context) {
-    (void)context;
-    putchar(token);
-    return fflush(stdout) != 0 || ferror(stdout);
-}
-
-/* A token is a byte. */
-static int continue_prompt(struct gpt *gpt, const struct settings *settings) {
-    const size_t length = strlen(settings->prompt);
-    int32_t *tokens = malloc((length ? length : 1) * sizeof *tokens);
-    if (!tokens) {
-        return error_set("out of memory");
-    }
-    tokens[0] = '\n'; /* what an empty prompt continues */
-    for (size_t i = 0; i < length; i++) {
-        tokens[i] = (unsigned char)settings->prompt[i];
-    }
-    fputs(settings->prompt, stdout);
-    const int status = sample_run(gpt, &settings->sample, tokens, length ? length : 1, print_byte, NULL);
-    free(tokens);
-    putchar('\n');
-    return status == 0 ? files_flush(stdout, "the text") : -1;
-}
-
-static int open_model(struct compute *compute, const struct settings *settings, struct gpt *gpt) {
+/* What there is between settings and text. */
+struct session {
+    const struct settings *settings;
     struct model_config config;
-    if (model_config_read(settings->checkpoint, &config)) {
-        return -1;
+    struct tokenizer *tokenizer;
+    struct text_buffer prompt;
+    int32_t *tokens; /* [count] of the prompt */
+    size_t count;
+    struct compute *compute;
+    struct gpt gpt;
+};
+
+/* ---- the prompt */
+
+static int read_stream(FILE *file, const char *name, struct text_buffer *text) {
+    while (!feof(file)) {
+        if (text_reserve(text, 1 << 16)) {
+            return -1;
+        }
+        text->size += fread(text->bytes + text->size, 1, 1 << 16, file);
+        if (ferror(file)) {
+            return error_set_errno("cannot read %s", name);
+        }
+        if (text->size > LARGEST_PROMPT) {
+            return error_set("%s is larger than %d bytes: too long for a prompt", name, LARGEST_PROMPT);
+        }
     }
-    if (config.vocab_size < 256 || (*config.tokenizer && strcmp(config.tokenizer, "byte") != 0)) {
-        return error_set(
-            "%s is not a byte-level model (tokenizer '%s', vocab_size %lld): its tokens cannot be printed",
-            settings->checkpoint, config.tokenizer, (long long)config.vocab_size);
+    return 0;
+}
+
+static int read_file(const char *path, struct text_buffer *text) {
+    if (strcmp(path, "-") == 0) {
+        return read_stream(stdin, "standard input", text);
     }
-    const struct gpt_options options = {.batch = 1, .sequence = config.block_size, .mode = GPT_INFERENCE};
-    return gpt_plan(compute, &config, &options, gpt) || gpt_create(gpt) ||
-                   checkpoint_load_weights(settings->checkpoint, gpt)
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        return error_set_errno("cannot open %s", path);
+    }
+    const int status = read_stream(file, path, text);
+    fclose(file);
+    return status;
+}
+
+/* An empty prompt is the beginning of a text: the end of the one before, or a new line. */
+static int encode_prompt(struct session *session) {
+    struct token_list list = {0};
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(session->tokenizer);
+    int status =
+        scratch ? tokenizer_encode(session->tokenizer, scratch, session->prompt.bytes, session->prompt.size, &list)
+                : -1;
+    session->count = list.count ? list.count : 1;
+    session->tokens = malloc(session->count * sizeof *session->tokens);
+    if (status) {
+        error_prefix("the prompt");
+    } else if (!session->tokens) {
+        status = error_set("out of memory");
+    } else {
+        const uint32_t end = tokenizer_end_of_text(session->tokenizer);
+        session->tokens[0] = end == UINT32_MAX ? '\n' : (int32_t)end;
+        for (size_t i = 0; i < list.count; i++) {
+            session->tokens[i] = list.tokens[i];
+        }
+    }
+    tokenizer_scratch_free(scratch);
+    token_list_free(&list);
+    return status;
+}
+
+static int open_prompt(struct session *session) {
+    const struct settings *settings = session->settings;
+    const char *text = settings->prompt ? settings->prompt : "";
+    return (settings->prompt_file ? read_file(settings->prompt_file, &session->prompt)
+                                  : text_append(&session->prompt, text, strlen(text))) ||
+                   encode_prompt(session)
                ? -1
                : 0;
 }
 
-static int run(struct settings *settings) {
-    struct compute *compute = NULL;
-    struct gpt gpt = {0};
-    if (!settings->checkpoint) {
-        error_set("--checkpoint is needed; see hc_sample --help");
+/* ---- the model */
+
+static int open_tokenizer(struct session *session) {
+    const char *checkpoint = session->settings->checkpoint;
+    if (model_config_read(checkpoint, &session->config)) {
+        return -1;
+    }
+    return model_tokenizer_open(&session->config, &session->settings->tokenizer, &session->tokenizer)
+               ? error_prefix("%s", checkpoint)
+               : 0;
+}
+
+/* No longer than this text needs: the cache of keys and values is the larger part of a small model's memory. */
+static int64_t sequence_of(const struct session *session) {
+    const int64_t needed = (int64_t)session->count + session->settings->sample.count;
+    return needed < session->config.block_size ? needed : session->config.block_size;
+}
+
+static int open_model(struct session *session) {
+    const struct settings *settings = session->settings;
+    const int64_t samples = settings->sample.samples;
+    const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
+                                        .sequence = sequence_of(session),
+                                        .mode = GPT_GENERATION};
+    return settings_open_device(&settings->device, 0, &session->compute) ||
+                   gpt_plan(session->compute, &session->config, &options, &session->gpt) ||
+                   gpt_create(&session->gpt) || checkpoint_load_weights(settings->checkpoint, &session->gpt)
+               ? -1
+               : 0;
+}
+
+/* ---- the text */
+
+static int print_samples(struct session *session) {
+    struct sample_settings sample = session->settings->sample;
+    const uint32_t end = tokenizer_end_of_text(session->tokenizer);
+    struct sample_printer printer;
+    sample.vocabulary = tokenizer_count(session->tokenizer);
+    sample.end = end == UINT32_MAX ? -1 : (int64_t)end;
+    sample.seed = (uint64_t)session->settings->seed;
+    if (sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
+                              session->settings->stop, session->gpt.options.batch)) {
+        return -1;
+    }
+    const struct sample_sink sink = sample_printer_sink(&printer);
+    const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &sink);
+    sample_printer_release(&printer);
+    return status;
+}
+
+static int run(const struct settings *settings) {
+    struct session session = {.settings = settings};
+    if (!settings->checkpoint || (settings->prompt && settings->prompt_file)) {
+        error_set(settings->checkpoint ? "--prompt and --prompt-file are two prompts: give one of them"
+                                       : "--checkpoint is needed; see hc_sample --help");
         return settings_fail(program.name, 2);
     }
-    settings->sample.seed = (uint64_t)settings->seed;
-    int status = settings_open_device(&settings->device, 0, &compute);
-    status = status || open_model(compute, settings, &gpt) || continue_prompt(&gpt, settings);
-    gpt_release(&gpt);
-    compute_close(compute);
+    const int status =
+        open_tokenizer(&session) || open_prompt(&session) || open_model(&session) || print_samples(&session);
+    gpt_release(&session.gpt);
+    compute_close(session.compute);
+    tokenizer_close(session.tokenizer);
+    text_free(&session.prompt);
+    free(session.tokens);
     return status ? settings_fail(program.name, 1) : interrupt_requested() ? 130 : 0;
 }
 
@@ -90,36 +185,68 @@ int main(int argc, char **argv) {
         {.type = OPTION_TEXT,
          .name = "prompt",
          .target = &settings.prompt,
-         .default_value = "",
-         .help = "text to continue; empty starts at a new line"},
+         .help = "text to continue; without it a new text begins"},
+        {.type = OPTION_TEXT,
+         .name = "prompt_file",
+         .target = &settings.prompt_file,
+         .help = "file with the text to continue, used as it is, final newline included; - is standard input"},
         {.type = OPTION_INT,
          .name = "max_new_tokens",
          .target = &settings.sample.count,
          .default_value = "300",
          .minimum = 0,
          .maximum = 1e9,
-         .help = "tokens to add"},
+         .help = "tokens to add, at most"},
+        {.type = OPTION_TEXT,
+         .name = "stop",
+         .target = &settings.stop,
+         .help = "text before which a sample ends, when it comes up in what is added"},
+        {.type = OPTION_INT,
+         .name = "num_samples",
+         .target = &settings.sample.samples,
+         .default_value = "1",
+         .minimum = 1,
+         .maximum = 1e6,
+         .help = "continuations, printed one after the other with a line of dashes between them"},
+        {.type = OPTION_HEADING, .help = "How tokens are chosen"},
         {.type = OPTION_FLOAT,
          .name = "temperature",
-         .target = &settings.sample.temperature,
+         .target = &settings.sample.choice.temperature,
          .default_value = "0.8",
          .minimum = 0,
          .maximum = 100,
          .help = "below 1 surer, above 1 wilder; 0 always takes the likeliest token"},
         {.type = OPTION_INT,
          .name = "top_k",
-         .target = &settings.sample.top_k,
+         .target = &settings.sample.choice.top_k,
          .default_value = "0",
          .minimum = 0,
          .maximum = 1e9,
          .help = "choose among the k likeliest only; 0 among all"},
+        {.type = OPTION_FLOAT,
+         .name = "top_p",
+         .target = &settings.sample.choice.top_p,
+         .default_value = "1",
+         .minimum = 0,
+         .maximum = 1,
+         .help = "choose among the fewest tokens that have this probability together, the likeliest first, after "
+                 "top_k; 1 among all"},
         {.type = OPTION_INT,
          .name = "seed",
          .target = &settings.seed,
          .default_value = "1337",
          .minimum = 0,
          .maximum = 9e15,
-         .help = "the same seed gives the same text"},
+         .help = "the same seed gives the same texts, however many are written side by side"},
+        {.type = OPTION_HEADING, .help = "Model"},
+        TOKENIZER_OPTIONS(&settings.tokenizer),
+        {.type = OPTION_INT,
+         .name = "batch_size",
+         .target = &settings.batch_size,
+         .default_value = "8",
+         .minimum = 1,
+         .maximum = FEW_ROWS,
+         .help = "samples written side by side: faster, for more memory"},
         DEVICE_OPTIONS(&settings.device),
     };
     device_prepare_environment();
