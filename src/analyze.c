@@ -113,6 +113,22 @@ static const char *name_of(const char *path, char name[256]) {
     return name;
 }
 
+/* What an earlier analysis found of this checkpoint, a new reference; NULL: nothing. */
+static json_t *find_before(const json_t *before, const char *path, int64_t iteration) {
+    const json_t *run, *checkpoint;
+    size_t i, j;
+    json_array_foreach(json_object_get(before, "runs"), i, run) {
+        json_array_foreach(json_object_get(run, "checkpoints"), j, checkpoint) {
+            const char *known = json_string_value(json_object_get(checkpoint, "path"));
+            if (known && strcmp(known, path) == 0 &&
+                json_integer_value(json_object_get(checkpoint, "iter")) == iteration) {
+                return json_incref(json_object_get(checkpoint, "h"));
+            }
+        }
+    }
+    return NULL;
+}
+
 /* Adds a checkpoint to run["checkpoints"], and its config to the run. */
 static int add_checkpoint(struct compute *compute, const struct token_file *file,
                           const struct analyze_settings *settings, const char *path, int64_t iteration,
@@ -130,8 +146,8 @@ static int add_checkpoint(struct compute *compute, const struct token_file *file
     if (!file || residual_is_plain(config.residual)) {
         return 0;
     }
-    json_t *h = analyze_checkpoint(compute, path, file, settings, &config);
-    if (!h) {
+    json_t *h = find_before(settings->before, path, iteration);
+    if (!h && !(h = analyze_checkpoint(compute, path, file, settings, &config))) {
         return -1;
     }
     json_array_append_new(json_object_get(run, "checkpoints"),

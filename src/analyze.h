@@ -14,6 +14,7 @@ struct analyze_settings {
     int64_t batch_size;   /* sequences at a time */
     bool all_checkpoints; /* of a run directory; else the newest one */
     const char *bench;    /* what hc_bench --compare --json wrote, or NULL */
+    const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 
 /* {"samples", "bench": as in its file, "runs": [{"name", "path", "config", "record": see run_record.h,

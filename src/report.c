@@ -16,15 +16,15 @@ static const size_t most_picture_bytes = (size_t)1 << 28;
 
 struct report {
     const json_t *analysis;
-    const char *folder; /* of the report */
-    char *figures;      /* folder of the pictures */
-    struct text_buffer page, links;
+    int64_t refresh;                      /* seconds, see report.h */
+    char *figures;                        /* folder of the pictures */
+    struct text_buffer body, links, page; /* sections, links to them, and all of it */
 };
 
 /* ---- pieces of the page */
 
 static int add(struct report *report, const char *text) {
-    return text_append(&report->page, text, strlen(text));
+    return text_append(&report->body, text, strlen(text));
 }
 
 static const char *embedded(const char *name) {
@@ -36,11 +36,11 @@ static const char *embedded(const char *name) {
 }
 
 static int add_base64(struct report *report, const void *data, size_t bytes) {
-    struct text_buffer *page = &report->page;
-    if (bytes > INT32_MAX / 2 || text_reserve(page, 4 * (bytes / 3 + 1) + 1)) {
+    struct text_buffer *body = &report->body;
+    if (bytes > INT32_MAX / 2 || text_reserve(body, 4 * (bytes / 3 + 1) + 1)) {
         return bytes > INT32_MAX / 2 ? error_set("a picture is too large for the page") : -1;
     }
-    page->size += (size_t)EVP_EncodeBlock((unsigned char *)page->bytes + page->size, data, (int)bytes);
+    body->size += (size_t)EVP_EncodeBlock((unsigned char *)body->bytes + body->size, data, (int)bytes);
     return 0;
 }
 
@@ -49,7 +49,7 @@ static int add_file(struct report *report, const char *name, const char *ending,
     char *path = files_path("%s/%s.%s", report->figures, name, ending), *data = NULL;
     size_t bytes;
     int result = path ? files_read(path, most_picture_bytes, &data, &bytes) : -1;
-    result = result || text_print(&report->page, "data:%s;base64,", type) || add_base64(report, data, bytes);
+    result = result || text_print(&report->body, "data:%s;base64,", type) || add_base64(report, data, bytes);
     free(path);
     free(data);
     return result ? -1 : 0;
@@ -57,7 +57,7 @@ static int add_file(struct report *report, const char *name, const char *ending,
 
 /* Text as HTML; of names only, so a few characters suffice. */
 static int add_name(struct report *report, const json_t *run) {
-    return text_print(&report->page, "<td>%s</td>", figure_name(run));
+    return text_print(&report->body, "<td>%s</td>", figure_name(run));
 }
 
 /* A cell; empty where there is no number. */
@@ -67,13 +67,13 @@ static int add_number(struct report *report, int decimals, double value) {
     }
     char text[40];
     snprintf(text, sizeof text, "%.*f", decimals, value);
-    return text_print(&report->page, "<td>%s</td>", text);
+    return text_print(&report->body, "<td>%s</td>", text);
 }
 
 static int add_heads(struct report *report, const char *const *heads, size_t count) {
     int result = add(report, "<div class=\"table\"><table><thead><tr>");
     for (size_t i = 0; result == 0 && i < count; i++) {
-        result = text_print(&report->page, "<th><button type=\"button\">%s</button></th>", heads[i]);
+        result = text_print(&report->body, "<th><button type=\"button\">%s</button></th>", heads[i]);
     }
     return result || add(report, "</tr></thead><tbody>\n") ? -1 : 0;
 }
@@ -120,7 +120,7 @@ static int add_rows(struct report *report, const struct column *columns, size_t 
             continue;
         }
         result = result || add(report, "<tr>") || add_name(report, run) ||
-                 text_print(&report->page, "<td>%s</td>", figure_variant(run));
+                 text_print(&report->body, "<td>%s</td>", figure_variant(run));
         for (size_t c = 0; result == 0 && c < count; c++) {
             const double value = figure_number(columns[c].from_h ? h : run, columns[c].path);
             result = add_number(report, columns[c].decimals, columns[c].scale * value);
@@ -136,7 +136,7 @@ static int add_table(struct report *report, const char *title, const char *says,
     for (size_t i = 0; i < count; i++) {
         heads[2 + i] = columns[i].head;
     }
-    return text_print(&report->page, "<h2>%s</h2>\n<p>%s</p>\n", title, says) ||
+    return text_print(&report->body, "<h2>%s</h2>\n<p>%s</p>\n", title, says) ||
                    add_heads(report, heads, count + 2) || add_rows(report, columns, count) ||
                    add(report, "</tbody></table></div>\n")
                ? -1
@@ -189,7 +189,7 @@ static int add_perplexities(struct report *report) {
     json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
         const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
         result = result || add(report, "<tr>") || add_name(report, run) ||
-                 text_print(&report->page, "<td>%s</td>", figure_variant(run));
+                 text_print(&report->body, "<td>%s</td>", figure_variant(run));
         for (size_t name = 0; result == 0 && name < count; name++) {
             result =
                 add_number(report, 2, figure_number(json_object_get(documents, names[name]), "word_perplexity"));
@@ -230,7 +230,7 @@ static int add_figure(struct report *report, const struct figure *figure) {
                      figure->height) ||
         write_csv(report, figure) ||
         text_print(&report->links, "<a href=\"#%s\">%s</a>\n", figure->name, figure->title) ||
-        text_print(&report->page,
+        text_print(&report->body,
                    "<section id=\"%s\">\n<h2>%s</h2>\n<p>%.*s</p>\n<figure><img alt=\"%s\" width=\"%u\" "
                    "height=\"%u\" src=\"",
                    figure->name, figure->title, (int)figure->says.size, figure->says.bytes, figure->name,
@@ -239,9 +239,9 @@ static int add_figure(struct report *report, const struct figure *figure) {
         return -1;
     }
     const bool is_small = figure->csv.size <= MOST_INLINE_CSV;
-    if (text_print(&report->page, "<p class=\"quiet\"><a download=\"%s.csv\" href=\"", figure->name) ||
+    if (text_print(&report->body, "<p class=\"quiet\"><a download=\"%s.csv\" href=\"", figure->name) ||
         (is_small ? add_file(report, figure->name, "csv", "text/csv")
-                  : text_print(&report->page, "figures/%s.csv", figure->name))) {
+                  : text_print(&report->body, "figures/%s.csv", figure->name))) {
         return -1;
     }
     return add(report, "\">the numbers (CSV)</a></p>\n</section>\n");
@@ -265,38 +265,44 @@ static int add_figures(struct report *report) {
 
 /* ---- the page */
 
-static int make_page(struct report *report) {
-    struct text_buffer body = {0};
-    if (add_tables(report) || add_figures(report)) {
-        return -1;
-    }
-    body = report->page;
-    report->page = (struct text_buffer){0};
-    const int result =
-        text_print(&report->page,
-                   "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                   "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Residual "
-                   "streams: a report</title>\n"
-                   "<link rel=\"icon\" href=\"data:,\">\n<style>\n%s</style>\n</head>\n<body>\n<h1>Residual "
-                   "streams</h1>\n<p class=\"quiet\">hctrain %s. %zu runs",
-                   embedded("style.css"), HC_VERSION, json_array_size(json_object_get(report->analysis, "runs"))) ||
-        (figure_number(report->analysis, "samples") > 0 &&
-         text_print(&report->page, ", H<sub>res</sub> on %.0f sequences",
-                    figure_number(report->analysis, "samples"))) ||
-        text_print(&report->page, ".</p>\n<nav>\n%.*s</nav>\n", (int)report->links.size,
-                   report->links.size > 0 ? report->links.bytes : "") ||
-        text_append(&report->page, body.bytes, body.size) ||
-        text_print(&report->page, "<script>\n%s</script>\n</body>\n</html>\n", embedded("script.js"));
-    text_free(&body);
-    return result ? -1 : 0;
+/* Up to the links. */
+static int begin_page(struct report *report) {
+    struct text_buffer *page = &report->page;
+    const double samples = figure_number(report->analysis, "samples");
+    const size_t runs = json_array_size(json_object_get(report->analysis, "runs"));
+    return text_print(page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n") ||
+                   (report->refresh > 0 && text_print(page, "<meta http-equiv=\"refresh\" content=\"%lld\">\n",
+                                                      (long long)report->refresh)) ||
+                   text_print(page,
+                              "<title>Residual streams: a report</title>\n<link rel=\"icon\" href=\"data:,\">\n"
+                              "<style>\n%s</style>\n</head>\n<body>\n<h1>Residual streams</h1>\n",
+                              embedded("style.css")) ||
+                   text_print(page, "<p class=\"quiet\">hctrain %s. %zu run%s", HC_VERSION, runs,
+                              runs == 1 ? "" : "s") ||
+                   (samples > 0 && text_print(page, ", H<sub>res</sub> on %.0f sequences", samples)) ||
+                   text_print(page, ".</p>\n<nav>\n")
+               ? -1
+               : 0;
 }
 
-int report_write(const json_t *analysis, const char *folder) {
-    struct report report = {.analysis = analysis, .folder = folder, .figures = files_path("%s/figures", folder)};
+static int make_page(struct report *report) {
+    struct text_buffer *page = &report->page;
+    return add_tables(report) || add_figures(report) || begin_page(report) ||
+                   text_append(page, report->links.bytes, report->links.size) || text_print(page, "</nav>\n") ||
+                   text_append(page, report->body.bytes, report->body.size) ||
+                   text_print(page, "<script>\n%s</script>\n</body>\n</html>\n", embedded("script.js"))
+               ? -1
+               : 0;
+}
+
+int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
+    struct report report = {.analysis = analysis, .refresh = refresh, .figures = files_path("%s/figures", folder)};
     char *path = files_path("%s/report.html", folder);
     const int result = !report.figures || !path || files_make_folder(report.figures) || make_page(&report) ||
                        files_write(path, report.page.bytes, report.page.size);
     text_free(&report.page);
+    text_free(&report.body);
     text_free(&report.links);
     free(report.figures);
     free(path);

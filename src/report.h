@@ -3,9 +3,12 @@
 #define HC_SRC_REPORT_H
 
 #include <jansson.h>
+#include <stdint.h>
 
-/* Writes, from what analyze_run gave, to the folder: report.html, and in figures/ each picture as SVG, PNG,
+/* refresh: seconds after which a browser loads the page again, 0: never.
+ *
+ * Writes, from what analyze_run gave, to the folder: report.html, and in figures/ each picture as SVG, PNG,
  * gnuplot's script and CSV. What the analysis has nothing of is left out. */
-int report_write(const json_t *analysis, const char *folder);
+int report_write(const json_t *analysis, const char *folder, int64_t refresh);
 
 #endif

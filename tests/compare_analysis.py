@@ -2,6 +2,7 @@
 """Every number that hc_analyze measures of a checkpoint beside the same recomputed with numpy from what hc_probe dumps.
 
   tests/compare_analysis.py --data data/corpus/gcide [--samples 6] CHECKPOINT...
+  tests/compare_analysis.py --self                       checkpoints of its own: small models, trained for some steps
 
 Needs numpy. Prints, for each checkpoint, how many numbers were compared and the largest difference, relative where numbers are above 1; exit status 1
 if one is above 1e-5.
@@ -15,8 +16,8 @@ import tempfile
 
 import numpy
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-5
+SELF_MADE = [("shc", 4), ("mhc", 3), ("hc", 2), ("mhc_lite", 3)]
 
 
 def read_tensors(path):
@@ -109,9 +110,9 @@ def compare(checkpoint, arguments, folder):
     tokens = numpy.fromfile(arguments.data / "val.bin", "<u2")
     starts = [(len(tokens) - length + 1) * index // samples for index in range(samples)]
     write_batch(folder / "batch", numpy.stack([tokens[start:start + length] for start in starts]))
-    subprocess.run([ROOT / "build/hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch", "--out", folder / "probe", "--streams",
+    subprocess.run([arguments.build / "hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch", "--out", folder / "probe", "--streams",
                     "--no-grad", "--device", arguments.device], check=True)
-    subprocess.run([ROOT / "build/hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
+    subprocess.run([arguments.build / "hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
                     "--batch-size", "4", "--device", arguments.device, checkpoint], check=True, stderr=subprocess.DEVNULL)
     ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]["h"]
     found = sorted(differences(ours, recompute(read_tensors(folder / "probe"))), reverse=True)
@@ -119,15 +120,36 @@ def compare(checkpoint, arguments, folder):
     return found[0][0] <= TOLERANCE
 
 
+def make_checkpoints(folder, arguments):
+    """A little text and a little training, so that H is far from the identity."""
+    text = "".join(f"{i} green bottles, and {i * i} more; " + "xyz!\n\n"[i % 5:] for i in range(4000))
+    (folder / "text").write_text(text)
+    subprocess.run([arguments.build / "hc_prepare", "--out", folder / "data", folder / "text"], check=True, stdout=subprocess.DEVNULL)
+    for residual, streams in SELF_MADE:
+        subprocess.run([arguments.build / "hc_train", "--data-dir", folder / "data", "--out-dir", folder / residual, "--residual", residual,
+                        "--n-streams", str(streams), "--n-layer", "2", "--n-head", "2", "--n-embd", "32", "--block-size", "48", "--batch-size", "4",
+                        "--gradient-accumulation-steps", "1", "--max-iters", "30", "--warmup-iters", "5", "--learning-rate", "3e-2",
+                        "--eval-iters", "0", "--no-tensorboard", "--device", arguments.device], check=True, stderr=subprocess.DEVNULL)
+        yield folder / residual / "ckpt-30"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of token files")
+    parser.add_argument("--data", type=pathlib.Path, help="folder of token files")
+    parser.add_argument("--self", action="store_true", help="make data and checkpoints")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build", help="where the programs are")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("checkpoints", type=pathlib.Path, nargs="+")
+    parser.add_argument("checkpoints", type=pathlib.Path, nargs="*")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        held = [compare(checkpoint, arguments, pathlib.Path(folder)) for checkpoint in arguments.checkpoints]
+    if arguments.self == bool(arguments.data and arguments.checkpoints):
+        parser.error("give --data and checkpoints, or --self")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        checkpoints = arguments.checkpoints
+        if arguments.self:
+            arguments.data, checkpoints = folder / "data", make_checkpoints(folder, arguments)
+        held = [compare(checkpoint, arguments, folder) for checkpoint in checkpoints]
     sys.exit(0 if all(held) else 1)
 
 
