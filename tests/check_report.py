@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""A report of hc_analyze in headless Chromium, at the width of a desk and of a phone: all pictures are there, tables sort, nothing is wider than the
+page, the console is silent.
+
+  tests/check_report.py REPORT.html [--pictures DIR]
+
+Exit status 77 where there is no Chromium. --pictures keeps what it looks like, light and dark.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+WIDTHS = {"desk": 1200, "phone": 390}
+NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+
+# Runs in the page when it has loaded; leaves what it saw where --dump-dom shows it.
+PROBE = """<script>addEventListener('load', () => {
+  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, tables: [], outside: 0};
+  for (const image of document.images) seen.broken += image.naturalWidth === 0;
+  for (const link of document.querySelectorAll('link[href],img[src],script[src]')) seen.outside += !/^data:/.test(link.getAttribute('href') ?? link.getAttribute('src'));
+  for (const table of document.querySelectorAll('table')) {
+    const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+    const button = table.tHead.querySelector('button'), before = column();
+    button.click(); const up = column(); button.click(); const down = column();
+    seen.tables.push({up, down, before});
+  }
+  document.body.dataset.seen = JSON.stringify(seen);
+});</script></body>"""
+
+
+def run(program, page, width, extra):
+    with tempfile.TemporaryDirectory() as profile:
+        return subprocess.run([program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}",
+                               "--enable-logging=stderr", f"--window-size={width},1000", *extra, page.as_uri()], capture_output=True, text=True, timeout=120)
+
+
+def check(program, report, name, width, folder):
+    page = folder / "probe.html"
+    page.write_text(report.read_text().replace("</body>", PROBE))
+    result = run(program, page, width, ["--dump-dom", "--virtual-time-budget=3000"])
+    found = re.search(r'data-seen="([^"]*)"', result.stdout)
+    if not found:
+        sys.exit(f"{name}: the page did not load: {result.stderr[-2000:]}")
+    seen = json.loads(found.group(1).replace("&quot;", '"').replace("&amp;", "&"))
+    words = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+    wrong = []
+    if seen["wide"] > 0:
+        wrong.append(f"{seen['wide']} pixels wider than the screen")
+    if seen["broken"] or seen["outside"]:
+        wrong.append(f"{seen['broken']} broken pictures, {seen['outside']} things outside of the page")
+    if words:
+        wrong.append("the console says " + "; ".join(words))
+    for table in seen["tables"]:
+        if table["up"] != sorted(table["before"]) or table["down"] != sorted(table["before"], reverse=True):
+            wrong.append(f"a table does not sort: {table}")
+    print(f"{name}, {width} pixels: {len(seen['tables'])} tables, {'; '.join(wrong) if wrong else 'all right'}")
+    return not wrong and seen["tables"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=pathlib.Path)
+    parser.add_argument("--pictures", type=pathlib.Path, help="folder for screenshots")
+    arguments = parser.parse_args()
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if not program:
+        print("there is no Chromium; Debian has it in the package of that name")
+        sys.exit(77)
+    report = arguments.report.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        good = [check(program, report, name, width, pathlib.Path(folder)) for name, width in WIDTHS.items()]
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+        for name, width in WIDTHS.items():
+            for shade in ("light", "dark"):
+                run(program, report, width, [f"--screenshot={(arguments.pictures / f'{name}-{shade}.png').resolve()}", "--window-size=%d,6000" % width,
+                                             f"--blink-settings=preferredColorScheme={0 if shade == 'dark' else 1}"])
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
