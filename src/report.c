@@ -3,14 +3,14 @@
 #include "runtime/files.h"
 #include "src/figure.h"
 #include "src/gnuplot.h"
+#include "src/report_tables.h"
 #include "src/report_texts.h"
-#include <math.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_WIDTH = 820, USUAL_HEIGHT = 380, MOST_INLINE_CSV = 1 << 20, MOST_EVALUATIONS = 32 };
+enum { USUAL_WIDTH = 820, USUAL_HEIGHT = 380, MOST_INLINE_CSV = 1 << 20 };
 
 static const size_t most_picture_bytes = (size_t)1 << 28;
 
@@ -53,167 +53,6 @@ static int add_file(struct report *report, const char *name, const char *ending,
     free(path);
     free(data);
     return result ? -1 : 0;
-}
-
-/* Text as HTML; of names only, so a few characters suffice. */
-static int add_name(struct report *report, const json_t *run) {
-    return text_print(&report->body, "<td>%s</td>", figure_name(run));
-}
-
-/* A cell; empty where there is no number. */
-static int add_number(struct report *report, int decimals, double value) {
-    if (!isfinite(value)) {
-        return add(report, "<td></td>");
-    }
-    char text[40];
-    snprintf(text, sizeof text, "%.*f", decimals, value);
-    return text_print(&report->body, "<td>%s</td>", text);
-}
-
-static int add_heads(struct report *report, const char *const *heads, size_t count) {
-    int result = add(report, "<div class=\"table\"><table><thead><tr>");
-    for (size_t i = 0; result == 0 && i < count; i++) {
-        result = text_print(&report->body, "<th><button type=\"button\">%s</button></th>", heads[i]);
-    }
-    return result || add(report, "</tr></thead><tbody>\n") ? -1 : 0;
-}
-
-/* ---- tables */
-
-/* A column: its head, the number's path in the run or (from_h) in the last checkpoint's h, how it is printed and
- * scaled. */
-struct column {
-    const char *head, *path;
-    int decimals;
-    bool from_h;
-    double scale;
-};
-
-static const struct column run_columns[] = {
-    {"streams", "config.n_streams", 0, false, 1},
-    {"iterations", "record.final.iter", 0, false, 1},
-    {"training loss", "record.final.train_loss", 4, false, 1},
-    {"validation loss", "record.final.val_loss", 4, false, 1},
-    {"best", "record.final.best_val_loss", 4, false, 1},
-};
-
-static const struct column matrix_columns[] = {
-    {"row max, median", "row_max.median", 4, true, 1},
-    {"diagonal %", "diagonal_fraction", 2, true, 100},
-    {"negative %", "negative_fraction", 2, true, 100},
-    {"smallest entry", "smallest_entry", 4, true, 1},
-    {"column sum, min", "column_sum.min", 6, true, 1},
-    {"max", "column_sum.max", 6, true, 1},
-    {"spectral norm, max", "norm_max", 6, true, 1},
-    {"product: column sum, min", "product.column_sum.min", 6, true, 1},
-    {"max", "product.column_sum.max", 6, true, 1},
-    {"norm, mean", "product.norm.mean", 6, true, 1},
-};
-
-static int add_rows(struct report *report, const struct column *columns, size_t count) {
-    const json_t *run;
-    size_t i;
-    int result = 0;
-    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
-        const json_t *h = figure_h(run);
-        if (columns[0].from_h && !h) {
-            continue;
-        }
-        result = result || add(report, "<tr>") || add_name(report, run) ||
-                 text_print(&report->body, "<td>%s</td>", figure_variant(run));
-        for (size_t c = 0; result == 0 && c < count; c++) {
-            const double value = figure_number(columns[c].from_h ? h : run, columns[c].path);
-            result = add_number(report, columns[c].decimals, columns[c].scale * value);
-        }
-        result = result || add(report, "</tr>\n");
-    }
-    return result ? -1 : 0;
-}
-
-static int add_table(struct report *report, const char *title, const char *says, const struct column *columns,
-                     size_t count) {
-    const char *heads[16] = {"run", "variant"};
-    for (size_t i = 0; i < count; i++) {
-        heads[2 + i] = columns[i].head;
-    }
-    return text_print(&report->body, "<h2>%s</h2>\n<p>%s</p>\n", title, says) ||
-                   add_heads(report, heads, count + 2) || add_rows(report, columns, count) ||
-                   add(report, "</tbody></table></div>\n")
-               ? -1
-               : 0;
-}
-
-static bool has_matrices(const struct report *report) {
-    const json_t *run;
-    size_t i;
-    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
-        if (figure_h(run)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The names of all evaluations of documents, in the order that they come: [*count] of at most `most`. */
-static void collect_names(const struct report *report, const char **names, size_t most, size_t *count) {
-    const json_t *run;
-    size_t i;
-    *count = 0;
-    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
-        json_t *documents = json_object_get(json_object_get(run, "record"), "documents"), *value;
-        const char *name;
-        json_object_foreach(documents, name, value) {
-            size_t known = 0;
-            while (known < *count && strcmp(names[known], name) != 0) {
-                known++;
-            }
-            if (known == *count && *count < most) {
-                names[(*count)++] = name;
-            }
-        }
-    }
-}
-
-/* A row for each run, a column for each evaluation; nothing where there is none. */
-static int add_perplexities(struct report *report) {
-    const char *heads[2 + MOST_EVALUATIONS] = {"run", "variant"}, **names = heads + 2;
-    const json_t *run;
-    size_t count, i;
-    collect_names(report, names, MOST_EVALUATIONS, &count);
-    if (count == 0) {
-        return 0;
-    }
-    int result = add(report, "<h2>Perplexity of documents</h2>\n<p>Per word, as hc_eval and lm-evaluation-harness "
-                             "compute it.</p>\n") ||
-                 add_heads(report, heads, 2 + count);
-    json_array_foreach(json_object_get(report->analysis, "runs"), i, run) {
-        const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
-        result = result || add(report, "<tr>") || add_name(report, run) ||
-                 text_print(&report->body, "<td>%s</td>", figure_variant(run));
-        for (size_t name = 0; result == 0 && name < count; name++) {
-            result =
-                add_number(report, 2, figure_number(json_object_get(documents, names[name]), "word_perplexity"));
-        }
-        result = result || add(report, "</tr>\n");
-    }
-    return result || add(report, "</tbody></table></div>\n") ? -1 : 0;
-}
-
-static int add_tables(struct report *report) {
-    if (add_table(report, "Runs",
-                  "Training loss is the mean of the last 200 iterations; losses are in nats a token. Click a head "
-                  "to sort.",
-                  run_columns, sizeof run_columns / sizeof *run_columns)) {
-        return -1;
-    }
-    if (add_perplexities(report)) {
-        return -1;
-    }
-    return has_matrices(report)
-               ? add_table(report, "H<sub>res</sub>",
-                           "Of each run's last checkpoint, over all tokens of the samples and all sublayers.",
-                           matrix_columns, sizeof matrix_columns / sizeof *matrix_columns)
-               : 0;
 }
 
 /* ---- figures */
@@ -288,7 +127,7 @@ static int begin_page(struct report *report) {
 
 static int make_page(struct report *report) {
     struct text_buffer *page = &report->page;
-    return add_tables(report) || add_figures(report) || begin_page(report) ||
+    return report_tables(report->analysis, &report->body) || add_figures(report) || begin_page(report) ||
                    text_append(page, report->links.bytes, report->links.size) || text_print(page, "</nav>\n") ||
                    text_append(page, report->body.bytes, report->body.size) ||
                    text_print(page, "<script>\n%s</script>\n</body>\n</html>\n", embedded("script.js"))
