@@ -107,6 +107,7 @@ static int run(const struct settings *settings, const char *const *sources, size
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
         .save_interval = PREPARE_SAVE_INTERVAL,
+        .bucket_bytes = PREPARE_BUCKET_BYTES,
     };
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
         return fail(EXIT_WRONG_USAGE);
@@ -160,10 +161,7 @@ int main(int argc, char **argv) {
          .default_value = "byte",
          .choices = "byte|gpt2",
          .help = "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"},
-        {.type = OPTION_TEXT,
-         .name = "ranks",
-         .target = &settings.ranks,
-         .help = TOKENIZER_RANKS_HELP},
+        {.type = OPTION_TEXT, .name = "ranks", .target = &settings.ranks, .help = TOKENIZER_RANKS_HELP},
         {.type = OPTION_CHOICE,
          .name = "documents",
          .target = &settings.documents,
