@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE_BATCHES = 3 }; /* beside one for each thread and one that waits for it */
+enum {
+    SPARE_BATCHES = 3,               /* beside one for each thread and one that waits for it */
+    MOST_BYTES_UNDER_WAY = 64 << 20, /* of text, but for a single batch that has more */
+    MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
+};
 
 enum batch_state { BATCH_VACANT, BATCH_WAITING, BATCH_ENCODING, BATCH_READY };
 
@@ -26,6 +30,7 @@ struct encoder {
     struct slot *slots; /* [slot_count], a ring */
     size_t slot_count;
     uint64_t sent, claimed, taken; /* batches so far; claimed is the threads' */
+    size_t under_way;              /* bytes of text of batches sent and not taken */
     pthread_t *threads;            /* [thread_count] */
     unsigned thread_count;
 };
@@ -162,6 +167,10 @@ static void *work(void *context) {
         const bool failed =
             worker.scratch ? encode_batch(&worker, &slot->batch) != 0 : error_set("out of memory") != 0;
         finish(encoder, slot, failed);
+        if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
+            text_free(&worker.field);
+            text_free(&worker.valid);
+        }
     }
     tokenizer_scratch_free(worker.scratch);
     text_free(&worker.valid);
@@ -225,7 +234,8 @@ void encoder_free(struct encoder *encoder) {
 }
 
 struct text_batch *encoder_vacant(struct encoder *encoder) {
-    if (encoder->sent - encoder->taken == encoder->slot_count) {
+    const bool too_much = encoder->under_way > MOST_BYTES_UNDER_WAY && encoder->sent > encoder->taken;
+    if (too_much || encoder->sent - encoder->taken == encoder->slot_count) {
         return NULL;
     }
     struct text_batch *batch = &encoder->slots[encoder->sent % encoder->slot_count].batch;
@@ -234,6 +244,7 @@ struct text_batch *encoder_vacant(struct encoder *encoder) {
 }
 
 void encoder_submit(struct encoder *encoder) {
+    encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
     pthread_mutex_lock(&encoder->lock);
     encoder->slots[encoder->sent++ % encoder->slot_count].state = BATCH_WAITING;
     pthread_cond_signal(&encoder->submitted);
@@ -261,5 +272,11 @@ struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed
 }
 
 void encoder_release(struct encoder *encoder) {
-    encoder->slots[encoder->taken++ % encoder->slot_count].state = BATCH_VACANT;
+    struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
+    encoder->under_way -= slot->batch.text.size;
+    slot->state = BATCH_VACANT;
+    if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
+        text_free(&slot->batch.text);
+        token_list_free(&slot->batch.tokens);
+    }
 }

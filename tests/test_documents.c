@@ -427,7 +427,9 @@ static void test_files(void **state) {
 /* Bytes as tokens: a blank line ends a document. */
 static void test_bytes(void **state) {
     (void)state;
-    static const char two[] = "{\"text\":\"one\"}\n{\"text\":\"two\\u0000\"}";
+    /* a byte order mark, and a number that no machine has */
+    static const char two[] =
+        "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
     const char *const sources[] = {scratch_write("two.jsonl", two, sizeof two - 1)};
     struct prepare_settings settings = usual(sources, 1);
     settings.ranks = NULL;
@@ -443,6 +445,33 @@ static void test_bytes(void **state) {
     }
     free(train);
     remove_out();
+}
+
+/* Words longer than a part, of characters of three bytes: cut between two of them. */
+static void test_no_white_space(void **state) {
+    (void)state;
+    enum { CHARACTERS = 3000001 };
+    char *text = malloc(3 * CHARACTERS);
+    assert_non_null(text);
+    for (size_t i = 0; i < CHARACTERS; i++) {
+        memcpy(text + 3 * i, "\xe4\xb8\xad", 3);
+    }
+    const char *const sources[] = {scratch_write("long", text, 3 * CHARACTERS)};
+    struct prepare_settings settings = usual(sources, 1);
+    settings.val_fraction = 0;
+    for (int chunks = 0; chunks < 2; chunks++) {
+        settings.kind = chunks ? DOCUMENT_CHUNKS : DOCUMENT_FILES;
+        prepare(&settings);
+        size_t bytes;
+        char *train = scratch_read(in_out("train.bin"), &bytes);
+        assert_int_equal(bytes, 2 * (3 * CHARACTERS + 1));
+        for (size_t i = 0; i < 3 * CHARACTERS; i++) {
+            assert_int_equal((unsigned char)train[2 * i], (unsigned char)text[i]);
+        }
+        free(train);
+        remove_out();
+    }
+    free(text);
 }
 
 static void check_bad(const char *content, size_t bytes, const char *expected) {
@@ -714,6 +743,7 @@ int main(void) {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_no_white_space),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_left_by_others),
         cmocka_unit_test(test_killed_while_sorting),

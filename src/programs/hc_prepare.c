@@ -116,6 +116,10 @@ static int run(const struct settings *settings, const char *const *sources, size
         error_set("--order is of documents, but running text has none: see --documents");
         return fail(EXIT_WRONG_USAGE);
     }
+    if (prepare.markup != CORPUS_MARKUP_NONE && prepare.kind == DOCUMENT_JSONL) {
+        error_set("--strip-markup is for text, not for JSON lines");
+        return fail(EXIT_WRONG_USAGE);
+    }
     if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
         return fail(EXIT_FAILED);
     }
