@@ -14,6 +14,9 @@ char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool files_exist(const char *path);
 
+/* Whether both are there and one file. */
+bool files_are_same(const char *a, const char *b);
+
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 

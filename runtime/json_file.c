@@ -24,3 +24,8 @@ int json_file_write(const char *path, const json_t *json, size_t flags) {
     free(text);
     return result;
 }
+
+json_t *json_file_name(const char *path) {
+    json_t *name = json_string(path);
+    return name ? name : json_string("(a name that is not UTF-8)");
+}

@@ -13,4 +13,7 @@ int json_file_read(const char *path, size_t limit, json_t **json);
  * functions return it when memory runs out: that is the error then. */
 int json_file_write(const char *path, const json_t *json, size_t flags);
 
+/* A path as a JSON string; "(a name that is not UTF-8)" where it cannot be one. NULL when memory runs out. */
+json_t *json_file_name(const char *path);
+
 #endif

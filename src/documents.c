@@ -1,6 +1,7 @@
 #include "src/documents.h"
 #include "runtime/error.h"
 #include "runtime/input.h"
+#include "runtime/interrupt.h"
 #include "src/json_lines.h"
 #include "src/utf8.h"
 #include <inttypes.h>
@@ -67,7 +68,7 @@ static const char *file_name(const struct documents *documents) {
 }
 
 static int open_file(struct documents *documents) {
-    if (input_open(file_name(documents), -1, &documents->input)) {
+    if (input_open(file_name(documents), interrupt_descriptor(), &documents->input)) {
         return -1;
     }
     documents->lines.input = documents->input;

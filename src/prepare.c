@@ -58,9 +58,7 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
         from_stdin += strcmp(path, "-") == 0;
         preparation->can_resume = preparation->can_resume && status.regular && strcmp(path, "-") != 0;
         preparation->total += status.bytes;
-        json_t *name = json_string(path);
-        json_array_append_new(list, json_pack("{s:o, s:I, s:I}", "path",
-                                              name ? name : json_string("(a name that is not UTF-8)"), "bytes",
+        json_array_append_new(list, json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "bytes",
                                               (json_int_t)status.bytes, "modified", (json_int_t)status.modified));
     }
     if (!preparation->can_resume) {
