@@ -133,11 +133,6 @@ static int take_up(const struct preparation *preparation, json_t **state) {
                      preparation->work);
 }
 
-static uint64_t state_number(const json_t *state, const char *name) {
-    const json_int_t value = json_integer_value(json_object_get(state, name));
-    return value > 0 ? (uint64_t)value : 0;
-}
-
 static int open_spool(struct preparation *preparation, const json_t *saved) {
     const struct prepare_settings *settings = preparation->settings;
     const uint64_t wanted = preparation->total / settings->bucket_bytes + 1;
@@ -154,9 +149,9 @@ static int open_spool(struct preparation *preparation, const json_t *saved) {
 
 static int open_reader(struct preparation *preparation, const json_t *state) {
     const struct prepare_settings *settings = preparation->settings;
-    const struct corpus_place place = {.source = state_number(state, "source"),
-                                       .pieces = state_number(state, "pieces"),
-                                       .documents = state_number(state, "documents")};
+    const struct corpus_place place = {.source = json_file_number(state, "source"),
+                                       .pieces = json_file_number(state, "pieces"),
+                                       .documents = json_file_number(state, "documents")};
     const struct corpus_settings corpus = {
         .sources = settings->sources,
         .source_count = settings->source_count,
@@ -263,7 +258,7 @@ static uint64_t stored_bytes(const struct preparation *preparation) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < preparation->settings->source_count; i++) {
         const json_t *done = json_array_get(preparation->done, i);
-        bytes += done ? state_number(done, "bytes") : sources[i].bytes;
+        bytes += done ? json_file_number(done, "bytes") : sources[i].bytes;
     }
     return bytes;
 }
@@ -465,12 +460,12 @@ static int report_meta(const struct preparation *preparation, struct prepare_rep
     const json_t *source;
     size_t i;
     const int result = path ? json_file_read(path, MOST_STATE_BYTES, &meta) : -1;
-    report->train_tokens = state_number(meta, "train_tokens");
-    report->val_tokens = state_number(meta, "val_tokens");
-    report->documents = state_number(meta, "train_documents") + state_number(meta, "val_documents");
+    report->train_tokens = json_file_number(meta, "train_tokens");
+    report->val_tokens = json_file_number(meta, "val_tokens");
+    report->documents = json_file_number(meta, "train_documents") + json_file_number(meta, "val_documents");
     report->unigram_entropy = json_number_value(json_object_get(meta, "unigram_entropy"));
     json_array_foreach(json_object_get(meta, "sources"), i, source) {
-        report->source_bytes += state_number(source, "bytes");
+        report->source_bytes += json_file_number(source, "bytes");
     }
     json_decref(meta);
     free(path);
