@@ -92,26 +92,8 @@ static const char *text_of(const struct text_buffer *buffer) {
 
 /* Lets what is read through, or made UTF-8. first_line: the number of its first line, for messages. */
 static int check_text(struct documents *documents, const char **text, size_t *bytes, uint64_t first_line) {
-    const size_t valid = utf8_prefix(*text, *bytes);
-    if (valid == *bytes) {
-        return 0;
-    }
-    if (!documents->settings->replace_invalid) {
-        uint64_t line = first_line;
-        for (size_t i = 0; i < valid; i++) {
-            line += (*text)[i] == '\n';
-        }
-        return error_set("%s:%" PRIu64
-                         ": not UTF-8 (byte 0x%02x): convert it with iconv, or give --invalid replace",
-                         input_name(file_name(documents)), line, (unsigned char)(*text)[valid]);
-    }
-    documents->text.size = 0;
-    if (utf8_replace(*text, *bytes, &documents->text)) {
-        return -1;
-    }
-    *text = documents->text.bytes;
-    *bytes = documents->text.size;
-    return 0;
+    return utf8_require(text, bytes, input_name(file_name(documents)), first_line,
+                        documents->settings->replace_invalid, &documents->text);
 }
 
 static int read_whole(struct documents *documents) {

@@ -65,35 +65,6 @@ struct worker {
     struct text_buffer valid, field;
 };
 
-static int fail_at(const struct text_piece *piece, const char *text, size_t at) {
-    uint64_t line = piece->line;
-    for (size_t i = 0; i < at; i++) {
-        line += text[i] == '\n';
-    }
-    return error_set("%s:%" PRIu64 ": not UTF-8 (byte 0x%02x): convert the file, or take U+FFFD for it with "
-                     "--invalid replace",
-                     piece->source, line, (unsigned char)text[at]);
-}
-
-/* *text [bytes] becomes UTF-8, or an error; bytes as tokens may be anything. */
-static int make_valid(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
-    const bool any = tokenizer_end_of_text(worker->settings->tokenizer) == UINT32_MAX && !worker->settings->field;
-    const size_t valid = any ? *bytes : utf8_prefix(*text, *bytes);
-    if (valid == *bytes) {
-        return 0;
-    }
-    if (!worker->settings->replace_invalid) {
-        return fail_at(piece, *text, valid);
-    }
-    worker->valid.size = 0;
-    if (utf8_replace(*text, *bytes, &worker->valid)) {
-        return -1;
-    }
-    *text = worker->valid.bytes;
-    *bytes = worker->valid.size;
-    return 0;
-}
-
 static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
     if (json_lines_text(*text, *bytes, worker->settings->field, &worker->field)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
@@ -115,7 +86,11 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
     const struct encoder_settings *settings = worker->settings;
     const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
-    if (make_valid(worker, piece, &text, &bytes) || (settings->field && take_field(worker, piece, &text, &bytes))) {
+    /* bytes as tokens may be anything */
+    const bool any = tokenizer_end_of_text(settings->tokenizer) == UINT32_MAX && !settings->field;
+    if ((!any &&
+         utf8_require(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
+        (settings->field && take_field(worker, piece, &text, &bytes))) {
         return -1;
     }
     if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
