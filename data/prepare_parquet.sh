@@ -36,6 +36,7 @@ done
 [ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$fraction" ] && [ -n "$seed" ] || fail "see the top of this file for how to call it"
 output=$1
 parquet=${2:-$output/parquet}
+case $output in -*) fail "'$output' is no folder; see the top of this file for how to call it" ;; esac
 
 prepare=$root/build/hc_prepare
 [ -x "$prepare" ] || prepare=$(command -v hc_prepare) ||
@@ -62,10 +63,20 @@ ranks=${HCTRAIN_RANKS:-$root/data/corpus/gpt2.tiktoken}
 [ -r "$ranks" ] || sh "$root/data/gpt2/ranks.sh" "$ranks" || fail "cannot get GPT-2's vocabulary"
 
 mkdir -p "$output/lines"
-find "$parquet" -name '*.parquet' -not -path '*/.cache/*' | LC_ALL=C sort >"$output/lines/files"
+exec 9>"$output/lines/lock"
+flock -n 9 || fail "another process prepares $output"
+find -H "$parquet" -name '*.parquet' -not -path "$parquet/.cache/*" | LC_ALL=C sort >"$output/lines/files"
 [ -s "$output/lines/files" ] || fail "no Parquet files in $parquet"
+
+# What is there of other files, by their names, sizes or times, is of no use.
+tr '\n' '\0' <"$output/lines/files" | xargs -0 stat -L -c '%n %s %Y' >"$output/lines/stamps.new"
+if ! cmp -s "$output/lines/stamps.new" "$output/lines/stamps"; then
+    rm -f "$output"/lines/*.jsonl.zst
+    mv "$output/lines/stamps.new" "$output/lines/stamps"
+fi
 # shellcheck disable=SC2016 # the inner shell's variables
-documents=$(tr '\n' '\0' <"$output/lines/files" | xargs -0 "$python" "$root/data/parquet_lines.py" --rows) || fail "cannot count documents"
+counts=$(tr '\n' '\0' <"$output/lines/files" | xargs -0 "$python" "$root/data/parquet_lines.py" --rows) || fail "cannot count documents"
+documents=$(echo "$counts" | awk '{sum += $1} END {print sum}')
 echo "$documents documents in $(wc -l <"$output/lines/files") files"
 
 set --
@@ -83,4 +94,4 @@ while IFS= read -r file; do
 done <"$output/lines/files"
 
 "$python" "$root/data/document_order.py" "$documents" "$seed" "$output/lines/order"
-"$prepare" --tokenizer gpt2 --ranks "$ranks" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"
+"$prepare" --tokenizer gpt2 --ranks "$ranks" --seed "$seed" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"

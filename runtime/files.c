@@ -39,6 +39,12 @@ bool files_exist(const char *path) {
     return stat(path, &status) == 0;
 }
 
+bool files_are_same(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 static bool is_folder(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
@@ -58,7 +64,9 @@ int files_make_folder(const char *path) {
         at += strcspn(at, "/");
         const char kept = *at;
         *at = '\0';
-        if (mkdir(partial, 0777) != 0 && !is_folder(partial)) {
+        const int reason = mkdir(partial, 0777) == 0 ? 0 : errno;
+        if (reason != 0 && !is_folder(partial)) {
+            errno = reason;
             result = error_set_errno("cannot make folder %s", partial);
         }
         *at = kept;
@@ -322,6 +330,12 @@ int files_write(const char *path, const void *data, size_t bytes) {
 
 int files_replace_begin(const char *path, char **temporary) {
     int descriptor = -1;
+    char *parent, *name;
+    if (split_path(path, &parent, &name) == 0) {
+        files_stage_clean(parent);
+        free(parent);
+        free(name);
+    }
     *temporary = make_temporary(path, &descriptor);
     if (*temporary == NULL) {
         return -1;
@@ -359,6 +373,7 @@ int files_stage_begin(const char *path, char **staging) {
         return -1;
     }
     if (files_make_folder(parent) == 0) {
+        files_stage_clean(parent);
         *staging = make_temporary(path, NULL);
     }
     free(parent);
@@ -414,24 +429,56 @@ int files_stage_commit(const char *path, char *staging) {
     return sync_parent(path);
 }
 
-int files_stage_commit_into(const char *folder, char *staging, const char *const *names) {
-    int result = sync_folder(staging);
-    for (; result == 0 && *names != NULL; names++) {
-        char *from = files_path("%s/%s", staging, *names);
-        char *to = files_path("%s/%s", folder, *names);
-        if (from == NULL || to == NULL) {
-            result = -1;
-        } else if (rename(from, to) != 0) {
-            result = error_set_errno("cannot move the new %s into place", to);
+/* Both paths of a name; true if it still has to be moved. */
+static bool move_paths(const char *folder, const char *from, const char *name, char **source, char **target) {
+    *source = files_path("%s/%s", from, name);
+    *target = files_path("%s/%s", folder, name);
+    return *source && *target && files_exist(*source);
+}
+
+/* Whether all names can be moved, or have been. */
+static int check_moves(const char *folder, const char *from, const char *const *names) {
+    int result = 0;
+    for (; result == 0 && *names; names++) {
+        char *source, *target;
+        const bool waits = move_paths(folder, from, *names, &source, &target);
+        result = !source || !target ? -1 : check_replaceable(target);
+        if (result == 0 && !waits && !files_exist(target)) {
+            errno = ENOENT;
+            result = error_set_errno("cannot move the new %s into place", target);
         }
-        free(from);
-        free(to);
+        free(source);
+        free(target);
     }
-    if (result == 0) {
-        result = sync_path(folder, O_DIRECTORY);
-    }
-    files_stage_abandon(staging);
     return result;
+}
+
+/* Makes the folder incomplete until the last name has moved. */
+static int remove_last(const char *folder, const char *from, const char *const *names) {
+    while (names[0] && names[1]) {
+        names++;
+    }
+    char *source, *target;
+    int result = 0;
+    if (move_paths(folder, from, *names, &source, &target) && unlink(target) != 0 && errno != ENOENT) {
+        result = error_set_errno("cannot remove the old %s", target);
+    }
+    free(source);
+    free(target);
+    return result;
+}
+
+int files_move_into(const char *folder, const char *from, const char *const *names) {
+    int result = check_moves(folder, from, names) || sync_folder(from) || remove_last(folder, from, names) ? -1 : 0;
+    for (; result == 0 && *names; names++) {
+        char *source, *target;
+        if (move_paths(folder, from, *names, &source, &target) && rename(source, target) != 0) {
+            result = error_set_errno("cannot move the new %s into place", target);
+        }
+        free(source);
+        free(target);
+    }
+    return result == 0 ? sync_path(folder, O_DIRECTORY) : -1;
 }
 
 void files_stage_abandon(char *staging) {

@@ -14,6 +14,9 @@ char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool files_exist(const char *path);
 
+/* Whether both are there and one file. */
+bool files_are_same(const char *a, const char *b);
+
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
@@ -51,17 +54,19 @@ int files_stage_begin(const char *path, char **staging);
 int files_stage_commit(const char *path, char *staging);
 void files_stage_abandon(char *staging);
 
-/* For folders that may hold other files too: syncs the staged folder, then moves the files `names` (ends with NULL)
- * from it into the existing `folder`, in this order, over older ones of their names, and removes the staged folder.
- */
-int files_stage_commit_into(const char *folder, char *staging, const char *const *names);
+/* For folders that may hold other files too: syncs the folder `from`, then moves the files `names` (ends with NULL)
+ * out of it into the existing `folder`, in this order, over older ones of their names. The older one of the last
+ * name goes first, so that a folder with it is complete. When it failed or was cut off, calling it again goes on:
+ * files that are in `folder` only have been moved. Nothing is moved where one of the names is something else than a
+ * file. */
+int files_move_into(const char *folder, const char *from, const char *const *names);
 
 /* Takes the folder for this process until *descriptor is closed or the process ends: an error if another one has
  * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
 int files_lock_folder(const char *path, int *descriptor);
 
 /* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer
- * runs. */
+ * runs. files_stage_begin and files_replace_begin do that themselves. */
 void files_stage_clean(const char *parent);
 
 /* Removes a folder with the regular files and folders in it; does not follow links. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum {
     STORED_BYTES = 1 << 18, /* read at once */
@@ -235,6 +236,11 @@ static int take_zstd(struct input *input, unsigned char *data, size_t bytes, siz
     const size_t left = ZSTD_decompressStream(input->zstd, &to, &from);
     input->at = from.pos;
     *got = to.pos;
+    if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge) {
+        return error_set(
+            "%s was compressed with a window larger than 128 MiB: pipe it, zstd -dc --long=31 FILE | ... -",
+            input->name);
+    }
     if (ZSTD_isError(left)) {
         return fail_damaged(input, "zstd", ZSTD_getErrorName(left));
     }

@@ -1,4 +1,4 @@
-/* Stopping on SIGINT, SIGTERM and SIGUSR1: the first one asks, a second one ends the process at once. */
+/* Stopping on SIGINT, SIGTERM, SIGUSR1 and SIGHUP: the first one asks, a second one ends the process at once. */
 #ifndef HC_RUNTIME_INTERRUPT_H
 #define HC_RUNTIME_INTERRUPT_H
 
@@ -9,5 +9,8 @@ void interrupt_install(void);
 
 /* True once a signal has come. */
 bool interrupt_requested(void);
+
+/* Can be read from, for poll, once a signal has come; not to be read or closed. -1 before interrupt_install. */
+int interrupt_descriptor(void);
 
 #endif

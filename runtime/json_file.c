@@ -24,3 +24,13 @@ int json_file_write(const char *path, const json_t *json, size_t flags) {
     free(text);
     return result;
 }
+
+uint64_t json_file_number(const json_t *object, const char *name) {
+    const json_int_t value = json_integer_value(json_object_get(object, name));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+json_t *json_file_name(const char *path) {
+    json_t *name = json_string(path);
+    return name ? name : json_string("(a name that is not UTF-8)");
+}

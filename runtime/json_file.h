@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Reads a file of at most `limit` bytes; *json is the caller's to json_decref, NULL on failure. Keys may not come
  * twice. What is no JSON is reported as "<path>:<line>: <text>". */
@@ -12,5 +13,11 @@ int json_file_read(const char *path, size_t limit, json_t **json);
 /* Writes with jansson's flags (JSON_INDENT, JSON_REAL_PRECISION) by files_write. json may be NULL, as jansson's
  * functions return it when memory runs out: that is the error then. */
 int json_file_write(const char *path, const json_t *json, size_t flags);
+
+/* A number of an object; 0 where there is none, or a negative one. */
+uint64_t json_file_number(const json_t *object, const char *name);
+
+/* A path as a JSON string; "(a name that is not UTF-8)" where it cannot be one. NULL when memory runs out. */
+json_t *json_file_name(const char *path);
 
 #endif

@@ -12,7 +12,7 @@ enum {
     BATCH_PIECES = 1 << 12,     /* at most */
     CHUNK_BYTES = 1 << 16,      /* of running text */
     LEAST_HELD_OUT_CHUNKS = 4,  /* wanted, by smaller chunks if need be */
-    MOST_UNCUT_BYTES = 1 << 26, /* of a file without any white space, before it is cut all the same */
+    MOST_UNCUT_BYTES = 1 << 22, /* of a file without any white space, before it is cut all the same */
 };
 
 struct corpus_reader {
@@ -170,6 +170,15 @@ static size_t end_of_bytes(const char *text, size_t least, size_t most) {
     return line_end ? (size_t)(line_end - text) + 1 : most;
 }
 
+/* All bytes, but for a character at the end that is not whole. */
+static size_t end_of_characters(const char *text, size_t bytes) {
+    size_t last = bytes - 1;
+    while (last > 0 && bytes - last < 4 && !utf8_is_boundary(text, last)) {
+        last--;
+    }
+    return last > 0 && utf8_is_begun(text + last, bytes - last) ? last : bytes;
+}
+
 /* The same for tokens that must not be torn: before the white space of a blank line, of a line's end, of anything;
  * failing all, between two characters. */
 static size_t end_of_words(const char *text, size_t least, size_t most) {
@@ -187,14 +196,8 @@ static size_t end_of_words(const char *text, size_t least, size_t most) {
             line_end = line_end ? line_end : at;
         }
     }
-    size_t cut = line_end ? line_end : tokenizer_cut(text, most);
-    if (cut == 0) {
-        cut = most;
-        while (cut > 1 && most - cut < 3 && !utf8_is_boundary(text, cut)) {
-            cut--;
-        }
-    }
-    return cut;
+    const size_t cut = line_end ? line_end : tokenizer_cut(text, most);
+    return cut > 0 ? cut : end_of_characters(text, most);
 }
 
 /* The bytes of the next chunk of running text; 0: more text is needed to tell. */
@@ -221,7 +224,7 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     /* words longer than a block */
     const size_t later = tokenizer_cut(text, bytes);
     const bool waits = later == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
-    return later > 0 ? later : waits ? 0 : end_of_words(text, bytes - 1, bytes);
+    return later > 0 ? later : waits ? 0 : end_of_characters(text, bytes);
 }
 
 /* Chunks are sized when the first text has come, by what is known of how much there will be. */

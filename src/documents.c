@@ -1,6 +1,7 @@
 #include "src/documents.h"
 #include "runtime/error.h"
 #include "runtime/input.h"
+#include "runtime/interrupt.h"
 #include "src/json_lines.h"
 #include "src/utf8.h"
 #include <inttypes.h>
@@ -67,7 +68,7 @@ static const char *file_name(const struct documents *documents) {
 }
 
 static int open_file(struct documents *documents) {
-    if (input_open(file_name(documents), -1, &documents->input)) {
+    if (input_open(file_name(documents), interrupt_descriptor(), &documents->input)) {
         return -1;
     }
     documents->lines.input = documents->input;
@@ -91,26 +92,8 @@ static const char *text_of(const struct text_buffer *buffer) {
 
 /* Lets what is read through, or made UTF-8. first_line: the number of its first line, for messages. */
 static int check_text(struct documents *documents, const char **text, size_t *bytes, uint64_t first_line) {
-    const size_t valid = utf8_prefix(*text, *bytes);
-    if (valid == *bytes) {
-        return 0;
-    }
-    if (!documents->settings->replace_invalid) {
-        uint64_t line = first_line;
-        for (size_t i = 0; i < valid; i++) {
-            line += (*text)[i] == '\n';
-        }
-        return error_set("%s:%" PRIu64
-                         ": not UTF-8 (byte 0x%02x): convert it with iconv, or give --invalid replace",
-                         input_name(file_name(documents)), line, (unsigned char)(*text)[valid]);
-    }
-    documents->text.size = 0;
-    if (utf8_replace(*text, *bytes, &documents->text)) {
-        return -1;
-    }
-    *text = documents->text.bytes;
-    *bytes = documents->text.size;
-    return 0;
+    return utf8_require(text, bytes, input_name(file_name(documents)), first_line,
+                        documents->settings->replace_invalid, &documents->text);
 }
 
 static int read_whole(struct documents *documents) {

@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE_BATCHES = 3 }; /* beside one for each thread and one that waits for it */
+enum {
+    SPARE_BATCHES = 3,               /* beside one for each thread and one that waits for it */
+    MOST_BYTES_UNDER_WAY = 64 << 20, /* of text, but for a single batch that has more */
+    MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
+};
 
 enum batch_state { BATCH_VACANT, BATCH_WAITING, BATCH_ENCODING, BATCH_READY };
 
@@ -26,6 +30,7 @@ struct encoder {
     struct slot *slots; /* [slot_count], a ring */
     size_t slot_count;
     uint64_t sent, claimed, taken; /* batches so far; claimed is the threads' */
+    size_t under_way;              /* bytes of text of batches sent and not taken */
     pthread_t *threads;            /* [thread_count] */
     unsigned thread_count;
 };
@@ -60,35 +65,6 @@ struct worker {
     struct text_buffer valid, field;
 };
 
-static int fail_at(const struct text_piece *piece, const char *text, size_t at) {
-    uint64_t line = piece->line;
-    for (size_t i = 0; i < at; i++) {
-        line += text[i] == '\n';
-    }
-    return error_set("%s:%" PRIu64 ": not UTF-8 (byte 0x%02x): convert the file, or take U+FFFD for it with "
-                     "--invalid replace",
-                     piece->source, line, (unsigned char)text[at]);
-}
-
-/* *text [bytes] becomes UTF-8, or an error; bytes as tokens may be anything. */
-static int make_valid(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
-    const bool any = tokenizer_end_of_text(worker->settings->tokenizer) == UINT32_MAX && !worker->settings->field;
-    const size_t valid = any ? *bytes : utf8_prefix(*text, *bytes);
-    if (valid == *bytes) {
-        return 0;
-    }
-    if (!worker->settings->replace_invalid) {
-        return fail_at(piece, *text, valid);
-    }
-    worker->valid.size = 0;
-    if (utf8_replace(*text, *bytes, &worker->valid)) {
-        return -1;
-    }
-    *text = worker->valid.bytes;
-    *bytes = worker->valid.size;
-    return 0;
-}
-
 static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
     if (json_lines_text(*text, *bytes, worker->settings->field, &worker->field)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
@@ -110,7 +86,11 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
     const struct encoder_settings *settings = worker->settings;
     const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
-    if (make_valid(worker, piece, &text, &bytes) || (settings->field && take_field(worker, piece, &text, &bytes))) {
+    /* bytes as tokens may be anything */
+    const bool any = tokenizer_end_of_text(settings->tokenizer) == UINT32_MAX && !settings->field;
+    if ((!any &&
+         utf8_require(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
+        (settings->field && take_field(worker, piece, &text, &bytes))) {
         return -1;
     }
     if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
@@ -162,6 +142,10 @@ static void *work(void *context) {
         const bool failed =
             worker.scratch ? encode_batch(&worker, &slot->batch) != 0 : error_set("out of memory") != 0;
         finish(encoder, slot, failed);
+        if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
+            text_free(&worker.field);
+            text_free(&worker.valid);
+        }
     }
     tokenizer_scratch_free(worker.scratch);
     text_free(&worker.valid);
@@ -225,7 +209,8 @@ void encoder_free(struct encoder *encoder) {
 }
 
 struct text_batch *encoder_vacant(struct encoder *encoder) {
-    if (encoder->sent - encoder->taken == encoder->slot_count) {
+    const bool too_much = encoder->under_way > MOST_BYTES_UNDER_WAY && encoder->sent > encoder->taken;
+    if (too_much || encoder->sent - encoder->taken == encoder->slot_count) {
         return NULL;
     }
     struct text_batch *batch = &encoder->slots[encoder->sent % encoder->slot_count].batch;
@@ -234,6 +219,7 @@ struct text_batch *encoder_vacant(struct encoder *encoder) {
 }
 
 void encoder_submit(struct encoder *encoder) {
+    encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
     pthread_mutex_lock(&encoder->lock);
     encoder->slots[encoder->sent++ % encoder->slot_count].state = BATCH_WAITING;
     pthread_cond_signal(&encoder->submitted);
@@ -261,5 +247,11 @@ struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed
 }
 
 void encoder_release(struct encoder *encoder) {
-    encoder->slots[encoder->taken++ % encoder->slot_count].state = BATCH_VACANT;
+    struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
+    encoder->under_way -= slot->batch.text.size;
+    slot->state = BATCH_VACANT;
+    if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
+        text_free(&slot->batch.text);
+        token_list_free(&slot->batch.tokens);
+    }
 }

@@ -3,6 +3,7 @@
 #include "runtime/files.h"
 #include "runtime/gemm.h"
 #include "runtime/interrupt.h"
+#include "runtime/json_file.h"
 #include "runtime/output_file.h"
 #include "runtime/token_file.h"
 #include "src/checkpoint.h"
@@ -94,9 +95,28 @@ static int open_documents(struct evaluation *evaluation) {
                : 0;
 }
 
+/* That a result does not take the place of what is read. */
+static int check_place(const struct eval_settings *settings, const char *path) {
+    for (size_t i = 0; path && i < settings->file_count; i++) {
+        if (files_are_same(path, settings->files[i])) {
+            return error_set("%s is one of the files to read: results need another name", path);
+        }
+    }
+    return 0;
+}
+
 /* Before hours of work for them. */
 static int open_results(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
+    const bool same = settings->json && settings->per_document && !is_standard_output(settings->json) &&
+                      (strcmp(settings->json, settings->per_document) == 0 ||
+                       files_are_same(settings->json, settings->per_document));
+    if (same) {
+        return error_set("--json and --per-document name the same file");
+    }
+    if (check_place(settings, settings->json) || check_place(settings, settings->per_document)) {
+        return -1;
+    }
     return (settings->json && output_file_open(&evaluation->json, settings->json)) ||
                    (settings->per_document && output_file_open(&evaluation->per_document, settings->per_document))
                ? -1
@@ -191,9 +211,10 @@ static int set_up(struct evaluation *evaluation) {
 static int write_json(struct evaluation *evaluation, json_t *results, uint64_t tokens) {
     FILE *stream = evaluation->json.stream;
     json_t *all =
-        json_pack("{s:s, s:I, s:I, s:f, s:f}", "checkpoint", evaluation->settings->checkpoint, "context",
-                  (json_int_t)evaluation->config.block_size, "vocabulary", (json_int_t)evaluation->gpt.vocabulary,
-                  "seconds", evaluation->seconds, "tokens_per_second", (double)tokens / evaluation->seconds);
+        json_pack("{s:o, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
+                  "context", (json_int_t)evaluation->config.block_size, "vocabulary",
+                  (json_int_t)evaluation->gpt.vocabulary, "seconds", evaluation->seconds, "tokens_per_second",
+                  (double)tokens / evaluation->seconds);
     const bool failed = !all || !results || json_object_update(all, results);
     if (!failed && stream) { /* what cannot be written is found by the commit */
         json_dumpf(all, stream, JSON_INDENT(1));
@@ -201,8 +222,7 @@ static int write_json(struct evaluation *evaluation, json_t *results, uint64_t t
     }
     json_decref(all);
     json_decref(results);
-    return failed ? error_set("out of memory, or a path that is not UTF-8, for the figures as JSON")
-                  : output_file_commit(&evaluation->json);
+    return failed ? error_set("out of memory for the figures as JSON") : output_file_commit(&evaluation->json);
 }
 
 static bool talks(const struct evaluation *evaluation) {
@@ -242,9 +262,10 @@ static int report_split(struct evaluation *evaluation, uint64_t tokens, double l
     const struct eval_settings *settings = evaluation->settings;
     const struct perplexity_sums sums = {.tokens = tokens, .log_likelihood = -loss * (double)tokens};
     const double perplexity = perplexity_of(&sums).token_perplexity;
-    json_t *results = json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "data", settings->data, "split", settings->split,
-                                "eval_iters", (json_int_t)settings->eval_iters, "tokens", (json_int_t)tokens,
-                                "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
+    json_t *results =
+        json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
+                  settings->split, "eval_iters", (json_int_t)settings->eval_iters, "tokens", (json_int_t)tokens,
+                  "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
     const int status = write_json(evaluation, results, tokens);
     if (status == 0 && talks(evaluation)) {
         print_figure("loss", 6, loss);
@@ -278,8 +299,8 @@ static int write_document(void *context, const struct scored_document *document)
     if (!stream) {
         return 0;
     }
-    json_t *line =
-        json_pack("{s:s, s:I}", "source", document->source, "document", (json_int_t)evaluation->document_count);
+    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
+                             (json_int_t)evaluation->document_count);
     if (line && document->line > 0) {
         json_object_set_new(line, "line", json_integer((json_int_t)document->line));
     }

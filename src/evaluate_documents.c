@@ -1,5 +1,6 @@
 #include "src/evaluate_documents.h"
 #include "runtime/error.h"
+#include "runtime/interrupt.h"
 #include "src/rolling_windows.h"
 #include "src/window_losses.h"
 #include <stdlib.h>
@@ -96,10 +97,13 @@ static int read_round(struct reader *reader, struct round *round) {
     struct document document;
     int found = 1;
     while (found == 1 && round->tokens < ROUND_TOKENS && round->documents < ROUND_DOCUMENTS) {
-        found = documents_next(reader->evaluation->documents, &document);
+        found = interrupt_requested() ? -1 : documents_next(reader->evaluation->documents, &document);
         if (found == 1 && add_document(reader, &document, round)) {
             found = -1;
         }
+    }
+    if (found < 0 && interrupt_requested()) {
+        return error_set("interrupted");
     }
     return found < 0 ? -1 : 0;
 }

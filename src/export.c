@@ -40,6 +40,18 @@ static bool has_mark(const char *folder) {
     return marked;
 }
 
+/* Whether a program beside the weights is as an export wrote it; one that is not there is. */
+static bool is_as_written(const char *out, const struct export_file *file) {
+    char *path = files_path("%s/%s", out, file->name), *text = NULL;
+    size_t bytes = 0;
+    const bool there = path && files_exist(path);
+    const bool same =
+        !there || (files_read(path, (size_t)1 << 24, &text, &bytes) == 0 && strcmp(text, file->text) == 0);
+    free(path);
+    free(text);
+    return same;
+}
+
 /* Nothing, an empty folder, or an export may be where the new one will be. */
 static int check_target(const char *out) {
     DIR *folder = opendir(out);
@@ -55,6 +67,12 @@ static int check_target(const char *out) {
         }
     }
     closedir(folder);
+    for (const struct export_file *file = export_files; file->name; file++) {
+        if (!is_as_written(out, file)) {
+            return error_set("%s/%s is not as an export wrote it, and would be lost: choose another --out", out,
+                             file->name);
+        }
+    }
     return entries == 0 || (!others && has_mark(out))
                ? 0
                : error_set("%s is there already and not an export alone: choose another --out, or remove it", out);
@@ -108,8 +126,10 @@ static int prepare(const struct export_settings *settings, struct export *export
         return error_set("out of memory");
     }
     return model_config_read(settings->checkpoint, &export->source_config) ||
-                   choose_model(settings, &export->source_config, &export->config) || check_target(settings->out) ||
-                   parameters_create(&export->source_config, &export->source) ||
+                   choose_model(settings, &export->source_config, &export->config) ||
+                   (files_are_same(settings->checkpoint, settings->out) &&
+                    error_set("--out is the checkpoint itself")) ||
+                   check_target(settings->out) || parameters_create(&export->source_config, &export->source) ||
                    parameters_create(&export->config, &export->parameters) ||
                    weights_open(settings->checkpoint, &export->source_config, &export->source, &export->weights)
                ? -1

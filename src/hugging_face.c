@@ -35,6 +35,7 @@ static const struct {
     {"scale_attn_weights", true},
     {"scale_attn_by_inverse_layer_idx", false},
     {"add_cross_attention", false},
+    {"tie_word_embeddings", true},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -68,7 +69,7 @@ static int check_switches(const json_t *json) {
     for (size_t i = 0; i < COUNT(switches); i++) {
         const json_t *value = json_object_get(json, switches[i].name);
         if (value && (!json_is_boolean(value) || json_boolean_value(value) != switches[i].value)) {
-            return error_set("'%s' is not %s: this kind of attention is not here", switches[i].name,
+            return error_set("'%s' is not %s: such models are not here", switches[i].name,
                              switches[i].value ? "true" : "false");
         }
     }

@@ -44,6 +44,10 @@ static int next_line(struct json_lines *lines, const char **line, size_t *bytes)
         const size_t left = lines->held.size - lines->at;
         const char *begin = left > 0 ? lines->held.bytes + lines->at : NULL;
         const char *end = left > searched ? memchr(begin + searched, '\n', left - searched) : NULL;
+        if (lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
+            lines->at += 3; /* a byte order mark belongs to no line */
+            continue;
+        }
         if (end || (lines->at_end && left > 0)) {
             *line = begin;
             *bytes = end ? (size_t)(end - begin) : left;
@@ -106,7 +110,7 @@ static int take_field(json_t *object, const char *field, struct text_buffer *tex
 
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
     json_error_t error;
-    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
     if (!object) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }

@@ -5,6 +5,7 @@
 #include "runtime/input.h"
 #include "runtime/json_file.h"
 #include "runtime/progress.h"
+#include "src/prepare_move.h"
 #include "src/token_spool.h"
 #include <inttypes.h>
 #include <math.h>
@@ -15,9 +16,8 @@
 #include <unistd.h>
 
 enum {
-    BUCKET_BYTES = 1 << 28, /* of tokens, about */
-    MOST_BUCKETS = 256,     /* files open at once */
-    UNKNOWN_BUCKETS = 64,   /* where it is not known how much there will be */
+    MOST_BUCKETS = 256,   /* files open at once */
+    UNKNOWN_BUCKETS = 64, /* where it is not known how much there will be */
     MOST_STATE_BYTES = 1 << 28,
 };
 
@@ -25,7 +25,7 @@ struct preparation {
     const struct prepare_settings *settings;
     struct tokenizer *tokenizer;
     struct document_order order;
-    char ranks_digest[CHECKSUM_SIZE];
+    char ranks_digest[CHECKSUM_SIZE], order_digest[CHECKSUM_SIZE]; /* "" without */
     json_t *task; /* settings and sources: what saved work must have been for */
     json_t *done; /* [source_count] of sources that were read to their end: bytes, sha256 */
     char *work;   /* the folder of work in progress */
@@ -58,9 +58,7 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
         from_stdin += strcmp(path, "-") == 0;
         preparation->can_resume = preparation->can_resume && status.regular && strcmp(path, "-") != 0;
         preparation->total += status.bytes;
-        json_t *name = json_string(path);
-        json_array_append_new(list, json_pack("{s:o, s:I, s:I}", "path",
-                                              name ? name : json_string("(a name that is not UTF-8)"), "bytes",
+        json_array_append_new(list, json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "bytes",
                                               (json_int_t)status.bytes, "modified", (json_int_t)status.modified));
     }
     if (!preparation->can_resume) {
@@ -77,13 +75,13 @@ static int describe_task(struct preparation *preparation) {
         return -1;
     }
     preparation->task =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:b, s:b, s:I, s:o}", "version", HC_VERSION,
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
                   "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256", preparation->ranks_digest,
                   "documents", document_kind_name(settings->kind), "field",
                   settings->kind == DOCUMENT_JSONL ? settings->field : "", "markup", (int)settings->markup,
                   "replace_invalid", settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
-                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order", settings->order != NULL,
-                  "listed", (json_int_t)preparation->order.count, "sources", sources);
+                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
+                  preparation->order_digest, "sources", sources);
     preparation->done = json_array();
     return preparation->task && preparation->done ? 0 : error_set("out of memory");
 }
@@ -102,30 +100,42 @@ static char *state_path(const struct preparation *preparation) {
     return files_path("%s/state.json", preparation->work);
 }
 
-/* What an earlier process left for the same task; NULL: nothing that can be used. */
-static json_t *read_state(struct preparation *preparation) {
-    char *path = state_path(preparation);
-    json_t *state = NULL;
-    if (path && preparation->settings->resume && preparation->can_resume && files_exist(path) &&
-        (json_file_read(path, MOST_STATE_BYTES, &state) ||
-         !json_equal(json_object_get(state, "task"), preparation->task))) {
-        fprintf(stderr, "%s is of other settings or files: it is discarded\n", preparation->work);
-        json_decref(state);
-        state = NULL;
+/* A file of the work folder as JSON; NULL: there is none, or it cannot be read, which is not said. */
+static json_t *read_work(const struct preparation *preparation, const char *name) {
+    char *path = files_path("%s/%s", preparation->work, name);
+    json_t *json = NULL;
+    if (path && files_exist(path) && json_file_read(path, MOST_STATE_BYTES, &json)) {
         error_clear();
     }
     free(path);
-    return state;
+    return json;
 }
 
-static uint64_t state_number(const json_t *state, const char *name) {
-    const json_int_t value = json_integer_value(json_object_get(state, name));
-    return value > 0 ? (uint64_t)value : 0;
+static bool is_same_task(const struct preparation *preparation, const json_t *state) {
+    return preparation->can_resume && json_equal(json_object_get(state, "task"), preparation->task);
+}
+
+/* What an earlier process left: *state is the caller's, NULL where there is nothing to go on from. Another task's
+ * work is not thrown away unasked. */
+static int take_up(const struct preparation *preparation, json_t **state) {
+    *state = read_work(preparation, "state.json");
+    if (*state && !preparation->settings->resume) {
+        json_decref(*state);
+        *state = NULL;
+    }
+    if (!*state || is_same_task(preparation, *state)) {
+        return 0;
+    }
+    json_decref(*state);
+    *state = NULL;
+    return error_set("%s has unfinished work of other files or settings: give --no-resume to discard it, or choose "
+                     "another --out",
+                     preparation->work);
 }
 
 static int open_spool(struct preparation *preparation, const json_t *saved) {
     const struct prepare_settings *settings = preparation->settings;
-    const uint64_t wanted = preparation->total / BUCKET_BYTES + 1;
+    const uint64_t wanted = preparation->total / settings->bucket_bytes + 1;
     const uint64_t buckets = preparation->total == 0 ? UNKNOWN_BUCKETS
                              : wanted < MOST_BUCKETS ? wanted
                                                      : MOST_BUCKETS;
@@ -139,9 +149,9 @@ static int open_spool(struct preparation *preparation, const json_t *saved) {
 
 static int open_reader(struct preparation *preparation, const json_t *state) {
     const struct prepare_settings *settings = preparation->settings;
-    const struct corpus_place place = {.source = state_number(state, "source"),
-                                       .pieces = state_number(state, "pieces"),
-                                       .documents = state_number(state, "documents")};
+    const struct corpus_place place = {.source = json_file_number(state, "source"),
+                                       .pieces = json_file_number(state, "pieces"),
+                                       .documents = json_file_number(state, "documents")};
     const struct corpus_settings corpus = {
         .sources = settings->sources,
         .source_count = settings->source_count,
@@ -167,8 +177,8 @@ static int open_encoder(struct preparation *preparation) {
                           &preparation->encoder);
 }
 
-/* Makes the folders, and goes on from an earlier process's work if it left some. */
-static int begin_work(struct preparation *preparation) {
+/* Makes the folder of results, for this process alone. */
+static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
     if (files_make_folder(folder)) {
@@ -180,9 +190,17 @@ static int begin_work(struct preparation *preparation) {
     }
     files_stage_clean(folder);
     preparation->work = files_path("%s/.hc_prepare", folder);
-    json_t *state = preparation->work ? read_state(preparation) : NULL;
-    if (!preparation->work ||
-        (!state && files_exist(preparation->work) && files_remove_folder(preparation->work)) ||
+    return preparation->work ? 0 : -1;
+}
+
+/* Makes the work folder, or goes on from what an earlier process left there. */
+static int begin_work(struct preparation *preparation) {
+    json_t *state = NULL;
+    if (take_up(preparation, &state)) {
+        preparation->saved = true; /* what is there stays there */
+        return -1;
+    }
+    if ((!state && files_exist(preparation->work) && files_remove_folder(preparation->work)) ||
         files_make_folder(preparation->work)) {
         return -1;
     }
@@ -240,7 +258,7 @@ static uint64_t stored_bytes(const struct preparation *preparation) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < preparation->settings->source_count; i++) {
         const json_t *done = json_array_get(preparation->done, i);
-        bytes += done ? state_number(done, "bytes") : sources[i].bytes;
+        bytes += done ? json_file_number(done, "bytes") : sources[i].bytes;
     }
     return bytes;
 }
@@ -394,6 +412,9 @@ static int write_meta(const struct preparation *preparation, const struct prepar
     if (settings->ranks) {
         json_object_set_new(meta, "ranks_sha256", json_string(preparation->ranks_digest));
     }
+    if (settings->order) {
+        json_object_set_new(meta, "order_sha256", json_string(preparation->order_digest));
+    }
     char *path = files_path("%s/meta.json", preparation->work);
     const int result = path ? json_file_write(path, meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : -1;
     json_decref(meta);
@@ -423,28 +444,6 @@ static int check_result(const struct preparation *preparation, const struct prep
                            report->documents, 100 * fraction);
 }
 
-/* Moves the results into the folder, meta.json as the last one. */
-static int commit(struct preparation *preparation) {
-    const char *folder = preparation->settings->folder;
-    const bool has_val = preparation->settings->val_fraction > 0;
-    static const char *const names[] = {"train.bin", "val.bin", "meta.json", NULL};
-    static const char *const names_without_val[] = {"train.bin", "meta.json", NULL};
-    char *old_meta = files_path("%s/meta.json", folder);
-    char *old_val = files_path("%s/val.bin", folder);
-    int result = old_meta && old_val ? 0 : -1;
-    if (result == 0) {
-        unlink(old_meta); /* from here on the folder is incomplete, should the machine stop */
-        if (!has_val) {
-            unlink(old_val);
-        }
-        result = files_stage_commit_into(folder, preparation->work, has_val ? names : names_without_val);
-        preparation->work = NULL;
-    }
-    free(old_meta);
-    free(old_val);
-    return result;
-}
-
 static void fill_report(const struct preparation *preparation, struct prepare_report *report) {
     const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
     report->source_bytes = stored_bytes(preparation);
@@ -454,11 +453,51 @@ static void fill_report(const struct preparation *preparation, struct prepare_re
     report->unigram_entropy = entropy(counts->train_values, counts->train_tokens);
 }
 
+/* What meta.json says of results that were complete before. */
+static int report_meta(const struct preparation *preparation, struct prepare_report *report) {
+    char *path = files_path("%s/meta.json", preparation->settings->folder);
+    json_t *meta = NULL;
+    const json_t *source;
+    size_t i;
+    const int result = path ? json_file_read(path, MOST_STATE_BYTES, &meta) : -1;
+    report->train_tokens = json_file_number(meta, "train_tokens");
+    report->val_tokens = json_file_number(meta, "val_tokens");
+    report->documents = json_file_number(meta, "train_documents") + json_file_number(meta, "val_documents");
+    report->unigram_entropy = json_number_value(json_object_get(meta, "unigram_entropy"));
+    json_array_foreach(json_object_get(meta, "sources"), i, source) {
+        report->source_bytes += json_file_number(source, "bytes");
+    }
+    json_decref(meta);
+    free(path);
+    return result;
+}
+
+/* 1: an earlier process had all but moved the results of this task, and they are in place now; 0: there is work to
+ * do. */
+static int finish_earlier(struct preparation *preparation, struct prepare_report *report) {
+    const struct prepare_settings *settings = preparation->settings;
+    json_t *task = NULL;
+    int result = prepare_finish_move(settings->folder, preparation->work, &task);
+    if (result < 0) {
+        preparation->saved = settings->resume; /* what is there stays there */
+        return settings->resume ? -1 : 0;
+    }
+    const bool same =
+        result == 1 && settings->resume && preparation->can_resume && json_equal(task, preparation->task);
+    json_decref(task);
+    return !same ? 0 : report_meta(preparation, report) ? -1 : 1;
+}
+
 static int prepare(struct preparation *preparation, struct prepare_report *report) {
     const struct prepare_settings *settings = preparation->settings;
     if (document_order_begin(&preparation->order, settings->seed, settings->val_fraction, settings->order) ||
-        open_tokenizer(preparation) || describe_task(preparation) || begin_work(preparation)) {
+        (settings->order && checksum_file(settings->order, preparation->order_digest)) ||
+        open_tokenizer(preparation) || describe_task(preparation) || begin_folder(preparation)) {
         return -1;
+    }
+    const int earlier = finish_earlier(preparation, report);
+    if (earlier != 0 || begin_work(preparation)) {
+        return earlier == 1 ? 0 : -1;
     }
     preparation->saved_at = progress_clock();
     begin_progress(preparation, (int64_t)(stored_bytes(preparation) / 1000000));
@@ -471,7 +510,11 @@ static int prepare(struct preparation *preparation, struct prepare_report *repor
         preparation->saved = false; /* the same would come out again */
         return -1;
     }
-    return write_meta(preparation, report) ? -1 : commit(preparation);
+    if (write_meta(preparation, report)) {
+        return -1;
+    }
+    preparation->saved = true; /* whatever happens now, the next process goes on with it */
+    return prepare_move(settings->folder, preparation->work, settings->val_fraction > 0, preparation->task);
 }
 
 /* Work that can go on stays, all else goes. */

@@ -29,11 +29,13 @@ struct prepare_settings {
     const char *order;         /* a list for document_order_begin, or NULL */
     unsigned threads;          /* that encode */
     bool resume;               /* go on with what an interrupted run of the same settings left */
+    uint64_t bucket_bytes;     /* of text that is shuffled at once, about: PREPARE_BUCKET_BYTES */
     double save_interval;      /* seconds from one note of what is done to the next: PREPARE_SAVE_INTERVAL */
     int stop_descriptor;       /* readable: stop; -1: nothing stops */
 };
 
 #define PREPARE_SAVE_INTERVAL 30.0
+#define PREPARE_BUCKET_BYTES  ((uint64_t)1 << 28)
 
 struct prepare_report {
     uint64_t source_bytes; /* as stored */

@@ -1,6 +1,7 @@
 #include "src/token_spool.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -126,17 +127,12 @@ static int count_train(struct token_spool *spool) {
                : 0;
 }
 
-static uint64_t saved_number(const json_t *saved, const char *name) {
-    const json_int_t value = json_integer_value(json_object_get(saved, name));
-    return value > 0 ? (uint64_t)value : 0;
-}
-
 static int open_outputs(struct token_spool *spool, const json_t *saved) {
     struct token_spool_counts *counts = &spool->counts;
-    counts->train_tokens = saved_number(saved, "train_tokens");
-    counts->val_tokens = saved_number(saved, "val_tokens");
-    counts->train_documents = saved_number(saved, "train_documents");
-    counts->val_documents = saved_number(saved, "val_documents");
+    counts->train_tokens = json_file_number(saved, "train_tokens");
+    counts->val_tokens = json_file_number(saved, "val_tokens");
+    counts->train_documents = json_file_number(saved, "train_documents");
+    counts->val_documents = json_file_number(saved, "val_documents");
     return output_open(&spool->files[TRAIN], spool, "train.bin", 2 * counts->train_tokens) ||
                    output_open(&spool->files[VAL], spool, "val.bin", 2 * counts->val_tokens)
                ? -1
@@ -149,7 +145,7 @@ static int open_buckets(struct token_spool *spool, const json_t *saved) {
     if (!spool->buckets) {
         return error_set("out of memory");
     }
-    spool->merged = (unsigned)saved_number(saved, "merged");
+    spool->merged = (unsigned)json_file_number(saved, "merged");
     for (unsigned i = spool->merged; i < spool->settings.buckets; i++) {
         char name[32];
         const json_int_t bytes = json_integer_value(json_array_get(sizes, i));

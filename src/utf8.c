@@ -1,4 +1,6 @@
 #include "src/utf8.h"
+#include "runtime/error.h"
+#include <inttypes.h>
 #include <string.h>
 
 /* What a first byte announces: the length of its character, 0: it begins none. */
@@ -85,6 +87,30 @@ int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
             at += utf8_part(text + at, bytes - at);
         }
     }
+    return 0;
+}
+
+int utf8_require(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
+                 struct text_buffer *buffer) {
+    const size_t valid = utf8_prefix(*text, *bytes);
+    if (valid == *bytes) {
+        return 0;
+    }
+    if (!replace) {
+        for (size_t i = 0; i < valid; i++) {
+            line += (*text)[i] == '\n';
+        }
+        return error_set("%s:%" PRIu64
+                         ": not UTF-8 (byte 0x%02x): convert it with iconv, or take U+FFFD for it with "
+                         "--invalid replace",
+                         source, line, (unsigned char)(*text)[valid]);
+    }
+    buffer->size = 0;
+    if (utf8_replace(*text, *bytes, buffer)) {
+        return -1;
+    }
+    *text = buffer->bytes;
+    *bytes = buffer->size;
     return 0;
 }
 

@@ -18,6 +18,11 @@ size_t utf8_prefix(const char *text, size_t bytes);
  * character, as Unicode recommends and Python does. 0, or -1 with an error when memory runs out. */
 int utf8_replace(const char *text, size_t bytes, struct text_buffer *out);
 
+/* Makes sure that *text [*bytes] is UTF-8: where it is not, an error that names source and line (that of its first
+ * byte, from 1), or with `replace` it becomes utf8_replace's text in `buffer`. */
+int utf8_require(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
+                 struct text_buffer *buffer);
+
 /* Of bytes > 0 that begin no whole character: how many of them could begin one, at least 1. U+FFFD stands for them
  * together. */
 size_t utf8_part(const char *text, size_t bytes);

@@ -124,6 +124,7 @@ static struct prepare_settings usual(const char *const *sources, size_t count) {
                                      .threads = 3,
                                      .resume = true,
                                      .save_interval = PREPARE_SAVE_INTERVAL,
+                                     .bucket_bytes = PREPARE_BUCKET_BYTES,
                                      .stop_descriptor = -1};
 }
 
@@ -426,7 +427,9 @@ static void test_files(void **state) {
 /* Bytes as tokens: a blank line ends a document. */
 static void test_bytes(void **state) {
     (void)state;
-    static const char two[] = "{\"text\":\"one\"}\n{\"text\":\"two\\u0000\"}";
+    /* a byte order mark, and a number that no machine has */
+    static const char two[] =
+        "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
     const char *const sources[] = {scratch_write("two.jsonl", two, sizeof two - 1)};
     struct prepare_settings settings = usual(sources, 1);
     settings.ranks = NULL;
@@ -442,6 +445,33 @@ static void test_bytes(void **state) {
     }
     free(train);
     remove_out();
+}
+
+/* Words longer than a part, of characters of three bytes: cut between two of them. */
+static void test_no_white_space(void **state) {
+    (void)state;
+    enum { CHARACTERS = 3000001 };
+    char *text = malloc(3 * CHARACTERS);
+    assert_non_null(text);
+    for (size_t i = 0; i < CHARACTERS; i++) {
+        memcpy(text + 3 * i, "\xe4\xb8\xad", 3);
+    }
+    const char *const sources[] = {scratch_write("long", text, 3 * CHARACTERS)};
+    struct prepare_settings settings = usual(sources, 1);
+    settings.val_fraction = 0;
+    for (int chunks = 0; chunks < 2; chunks++) {
+        settings.kind = chunks ? DOCUMENT_CHUNKS : DOCUMENT_FILES;
+        prepare(&settings);
+        size_t bytes;
+        char *train = scratch_read(in_out("train.bin"), &bytes);
+        assert_int_equal(bytes, 2 * (3 * CHARACTERS + 1));
+        for (size_t i = 0; i < 3 * CHARACTERS; i++) {
+            assert_int_equal((unsigned char)train[2 * i], (unsigned char)text[i]);
+        }
+        free(train);
+        remove_out();
+    }
+    free(text);
 }
 
 static void check_bad(const char *content, size_t bytes, const char *expected) {
@@ -478,16 +508,22 @@ static void test_bad_input(void **state) {
 
 /* ---- work that is cut off */
 
-/* Documents that the saved state has behind it; 0: there is none. */
-static int64_t saved_documents(void) {
+/* A number of the saved state, or of an object in it; 0: there is none. */
+static int64_t saved_number(const char *object, const char *name) {
     json_t *saved = json_load_file(in_out(".hc_prepare/state.json"), 0, NULL);
-    const int64_t documents = json_integer_value(json_object_get(saved, "pieces"));
+    const json_t *at = object ? json_object_get(saved, object) : saved;
+    const int64_t number = json_integer_value(json_object_get(at, name));
     json_decref(saved);
-    return documents;
+    return number;
 }
 
-/* Starts the work in a process of its own and kills it as soon as it has saved more than before. */
-static bool run_and_kill(const struct prepare_settings *settings, int64_t before) {
+static bool has_passed(const char *number, int64_t before) {
+    return saved_number(strcmp(number, "merged") == 0 ? "spool" : NULL, number) > before;
+}
+
+/* Starts the work in a process of its own and kills it as soon as this number has grown in what it saved; true: it
+ * was done before. */
+static bool run_and_kill_at(const struct prepare_settings *settings, const char *number, int64_t before) {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -496,7 +532,7 @@ static bool run_and_kill(const struct prepare_settings *settings, int64_t before
     }
     int status = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
-        if (saved_documents() > before) {
+        if (has_passed(number, before)) {
             kill(child, SIGKILL);
             assert_int_equal(waitpid(child, &status, 0), child);
             break;
@@ -505,6 +541,33 @@ static bool run_and_kill(const struct prepare_settings *settings, int64_t before
     }
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
     return WIFEXITED(status);
+}
+
+static bool run_and_kill(const struct prepare_settings *settings, int64_t before) {
+    return run_and_kill_at(settings, "pieces", before);
+}
+
+/* The note of a move that has begun, with the task of what was prepared: that of a run that is stopped at once. */
+static bool write_note(const struct prepare_settings *settings) {
+    struct prepare_settings stopped = *settings;
+    struct prepare_report report;
+    char folder[600];
+    int ends[2];
+    snprintf(folder, sizeof folder, "%s", scratch_path("stopped"));
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "", 1), 1);
+    stopped.stop_descriptor = ends[0];
+    stopped.folder = folder;
+    assert_int_equal(prepare_run(&stopped, &report), PREPARE_STOPPED);
+    close(ends[0]);
+    close(ends[1]);
+    json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
+    json_t *note = json_pack("{s:b, s:O}", "val", 1, "task", json_object_get(state, "task"));
+    const bool written = note && json_dump_file(note, in_out(".hc_prepare/moving.json"), 0) == 0;
+    json_decref(note);
+    json_decref(state);
+    assert_int_equal(files_remove_folder(folder), 0);
+    return written;
 }
 
 static void test_killed(void **state) {
@@ -520,7 +583,7 @@ static void test_killed(void **state) {
         digests(whole);
         remove_out();
         int kills = 0;
-        while (!run_and_kill(&settings, saved_documents())) {
+        while (!run_and_kill(&settings, saved_number(NULL, "pieces"))) {
             kills++;
             assert_false(files_exist(in_out("train.bin")));
         }
@@ -534,27 +597,110 @@ static void test_killed(void **state) {
     }
 }
 
-/* What was left by other settings is not mixed in; --no-resume begins anew. */
-static void test_left_by_others(void **state) {
+/* Also while buckets are sorted, of which there are many here. */
+static void test_killed_while_sorting(void **state) {
     (void)state;
     const char *const sources[] = {lines};
     struct prepare_settings settings = usual(sources, 1);
-    settings.save_interval = 0;
     char whole[2][CHECKSUM_SIZE], again[2][CHECKSUM_SIZE];
     prepare(&settings);
     digests(whole);
     remove_out();
-    for (int other = 0; other < 2; other++) {
-        assert_false(run_and_kill(&settings, 0));
-        struct prepare_settings changed = settings;
-        changed.seed += (uint64_t)other;
-        changed.resume = other;
-        prepare(&changed);
-        assert_all_documents(DOCUMENTS / 100);
+    settings.bucket_bytes = 20000;
+    settings.save_interval = 0;
+    int in_sorting = 0;
+    for (bool done = false; !done;) {
+        const int64_t merged = saved_number("spool", "merged");
+        done = run_and_kill_at(&settings, "merged", merged);
+        in_sorting += !done && saved_number("spool", "merged") > 0;
+    }
+    assert_true(in_sorting > 3);
+    digests(again);
+    assert_same(whole, again);
+    remove_out();
+}
+
+/* What was left by other settings, or for another order, is neither mixed in nor thrown away unasked. */
+static void test_left_by_others(void **state) {
+    (void)state;
+    const char *const sources[] = {lines};
+    struct prepare_settings settings = usual(sources, 1), other = settings;
+    struct prepare_report report;
+    char order[600], first[2][CHECKSUM_SIZE], second[2][CHECKSUM_SIZE];
+    settings.save_interval = other.save_interval = 0;
+    other.seed++;
+    assert_false(run_and_kill(&settings, 0));
+    assert_int_equal(prepare_run(&other, &report), PREPARE_FAILED);
+    assert_true(report.kept);
+    assert_non_null(strstr(error_text(), "has unfinished work of other files or settings: give --no-resume"));
+    prepare(&settings);
+    digests(first);
+    remove_out();
+    assert_false(run_and_kill(&settings, 0));
+    other.resume = false;
+    prepare(&other);
+    digests(second);
+    assert_string_not_equal(first[0], second[0]);
+    remove_out();
+
+    snprintf(order, sizeof order, "%s", scratch_path("order"));
+    write_order(order, DOCUMENTS, 7);
+    settings.order = order;
+    assert_false(run_and_kill(&settings, 0));
+    write_order(order, DOCUMENTS, 11);
+    assert_int_equal(prepare_run(&settings, &report), PREPARE_FAILED);
+    assert_non_null(strstr(error_text(), "of other files or settings"));
+    remove_out();
+}
+
+/* Results that were complete, but not all in place. */
+static void test_cut_off_in_the_move(void **state) {
+    (void)state;
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    const char *const sources[] = {lines};
+    struct prepare_settings settings = usual(sources, 1);
+    char whole[2][CHECKSUM_SIZE], again[2][CHECKSUM_SIZE];
+    for (size_t moved = 0; moved <= 3; moved++) {
+        const struct prepare_report expected = prepare(&settings);
+        digests(whole);
+        /* as a process leaves it that was killed after so many moves */
+        assert_int_equal(files_make_folder(in_out(".hc_prepare")), 0);
+        assert_true(write_note(&settings));
+        for (size_t i = moved; i < 3; i++) {
+            char work[64];
+            snprintf(work, sizeof work, ".hc_prepare/%s", names[i]);
+            assert_int_equal(rename(in_out(names[i]), in_out(work)), 0);
+        }
+        const struct prepare_report report = prepare(&settings);
+        assert_int_equal(report.train_tokens, expected.train_tokens);
+        assert_int_equal(report.val_tokens, expected.val_tokens);
+        assert_int_equal(report.source_bytes, expected.source_bytes);
         digests(again);
-        assert_int_equal(strcmp(whole[0], again[0]) == 0, !other);
+        assert_same(whole, again);
+        assert_int_equal(scratch_entries(out), 3);
         remove_out();
     }
+}
+
+/* A place that is taken: older results stay, and so do the new ones. */
+static void test_place_taken(void **state) {
+    (void)state;
+    const char *const sources[] = {lines};
+    struct prepare_settings settings = usual(sources, 1);
+    struct prepare_report report;
+    prepare(&settings);
+    assert_int_equal(unlink(in_out("val.bin")), 0);
+    assert_int_equal(files_make_folder(in_out("val.bin")), 0);
+    settings.seed++;
+    assert_int_equal(prepare_run(&settings, &report), PREPARE_FAILED);
+    assert_non_null(strstr(error_text(), "val.bin: it is a folder"));
+    assert_true(report.kept);
+    assert_true(files_exist(in_out("meta.json")) && files_exist(in_out("train.bin")));
+    assert_int_equal(rmdir(in_out("val.bin")), 0);
+    prepare(&settings);
+    assert_all_documents(DOCUMENTS / 100);
+    assert_int_equal(scratch_entries(out), 3);
+    remove_out();
 }
 
 static void test_stopped(void **state) {
@@ -589,12 +735,22 @@ static void test_disk_full(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shuffled),       cmocka_unit_test(test_kept_order),
-        cmocka_unit_test(test_standard_input), cmocka_unit_test(test_listed_order),
-        cmocka_unit_test(test_several_files),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_killed),         cmocka_unit_test(test_left_by_others),
-        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_shuffled),
+        cmocka_unit_test(test_kept_order),
+        cmocka_unit_test(test_standard_input),
+        cmocka_unit_test(test_listed_order),
+        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_no_white_space),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_left_by_others),
+        cmocka_unit_test(test_killed_while_sorting),
+        cmocka_unit_test(test_cut_off_in_the_move),
+        cmocka_unit_test(test_place_taken),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_disk_full),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

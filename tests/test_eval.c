@@ -22,11 +22,13 @@
 #include "tests/runs.h"
 #include "tests/scratch.h"
 #include "tests/small_model.h"
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -531,11 +533,32 @@ static void test_a_truncated_file_is_refused(void **state) {
     REFUSED(FAILED, "cut.ndjson.gz:", "--field", "body", scratch_path("cut.ndjson.gz"));
 }
 
+/* A pipe that nobody writes to: waiting for it ends, too. */
+static void test_waiting_for_text_can_be_interrupted(void **state) {
+    (void)state;
+    const char *pipe = scratch_path("pipe");
+    assert_int_equal(mkfifo(pipe, 0666), 0);
+    assert_int_equal(files_make_folder(scratch_path("waiting")), 0);
+    const pid_t child =
+        child_start(CHILD_UNLIMITED,
+                    (const char *const[]){eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--json",
+                                          scratch_path("waiting/figures.json"), pipe, NULL});
+    const int writer = open(pipe, O_WRONLY); /* waits until it is opened for reading */
+    assert_true(writer >= 0);
+    wait_ms(200);
+    kill(child, SIGINT);
+    assert_failed(child_finish_within(child, 20.0), 130, "interrupted, nothing written");
+    assert_int_equal(scratch_entries(scratch_path("waiting")), 0);
+    close(writer);
+}
+
 static void test_bad_places_are_refused(void **state) {
     (void)state;
     const char *source = scratch_path("first.txt");
     REFUSED(FAILED, "is no plain file", "--json", "/dev/null", source);
     REFUSED(FAILED, "no/such/figures.json", "--json", scratch_path("no/such/figures.json"), source);
+    REFUSED(FAILED, "first.txt is one of the files to read", "--json", source, source);
+    REFUSED(FAILED, "name the same file", "--json", scratch_path("x"), "--per-document", scratch_path("x"), source);
     REFUSED(FAILED, "nowhere/val.bin does not exist: make it with hc_prepare", "--data", scratch_path("nowhere"));
     assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("data"), source), FAILED,
                   "data/config.json");
@@ -599,6 +622,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_usage_is_explained),
         cmocka_unit_test(test_bad_documents_leave_nothing),
         cmocka_unit_test(test_an_interrupted_evaluation_leaves_nothing),
+        cmocka_unit_test(test_waiting_for_text_can_be_interrupted),
         cmocka_unit_test(test_a_truncated_file_is_refused),
         cmocka_unit_test(test_bad_places_are_refused),
         cmocka_unit_test(test_tokenizers_are_looked_for),

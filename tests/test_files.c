@@ -220,29 +220,38 @@ static void test_stage_over_a_file(void **state) {
     assert_null(staging);
 }
 
-static void test_commit_into(void **state) {
+static void test_move_into(void **state) {
     (void)state;
     static const char *const names[] = {"a", "b", NULL};
-    const char *folder = scratch_path("into");
-    char *staging;
-    assert_int_equal(files_make_folder(folder), 0);
+    const char *folder = scratch_path("into"), *from = scratch_path("into/.set");
+    assert_int_equal(files_make_folder(from), 0);
     scratch_write("into/a", "old", 3);
+    scratch_write("into/b", "old", 3);
     scratch_write("into/other", "kept", 4);
-    assert_int_equal(files_stage_begin(scratch_path("into/set"), &staging), 0);
-    for (int i = 0; i < 2; i++) {
-        char *path = files_path("%s/%s", staging, names[i]);
-        assert_int_equal(files_write(path, "new", 3), 0);
-        free(path);
-    }
-    assert_int_equal(files_stage_commit_into(folder, staging, names), 0);
+    scratch_write("into/.set/a", "new", 3);
+    scratch_write("into/.set/b", "new", 3);
+    assert_int_equal(files_move_into(folder, from, names), 0);
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "new");
     assert_content(scratch_path("into/other"), "kept");
-    assert_int_equal(scratch_entries(folder), 3);
-    assert_int_equal(files_stage_begin(scratch_path("into/set"), &staging), 0);
-    assert_int_equal(files_stage_commit_into(folder, staging, names), -1);
-    assert_error("into/a into place: No such file");
-    assert_int_equal(scratch_entries(folder), 3);
+    assert_int_equal(scratch_entries(from), 0);
+    /* after all, or some of them, were moved */
+    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_content(scratch_path("into/b"), "new");
+    scratch_write("into/.set/b", "newer", 5);
+    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_content(scratch_path("into/b"), "newer");
+    /* a name that is nowhere, or is a folder: nothing is touched */
+    static const char *const more[] = {"a", "c", "b", NULL};
+    scratch_write("into/.set/a", "last", 4);
+    assert_int_equal(files_move_into(folder, from, more), -1);
+    assert_error("into/c into place: No such file");
+    assert_int_equal(files_make_folder(scratch_path("into/c")), 0);
+    assert_int_equal(files_move_into(folder, from, more), -1);
+    assert_error("into/c: it is a folder");
+    assert_content(scratch_path("into/a"), "new");
+    assert_content(scratch_path("into/b"), "newer");
+    assert_content(scratch_path("into/.set/a"), "last");
 }
 
 /* A process that begins to write a folder and dies. */
@@ -262,8 +271,8 @@ static void test_clean(void **state) {
     (void)state;
     const char *parent = scratch_path("clean");
     char *mine;
-    die_staging(scratch_path("clean/ckpt-1"));
     assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
+    die_staging(scratch_path("clean/ckpt-1"));
     scratch_write("clean/.tmp-recent", "", 0);
     scratch_write("clean/.tmp-", "", 0);
     scratch_write("clean/.tmp-a-b-c", "", 0);
@@ -277,6 +286,12 @@ static void test_clean(void **state) {
     assert_true(files_exist(mine));
     assert_true(files_exist(scratch_path("clean/.tmp-recent")));
     assert_true(files_exist(scratch_path("clean/kept")));
+    assert_int_equal(scratch_entries(parent), 5);
+    files_stage_abandon(mine);
+    /* beginning cleans, too */
+    die_staging(scratch_path("clean/ckpt-1"));
+    assert_int_equal(scratch_entries(parent), 5);
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), &mine), 0);
     assert_int_equal(scratch_entries(parent), 5);
     files_stage_abandon(mine);
     files_stage_clean(scratch_path("no-such-folder"));
@@ -309,7 +324,7 @@ int main(void) {
         cmocka_unit_test(test_replace),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_stage_over_a_file),
-        cmocka_unit_test(test_commit_into),
+        cmocka_unit_test(test_move_into),
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_remove_folder),
     };

@@ -427,6 +427,12 @@ static void only_exports_are_replaced(void **state) {
     write_checkpoint("precious", &config);
     assert_error(export_to("plain", "precious", EXPORT_TORCH, 0), "precious is there already and not an export");
     require(export_to("plain", "mixed", EXPORT_TORCH, 0));
+    assert_error(export_to("plain", "plain", EXPORT_TORCH, 0), "--out is the checkpoint itself");
+    require(export_to("plain", "edited", EXPORT_TORCH, 0));
+    require(export_to("plain", "edited", EXPORT_TORCH, 0));
+    scratch_write("edited/model.py", "mine", 4);
+    assert_error(export_to("plain", "edited", EXPORT_HUGGING_FACE, 0),
+                 "edited/model.py is not as an export wrote it");
     scratch_write("mixed/notes.txt", "mine", 4);
     assert_error(export_to("plain", "mixed", EXPORT_TORCH, 0), "mixed is there already and not an export");
     scratch_write("a-file", "mine", 4);

@@ -9,6 +9,7 @@
 #
 # docs/data.md says how long it takes and how much disk it needs; data/prepare_parquet.sh what it does.
 set -eu
+case ${1:-} in -*) sed -n '2,/^set -eu/{/^set -eu/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 output=${1:-$here/../corpus/openwebtext}
 [ $# -eq 0 ] || shift

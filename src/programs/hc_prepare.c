@@ -2,15 +2,12 @@
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "runtime/host.h"
+#include "runtime/interrupt.h"
 #include "runtime/options.h"
 #include "src/prepare.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
@@ -43,36 +40,6 @@ struct settings {
     bool shuffle, resume;
     int64_t threads;
 };
-
-static int stop_pipe[2] = {-1, -1};
-
-static void request_stop(int signal_number) {
-    (void)signal_number;
-    const int kept = errno;
-    /* A full pipe says the same. */
-    if (write(stop_pipe[1], "", 1) < 0) {
-        errno = kept;
-    }
-}
-
-/* A descriptor that becomes readable when the user or the system asks to stop; -1 with an error text. A handler and
- * a pipe, since blocking the signals for signalfd would not do: libraries have threads from before main. */
-static int open_stop_descriptor(void) {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
-        return error_set_errno("cannot make a pipe");
-    }
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        struct sigaction action = {0};
-        sigaction(signals[i], NULL, &action);
-        if (action.sa_handler != SIG_IGN) { /* nohup stays in force */
-            action = (struct sigaction){.sa_handler = request_stop, .sa_flags = SA_RESTART};
-            sigaction(signals[i], &action, NULL);
-        }
-    }
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
-    return stop_pipe[0];
-}
 
 static int fail(int status) {
     fprintf(stderr, "%s: %s\n", program.name, error_text());
@@ -107,6 +74,7 @@ static int run(const struct settings *settings, const char *const *sources, size
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
         .save_interval = PREPARE_SAVE_INTERVAL,
+        .bucket_bytes = PREPARE_BUCKET_BYTES,
     };
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
         return fail(EXIT_WRONG_USAGE);
@@ -115,13 +83,15 @@ static int run(const struct settings *settings, const char *const *sources, size
         error_set("--order is of documents, but running text has none: see --documents");
         return fail(EXIT_WRONG_USAGE);
     }
+    if (prepare.markup != CORPUS_MARKUP_NONE && prepare.kind == DOCUMENT_JSONL) {
+        error_set("--strip-markup is for text, not for JSON lines");
+        return fail(EXIT_WRONG_USAGE);
+    }
     if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
         return fail(EXIT_FAILED);
     }
-    prepare.stop_descriptor = open_stop_descriptor();
-    if (prepare.stop_descriptor < 0) {
-        return fail(EXIT_FAILED);
-    }
+    interrupt_install();
+    prepare.stop_descriptor = interrupt_descriptor();
     struct prepare_report report;
     const enum prepare_result result = prepare_run(&prepare, &report);
     if (result != PREPARE_DONE) {
@@ -160,10 +130,7 @@ int main(int argc, char **argv) {
          .default_value = "byte",
          .choices = "byte|gpt2",
          .help = "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"},
-        {.type = OPTION_TEXT,
-         .name = "ranks",
-         .target = &settings.ranks,
-         .help = TOKENIZER_RANKS_HELP},
+        {.type = OPTION_TEXT, .name = "ranks", .target = &settings.ranks, .help = TOKENIZER_RANKS_HELP},
         {.type = OPTION_CHOICE,
          .name = "documents",
          .target = &settings.documents,
