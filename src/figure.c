@@ -21,7 +21,8 @@ const size_t figure_kind_count = sizeof figure_kinds / sizeof *figure_kinds;
 
 /* ---- writing */
 
-static void print(struct figure *figure, struct text_buffer *buffer, const char *format, va_list arguments) {
+__attribute__((format(printf, 3, 0))) static void print(struct figure *figure, struct text_buffer *buffer,
+                                                        const char *format, va_list arguments) {
     char *text = NULL;
     const int length = vasprintf(&text, format, arguments);
     if (length < 0 || text_append(buffer, text, (size_t)length)) {
