@@ -24,7 +24,8 @@ static const struct program_info program = {
                "all numbers.",
     .usage = "--out OUT [OPTIONS] RUN_OR_CHECKPOINT...",
     .examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
-                "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc",
+                "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
+                "hc_analyze --out report --watch 60 out/shc",
 };
 
 struct settings {

@@ -26,9 +26,9 @@ static const struct program_info program = {
         "are spread evenly over all of it from a start that the seed chooses, so that it resembles the training "
         "text. Chunks end at a blank line, or else at the end of a line. Small inputs have smaller chunks.",
     .usage = "--out DIR [OPTIONS] FILE...",
-    .examples = "  hc_prepare --out data/corpus/books books/*.txt\n"
-                "  hc_prepare --out data/corpus/web --tokenizer gpt2 --val-fraction 0.0005 web-*.jsonl.zst\n"
-                "  xz -dc log.xz | hc_prepare --out data/corpus/log --val-fraction 0.01 -\n",
+    .examples = "hc_prepare --out data/corpus/books books/*.txt\n"
+                "hc_prepare --out data/corpus/web --tokenizer gpt2 --val-fraction 0.0005 web-*.jsonl.zst\n"
+                "xz -dc log.xz | hc_prepare --out data/corpus/log --val-fraction 0.01 -",
 };
 
 struct settings {
