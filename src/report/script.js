@@ -8,7 +8,7 @@ for (const table of document.querySelectorAll('table')) {
       const text = row.cells[column].textContent;
       return text === '' || Number.isNaN(Number(text)) ? text : Number(text);
     };
-    const order = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b)));
+    const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
     const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? 1 : -1) * order(value(a), value(b)));
     heads.forEach((other) => other.removeAttribute('aria-sort'));
     head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
