@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const struct figure_kind figure_kinds[] = {
@@ -21,20 +20,10 @@ const size_t figure_kind_count = sizeof figure_kinds / sizeof *figure_kinds;
 
 /* ---- writing */
 
-__attribute__((format(printf, 3, 0))) static void print(struct figure *figure, struct text_buffer *buffer,
-                                                        const char *format, va_list arguments) {
-    char *text = NULL;
-    const int length = vasprintf(&text, format, arguments);
-    if (length < 0 || text_append(buffer, text, (size_t)length)) {
-        figure->failed = true;
-    }
-    free(length < 0 ? NULL : text);
-}
-
 #define PRINT_TO(buffer)                                                                                           \
     va_list arguments;                                                                                             \
     va_start(arguments, format);                                                                                   \
-    print(figure, &figure->buffer, format, arguments);                                                             \
+    figure->failed |= text_vprint(&figure->buffer, format, arguments) != 0;                                        \
     va_end(arguments)
 
 void figure_say(struct figure *figure, const char *format, ...) {
@@ -109,6 +98,14 @@ const json_t *figure_h(const json_t *run) {
 }
 
 /* ---- drawing */
+
+void figure_begin_panels(struct figure *figure, size_t panels) {
+    const size_t columns = panels < 3 ? panels : 3, rows = (panels + columns - 1) / columns;
+    figure->width = (unsigned)(60 + 330 * columns);
+    figure->height = (unsigned)(60 + 270 * rows);
+    figure_begin_plot(figure);
+    figure_plot(figure, "set multiplot layout %zu,%zu\n", rows, columns);
+}
 
 void figure_begin_plot(struct figure *figure) {
     figure_plot(figure, "set border 3 lc rgb '#888888'\nset tics nomirror textcolor rgb '#777777'\n"

@@ -60,6 +60,9 @@ size_t figure_series(struct figure *figure, const json_t *run, const char *table
 /* What all pictures begin with: grid, colours that suit light and dark pages. */
 void figure_begin_plot(struct figure *figure);
 
+/* The same for so many small pictures, at least 1, three in a row. */
+void figure_begin_panels(struct figure *figure, size_t panels);
+
 /* ---- makers, each in the file of its subject */
 
 /* figures_runs.c */

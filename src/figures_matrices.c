@@ -49,14 +49,6 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
                 figure_colour(figure_variant(run)), index, figure_colour(figure_variant(run)));
 }
 
-static void begin_panels(struct figure *figure, size_t panels) {
-    const size_t columns = panels < 3 ? panels : 3, rows = (panels + columns - 1) / columns;
-    figure->width = (unsigned)(60 + 330 * columns);
-    figure->height = (unsigned)(60 + 270 * rows);
-    figure_begin_plot(figure);
-    figure_plot(figure, "set multiplot layout %zu,%zu\n", rows, columns);
-}
-
 void figure_column_sums(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *run;
     const size_t panels = measured_count(runs);
@@ -65,7 +57,7 @@ void figure_column_sums(const json_t *analysis, struct figure *figure) {
         return;
     }
     figure_row(figure, "run,sublayer,min,p10,median,p90,max\n");
-    begin_panels(figure, panels);
+    figure_begin_panels(figure, panels);
     figure_plot(figure, "set xlabel 'sublayer'\nset ylabel 'column sum'\nset boxwidth 0.6\n");
     json_array_foreach(runs, i, run) {
         const json_t *h = figure_h(run);
@@ -159,7 +151,7 @@ void figure_entries(const json_t *analysis, struct figure *figure) {
         return;
     }
     figure_row(figure, "run,from,to,count\n");
-    begin_panels(figure, panels);
+    figure_begin_panels(figure, panels);
     figure_plot(figure, "set logscale y\nset format y '%%.0e'\nset yrange [1e-6:1]\nset xrange [-1:1.5]\nset xtics "
                         "0.5\nset xlabel 'entry'\nset "
                         "ylabel 'share'\nset boxwidth 0.01\nset style fill solid 0.7\n");

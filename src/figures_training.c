@@ -133,15 +133,10 @@ void figure_similarity(const json_t *analysis, struct figure *figure) {
     if (panels == 0) {
         return;
     }
-    const size_t columns = panels < 3 ? panels : 3, rows = (panels + columns - 1) / columns;
-    figure->width = (unsigned)(60 + 330 * columns);
-    figure->height = (unsigned)(60 + 270 * rows);
     figure_row(figure, "run,iteration,sublayer,cosine\n");
-    figure_begin_plot(figure);
-    figure_plot(figure,
-                "set multiplot layout %zu,%zu\nset palette defined (0 '#440154', 0.5 '#21918c', 1 "
-                "'#d9c61f')\nunset colorbox\nset yrange [-1:1]\nset xlabel 'iteration'\n",
-                rows, columns);
+    figure_begin_panels(figure, panels);
+    figure_plot(figure, "set palette defined (0 '#440154', 0.5 '#21918c', 1 '#d9c61f')\nunset colorbox\n"
+                        "set yrange [-1:1]\nset xlabel 'iteration'\n");
     json_array_foreach(runs, i, run) {
         if (statistics_count(run) > 1) {
             draw_similarity(figure, run, i);

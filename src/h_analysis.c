@@ -83,13 +83,10 @@ static void add_entry(struct entry_histogram *entries, double entry) {
 }
 
 static int add_sums(const double *matrix, size_t n, struct distribution *rows, struct distribution *columns) {
+    double row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
+    stream_matrix_sums(matrix, (int64_t)n, row_sums, column_sums);
     for (size_t i = 0; i < n; i++) {
-        double row = 0.0, column = 0.0;
-        for (size_t j = 0; j < n; j++) {
-            row += matrix[i * n + j];
-            column += matrix[j * n + i];
-        }
-        if (distribution_add(rows, row) || distribution_add(columns, column)) {
+        if (distribution_add(rows, row_sums[i]) || distribution_add(columns, column_sums[i])) {
             return -1;
         }
     }
@@ -97,24 +94,19 @@ static int add_sums(const double *matrix, size_t n, struct distribution *rows, s
 }
 
 static int add_matrix(struct sublayer_analysis *sublayer, const double *matrix, size_t n, bool first_sequence) {
-    bool diagonal = true;
+    double maxima[RESIDUAL_MAX_STREAMS];
+    sublayer->diagonal += stream_matrix_row_maxima(matrix, (int64_t)n, maxima);
     for (size_t i = 0; i < n; i++) {
-        size_t largest = 0;
-        for (size_t j = 0; j < n; j++) {
-            largest = matrix[i * n + j] > matrix[i * n + largest] ? j : largest;
-            add_entry(&sublayer->entries, matrix[i * n + j]);
-        }
-        diagonal &= largest == i;
-        if (distribution_add(&sublayer->row_maximum, matrix[i * n + largest])) {
+        if (distribution_add(&sublayer->row_maximum, maxima[i])) {
             return -1;
         }
     }
     for (size_t i = 0; i < n * n; i++) {
+        add_entry(&sublayer->entries, matrix[i]);
         sublayer->sum[i] += matrix[i];
         sublayer->first_sequence[i] += first_sequence ? matrix[i] : 0.0;
     }
     const double norm = stream_matrix_norm(matrix, (int64_t)n);
-    sublayer->diagonal += diagonal;
     sublayer->norm_sum += norm;
     sublayer->norm_maximum = fmax(sublayer->norm_maximum, norm);
     return add_sums(matrix, n, &sublayer->row_sum, &sublayer->column_sum);

@@ -28,35 +28,25 @@ static void widen(struct range *range, double value) {
 }
 
 static void add_sums(const double *matrix, int64_t n, struct range *rows, struct range *columns) {
+    double row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
+    stream_matrix_sums(matrix, n, row_sums, column_sums);
     for (int64_t i = 0; i < n; i++) {
-        double row = 0.0, column = 0.0;
-        for (int64_t j = 0; j < n; j++) {
-            row += matrix[i * n + j];
-            column += matrix[j * n + i];
-        }
-        widen(rows, row);
-        widen(columns, column);
+        widen(rows, row_sums[i]);
+        widen(columns, column_sums[i]);
     }
 }
 
 static void add_matrix(struct accumulation *sums, const double *matrix) {
     const int64_t n = sums->streams;
     struct h_statistics *statistics = sums->statistics;
-    bool diagonal = true;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t largest = 0;
-        for (int64_t j = 0; j < n; j++) {
-            const double entry = matrix[i * n + j];
-            largest = entry > matrix[i * n + largest] ? j : largest;
-            sums->negative += entry < 0.0;
-            statistics->smallest_entry = fmin(statistics->smallest_entry, entry);
-        }
-        diagonal &= largest == i;
-        sums->row_maxima[sums->row_maxima_count++] = matrix[i * n + largest];
+    for (int64_t i = 0; i < n * n; i++) {
+        sums->negative += matrix[i] < 0.0;
+        statistics->smallest_entry = fmin(statistics->smallest_entry, matrix[i]);
     }
     const double norm = stream_matrix_norm(matrix, n);
     sums->matrices++;
-    sums->diagonal += diagonal;
+    sums->diagonal += stream_matrix_row_maxima(matrix, n, sums->row_maxima + sums->row_maxima_count);
+    sums->row_maxima_count += (size_t)n;
     sums->norm_sum += norm;
     statistics->norm_maximum = fmax(statistics->norm_maximum, norm);
     add_sums(matrix, n, &statistics->row_sum, &statistics->column_sum);

@@ -100,15 +100,15 @@ static char *state_path(const struct preparation *preparation) {
     return files_path("%s/state.json", preparation->work);
 }
 
-/* A file of the work folder as JSON; NULL: there is none, or it cannot be read, which is not said. */
-static json_t *read_work(const struct preparation *preparation, const char *name) {
-    char *path = files_path("%s/%s", preparation->work, name);
-    json_t *json = NULL;
-    if (path && files_exist(path) && json_file_read(path, MOST_STATE_BYTES, &json)) {
+/* What was saved last; NULL: nothing, or it cannot be read, which is not said. */
+static json_t *read_state(const struct preparation *preparation) {
+    char *path = state_path(preparation);
+    json_t *state = NULL;
+    if (path && files_exist(path) && json_file_read(path, MOST_STATE_BYTES, &state)) {
         error_clear();
     }
     free(path);
-    return json;
+    return state;
 }
 
 static bool is_same_task(const struct preparation *preparation, const json_t *state) {
@@ -118,7 +118,7 @@ static bool is_same_task(const struct preparation *preparation, const json_t *st
 /* What an earlier process left: *state is the caller's, NULL where there is nothing to go on from. Another task's
  * work is not thrown away unasked. */
 static int take_up(const struct preparation *preparation, json_t **state) {
-    *state = read_work(preparation, "state.json");
+    *state = read_state(preparation);
     if (*state && !preparation->settings->resume) {
         json_decref(*state);
         *state = NULL;

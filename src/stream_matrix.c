@@ -93,3 +93,26 @@ double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) 
     }
     return sum / (double)(n * (n - 1) / 2);
 }
+
+void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns) {
+    for (int64_t i = 0; i < n; i++) {
+        rows[i] = columns[i] = 0.0;
+        for (int64_t j = 0; j < n; j++) {
+            rows[i] += matrix[i * n + j];
+            columns[i] += matrix[j * n + i];
+        }
+    }
+}
+
+bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima) {
+    bool diagonal = true;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t largest = 0;
+        for (int64_t j = 0; j < n; j++) {
+            largest = matrix[i * n + j] > matrix[i * n + largest] ? j : largest;
+        }
+        diagonal &= largest == i;
+        maxima[i] = matrix[i * n + largest];
+    }
+    return diagonal;
+}

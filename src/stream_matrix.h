@@ -2,6 +2,7 @@
 #ifndef HC_SRC_STREAM_MATRIX_H
 #define HC_SRC_STREAM_MATRIX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Largest singular value of a matrix of finite numbers. tests/ hold it to LAPACK. */
@@ -9,6 +10,12 @@ double stream_matrix_norm(const double *matrix, int64_t n);
 
 /* composite <- matrix composite: later sublayers act from the left. */
 void stream_matrix_compose(double *composite, const double *matrix, int64_t n);
+
+/* Sums of rows [n] and of columns [n]. */
+void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns);
+
+/* The largest entry of each row [n]; whether all of them are on the diagonal. Of equal ones the first counts. */
+bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima);
 
 /* Mean over pairs of the cosines of streams after mixing by the matrix; gram [n, n] has the streams' inner products
  * before it. */

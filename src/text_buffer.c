@@ -1,6 +1,5 @@
 #include "src/text_buffer.h"
 #include "runtime/error.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +30,22 @@ int text_append(struct text_buffer *buffer, const void *data, size_t bytes) {
     return 0;
 }
 
-int text_print(struct text_buffer *buffer, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
+int text_vprint(struct text_buffer *buffer, const char *format, va_list arguments) {
     char *text = NULL;
     const int length = vasprintf(&text, format, arguments);
-    va_end(arguments);
     if (length < 0) {
         return error_set("out of memory");
     }
     const int result = text_append(buffer, text, (size_t)length);
     free(text);
+    return result;
+}
+
+int text_print(struct text_buffer *buffer, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int result = text_vprint(buffer, format, arguments);
+    va_end(arguments);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #ifndef HC_SRC_TEXT_BUFFER_H
 #define HC_SRC_TEXT_BUFFER_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 /* Begin with all zero. */
@@ -16,6 +17,8 @@ int text_append(struct text_buffer *buffer, const void *data, size_t bytes);
 
 /* Appends text formatted as by printf. */
 int text_print(struct text_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int text_vprint(struct text_buffer *buffer, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* Drops bytes from the beginning. */
 void text_drop(struct text_buffer *buffer, size_t bytes);

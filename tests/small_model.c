@@ -1,6 +1,7 @@
 #include "tests/small_model.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
+#include "tests/scratch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,15 @@ void small_model_require(int status) {
         fprintf(stderr, "%s\n", error_text());
         exit(1);
     }
+}
+
+int small_model_begin(void **state, struct compute **compute) {
+    if (scratch_begin(state)) {
+        return -1;
+    }
+    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(compute, &options));
+    return 0;
 }
 
 struct model_config small_model_config(const char *residual, int64_t streams) {

@@ -156,12 +156,7 @@ static void what_does_not_fit_is_refused(void **state) {
 }
 
 static int begin(void **state) {
-    if (scratch_begin(state)) {
-        return -1;
-    }
-    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(compute_open(&compute, &options));
-    return 0;
+    return small_model_begin(state, &compute);
 }
 
 static int end(void **state) {

@@ -399,12 +399,7 @@ static void samples_of_no_tokens_and_failures(void **state) {
 }
 
 static int begin(void **state) {
-    if (scratch_begin(state)) {
-        return -1;
-    }
-    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(compute_open(&compute, &options));
-    return 0;
+    return small_model_begin(state, &compute);
 }
 
 static int end(void **state) {

@@ -388,12 +388,7 @@ static void reported_statistics_agree(void **state) {
 }
 
 static int begin(void **state) {
-    if (scratch_begin(state)) {
-        return -1;
-    }
-    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(compute_open(&compute, &options));
-    return 0;
+    return small_model_begin(state, &compute);
 }
 
 static int end(void **state) {

@@ -6,7 +6,6 @@
 #include "src/analyze.h"
 #include "src/report.h"
 #include "src/settings.h"
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +143,6 @@ int main(int argc, char **argv) {
     int first_free = argc;
     device_prepare_environment();
     interrupt_install();
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     int status = settings_parse(specs, COUNT(specs), &program, argc, argv, &first_free);
     if (status == 0) {
         status = run(&settings, (const char *const *)argv + first_free, (size_t)(argc - first_free));

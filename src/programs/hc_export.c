@@ -5,7 +5,6 @@
 #include "src/export.h"
 #include "src/settings.h"
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,7 +82,6 @@ int main(int argc, char **argv) {
          .help = "rows of the token embedding to keep; 0 keeps all, but with hf and GPT-2's tokens the 50257 that "
                  "are no padding"},
     };
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     interrupt_install();
     int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
     if (status == 0) {

@@ -3,8 +3,8 @@
 #include "runtime/files.h"
 #include "runtime/host.h"
 #include "runtime/interrupt.h"
-#include "runtime/options.h"
 #include "src/prepare.h"
+#include "src/settings.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,11 +41,6 @@ struct settings {
     int64_t threads;
 };
 
-static int fail(int status) {
-    fprintf(stderr, "%s: %s\n", program.name, error_text());
-    return status;
-}
-
 static int report_unfinished(const struct settings *settings, const struct prepare_report *report, bool stopped) {
     if (stopped) {
         fprintf(stderr, "%s: interrupted, %s\n", program.name,
@@ -77,18 +72,18 @@ static int run(const struct settings *settings, const char *const *sources, size
         .bucket_bytes = PREPARE_BUCKET_BYTES,
     };
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
-        return fail(EXIT_WRONG_USAGE);
+        return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
     if (prepare.order && prepare.kind == DOCUMENT_CHUNKS) {
         error_set("--order is of documents, but running text has none: see --documents");
-        return fail(EXIT_WRONG_USAGE);
+        return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
     if (prepare.markup != CORPUS_MARKUP_NONE && prepare.kind == DOCUMENT_JSONL) {
         error_set("--strip-markup is for text, not for JSON lines");
-        return fail(EXIT_WRONG_USAGE);
+        return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
     if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
-        return fail(EXIT_FAILED);
+        return settings_fail(program.name, EXIT_FAILED);
     }
     interrupt_install();
     prepare.stop_descriptor = interrupt_descriptor();
@@ -181,32 +176,19 @@ int main(int argc, char **argv) {
     };
     const size_t count = sizeof specs / sizeof specs[0];
     int first_free = argc;
-    int status = EXIT_WRONG_USAGE;
-    switch (options_parse(specs, count, &program, argc, argv, &first_free)) {
-    case OPTIONS_DONE:
-        status = EXIT_DONE;
-        break;
-    case OPTIONS_FAILED:
-        status = EXIT_FAILED;
-        fprintf(stderr, "%s: %s\n", program.name, error_text());
-        break;
-    case OPTIONS_WRONG:
-        fprintf(stderr, "%s: %s\n", program.name, error_text());
-        break;
-    case OPTIONS_OK:
-        if (settings.out == NULL || *settings.out == '\0') {
-            fprintf(stderr, "%s: --out is missing: which folder shall hold the results?\n", program.name);
-        } else if (first_free == argc) {
-            fprintf(stderr, "%s: no input files (use - for standard input)\n", program.name);
-        } else {
-            status = run(&settings, (const char *const *)argv + first_free, (size_t)(argc - first_free));
-        }
-        break;
+    int status = settings_parse(specs, count, &program, argc, argv, &first_free);
+    if (status == 0 && (settings.out == NULL || *settings.out == '\0')) {
+        error_set("--out is missing: which folder shall hold the results?");
+        status = settings_fail(program.name, EXIT_WRONG_USAGE);
+    } else if (status == 0 && first_free == argc) {
+        error_set("no input files (use - for standard input)");
+        status = settings_fail(program.name, EXIT_WRONG_USAGE);
+    } else if (status == 0) {
+        status = run(&settings, (const char *const *)argv + first_free, (size_t)(argc - first_free));
     }
     options_free(specs, count);
     if (status == EXIT_DONE && files_flush(stdout, "the summary") != 0) {
-        fprintf(stderr, "%s: %s\n", program.name, error_text());
-        status = EXIT_FAILED;
+        status = settings_fail(program.name, EXIT_FAILED);
     }
-    return status;
+    return status < 0 ? EXIT_DONE : status;
 }
