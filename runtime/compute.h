@@ -6,6 +6,7 @@
 #define HC_RUNTIME_COMPUTE_H
 
 #include "runtime/device.h"
+#include "runtime/element.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,7 +61,8 @@ int compute_finish(struct compute *compute);
 struct buffer {
     cl_mem memory;
     size_t bytes;
-    void *host; /* the storage itself where the device works on host memory, else NULL */
+    void *host;             /* the storage itself where the device works on host memory, else NULL */
+    enum element_type type; /* of what matrix products read and write there; ELEMENT_FP32 unless set */
 };
 
 /* A place inside a buffer, counted in elements of the type that the reader expects. */

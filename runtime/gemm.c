@@ -139,7 +139,7 @@ bool gemm_is_tuned(const struct compute *compute) {
 /* Whether `rows` rows of `columns` elements lie in the matrix's buffer; if not, that is kept as the failure. */
 static bool matrix_fits(struct compute *compute, const struct gemm_call *call, const char *letter,
                         const struct matrix *matrix, size_t rows, size_t columns) {
-    size_t end, elements = matrix->buffer->bytes / sizeof(float);
+    size_t end, elements = matrix->buffer->bytes / element_size(matrix->buffer->type);
     bool fits = matrix->stride >= columns && !__builtin_mul_overflow(rows - 1, matrix->stride, &end) &&
                 !__builtin_add_overflow(end, columns, &end) && !__builtin_add_overflow(end, matrix->offset, &end) &&
                 end <= elements;
