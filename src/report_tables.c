@@ -217,7 +217,7 @@ static int add_variants(const json_t *analysis, struct text_buffer *page) {
     int result =
         add(page,
             "<h2>Variants</h2>\n<p>Last validation losses of the runs of each variant; the deviation is that of a "
-            "sample.</p>\n") ||
+            "sample. Of runs that differ in the seed alone, pictures of H<sub>res</sub> show the first.</p>\n") ||
         add_heads(page, heads, sizeof heads / sizeof *heads);
     for (i = 0; result == 0 && i < count; i++) {
         result = add_group(page, &groups[i]);
