@@ -46,10 +46,21 @@ static void finish_curves(struct figure *figure, struct text_buffer *terms, cons
     text_free(terms);
 }
 
+/* The largest training loss after a run's first twentieth, which would flatten all that follows. */
+static double highest_later_loss(const json_t *run) {
+    const json_t *losses = json_object_get(json_object_get(json_object_get(run, "record"), "steps"), "loss");
+    const size_t count = json_array_size(losses);
+    double highest = 0.0;
+    for (size_t i = count / 20; i < count; i++) {
+        highest = fmax(highest, json_number_value(json_array_get(losses, i)));
+    }
+    return highest;
+}
+
 void figure_losses(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *best = NULL, *run;
     struct text_buffer terms = {0};
-    double lowest = HUGE_VAL;
+    double lowest = HUGE_VAL, highest = 0.0;
     size_t i;
     figure_row(figure, "run,split,iteration,loss\n");
     json_array_foreach(runs, i, run) {
@@ -58,14 +69,20 @@ void figure_losses(const json_t *analysis, struct figure *figure) {
                   figure_legend(runs, i));
         write_rows(figure, run, "steps", "loss", "train");
         write_rows(figure, run, "evaluations", "val_loss", "val");
+        highest = fmax(highest, highest_later_loss(run));
         const double loss = figure_number(run, "record.final.val_loss");
         if (loss < lowest) {
             lowest = loss;
             best = run;
         }
     }
+    if (highest > 0.0) {
+        figure_plot(figure, "set yrange [*:%.9g]\n", highest);
+    }
     finish_curves(figure, &terms, "loss (nats a token)");
-    figure_say(figure, "Thin lines are training losses, points are validation losses.");
+    figure_say(
+        figure,
+        "Thin lines are training losses, points are validation losses; the first steps are above the picture.");
     if (best) {
         figure_say(figure, " The lowest at the end is that of %s, %.4f nats a token.", figure_name(best), lowest);
     }
