@@ -2,10 +2,11 @@
 """The same model in eager PyTorch, taking training steps when told to: what bench/vs_torch.py compares hctrain with.
 
 Plain modules, as research code has them: the maps of a hyper-connection are matrix products and elementwise functions on
-whole tensors, mixes are einsum, attention is PyTorch's fused one, the optimiser its fused AdamW. Float32 on CPU threads,
-or on a GPU with --device cuda. Lines on stdin and stdout as `hc_bench --turns` has them.
+whole tensors, mixes are einsum, attention is PyTorch's fused one, the optimiser its fused AdamW. On CPU threads, or on a GPU
+with --device cuda; float32, or mixed precision by autocast with --dtype. Lines on stdin and stdout as `hc_bench --turns` has them.
 """
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -193,6 +194,7 @@ class Free(nn.Module):
         return pre, post, res
 
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MAPS = {"identity": Identity, "hc": Free, "mhc": Sinkhorn, "mhc_lite": Permutations, "shc": Spectral}
 
 
@@ -246,17 +248,33 @@ def synchronise(device):
         torch.cuda.synchronize()
 
 
-def step(model, optimiser, settings, device):
+def mixed_precision(settings, device):
+    if settings.dtype == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, DTYPES[settings.dtype])
+
+
+def make_scaler(settings, device):
+    enabled = settings.dtype == "fp16"
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device.type, enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)  # before PyTorch 2.3
+
+
+def step(model, optimiser, scaler, settings, device):
     shape = (settings.batch_size, settings.block_size)
     start = time.perf_counter()
     optimiser.zero_grad(set_to_none=True)
     for _ in range(settings.gradient_accumulation_steps):
         tokens = torch.randint(settings.vocab_size, shape, device=device)
         targets = torch.randint(settings.vocab_size, shape, device=device)
-        loss = model(tokens, targets) / settings.gradient_accumulation_steps
-        loss.backward()
+        with mixed_precision(settings, device):
+            loss = model(tokens, targets) / settings.gradient_accumulation_steps
+        scaler.scale(loss).backward()
+    scaler.unscale_(optimiser)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
+    scaler.step(optimiser)
+    scaler.update()
     loss.item()
     synchronise(device)
     return time.perf_counter() - start
@@ -269,6 +287,7 @@ def parse():
                         ("vocab_size", 50304), ("batch_size", 1), ("gradient_accumulation_steps", 1), ("threads", 0)):
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="fp32")
     return parser.parse_args()
 
 
@@ -290,10 +309,11 @@ def main():
     torch.manual_seed(1)
     model = GPT(settings).to(device)
     optimiser = make_optimiser(model.parameters())
+    scaler = make_scaler(settings, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     say(torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters)
     for _ in sys.stdin:
-        print(json.dumps({"seconds": step(model, optimiser, settings, device)}), flush=True)
+        print(json.dumps({"seconds": step(model, optimiser, scaler, settings, device)}), flush=True)
     say(torch=torch.__version__, parameters=parameters, peak_bytes=peak_bytes(device))
 
 

@@ -50,12 +50,14 @@ def hctrain(arguments, residual):
     for name in MODEL:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     command += ["--gradient-accumulation-steps", "1"]
+    if arguments.dtype != "fp32":
+        command += ["--dtype", arguments.dtype]
     return Program("hc_bench %s" % residual, command)
 
 
 def torch(arguments, residual):
     command = [sys.executable, os.path.join(HERE, "torch_peer.py"), "--residual", residual, "--threads",
-               str(arguments.threads), "--device", arguments.torch_device]
+               str(arguments.threads), "--device", arguments.torch_device, "--dtype", arguments.dtype]
     for name in MODEL:
         command += ["--" + name, str(getattr(arguments, name))]
     return Program("PyTorch %s" % residual, command)
@@ -99,6 +101,7 @@ def parse():
     parser.add_argument("--hc-bench", default=os.path.join(HERE, "..", "build", "hc_bench"))
     parser.add_argument("--device", default="pocl", help="for hc_bench")
     parser.add_argument("--torch-device", default="cpu")
+    parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32", help="of activations; PyTorch's by autocast")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of PyTorch")
     parser.add_argument("--variants", default="rc,hc,mhc,mhc_lite,shc")
     parser.add_argument("--rounds", type=int, default=5)
@@ -121,7 +124,7 @@ def main():
             residual, row["tokens_per_second"], row["torch_tokens_per_second"], row["ratio_to_torch"],
             row["ratio_to_rc"], 100 * row["mfu"], 1e-9 * row["gemm_rate"], row["peak_bytes"] / 2 ** 30,
             row["torch_peak_bytes"] / 2 ** 30, row["peak_bytes"] / row["torch_peak_bytes"]), flush=True)
-    print("PyTorch %s, %d threads; medians of %d rounds" % (rows[0]["torch"], arguments.threads, arguments.rounds))
+    print("%s; PyTorch %s, %d threads; medians of %d rounds" % (arguments.dtype, rows[0]["torch"], arguments.threads, arguments.rounds))
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)

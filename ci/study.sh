@@ -38,10 +38,23 @@ for seed in $seeds; do
         [ -d "$run/ckpt-$iterations" ] || fail "$run was interrupted; run this again to go on"
     done
 done
+
+# texts of another kind that every Debian has
+licences=$(ls /usr/share/common-licenses/GPL-[123] /usr/share/common-licenses/MPL-2.0 /usr/share/common-licenses/Apache-2.0 2>/dev/null) || true
 set --
 for seed in $seeds; do
     for variant in $variants; do
-        set -- "$@" "$out/$variant-$seed"
+        run=$out/$variant-$seed
+        set -- "$@" "$run"
+        if [ -n "$licences" ] && [ ! -f "$run/eval-licences.json" ]; then
+            # shellcheck disable=SC2086  # words are wanted
+            build/hc_eval --checkpoint "$run/ckpt-$iterations" --device "$device" --json "$run/eval-licences.json" $licences
+        fi
     done
 done
-build/hc_analyze --out "$out/report" --data-dir data/corpus/gcide --samples 256 --device "$device" "$@"
+if [ ! -f "$out/bench.json" ]; then
+    printf '\n== throughput against the number of streams\n'
+    build/hc_bench --config configs/tiny.conf --data-dir data/corpus/gcide --device "$device" --steps 20 --json "$out/bench.json" \
+        --compare rc,mhc:2,mhc:4,mhc:6,mhc:8,mhc_lite:2,mhc_lite:4,mhc_lite:6,shc:2,shc:4,shc:6,shc:8
+fi
+build/hc_analyze --out "$out/report" --data-dir data/corpus/gcide --samples 256 --bench "$out/bench.json" --device "$device" "$@"

@@ -88,7 +88,7 @@ int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) 
                                                  : create_on_device(compute, buffer, bytes);
     if (code != CL_SUCCESS) {
         *buffer = (struct buffer){0};
-        return fail_create(compute, bytes, device_error_name(code));
+        return fail_create(compute, bytes, device_error_text(code));
     }
     buffer->bytes = bytes;
     compute->allocated_bytes += bytes;
@@ -124,7 +124,7 @@ static bool range_is_inside(struct compute *compute, const struct buffer *buffer
 
 static void finish_launch(struct compute *compute, const char *name, cl_event event, cl_int code) {
     if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot launch %s: %s", name, device_error_name(code));
+        compute_fail(compute, "cannot launch %s: %s", name, device_error_text(code));
     } else if (compute->profiler) {
         profiler_add(compute->profiler, name, 0.0, event);
     }

@@ -36,7 +36,7 @@ int compute_check(struct compute *compute) {
 int compute_finish(struct compute *compute) {
     cl_int code = clFinish(compute->queue);
     if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot finish the work launched: %s", device_error_name(code));
+        compute_fail(compute, "cannot finish the work launched: %s", device_error_text(code));
     }
     if (compute->profiler && code == CL_SUCCESS) {
         profiler_collect(compute->profiler);

@@ -400,6 +400,7 @@ static const struct error_name error_names[] = {
     NAME(CL_INVALID_LINKER_OPTIONS),
     NAME(CL_INVALID_DEVICE_PARTITION_COUNT),
     {-1001, "CL_PLATFORM_NOT_FOUND_KHR"}, /* of cl_khr_icd, whose header need not be there */
+    {-9999, "NVIDIA's error -9999"},      /* an access outside of a buffer, or a kernel that was ended */
 };
 
 const char *device_error_name(cl_int code) {
@@ -411,4 +412,33 @@ const char *device_error_name(cl_int code) {
     }
     snprintf(unknown, sizeof(unknown), "OpenCL error %d", (int)code);
     return unknown;
+}
+
+#define NO_MEMORY                                                                                                  \
+    "the device has no memory left: choose a smaller batch_size, block_size or model, or --recompute layer"
+#define LOST                                                                                                       \
+    "the device was lost: its driver was reset, or ended a kernel that took too long; see the kernel's log "       \
+    "(dmesg), "                                                                                                    \
+    "and choose a smaller batch_size if this happens again"
+
+static const struct error_name error_advice[] = {
+    {CL_MEM_OBJECT_ALLOCATION_FAILURE, NO_MEMORY},
+    {CL_OUT_OF_HOST_MEMORY, "the host, or the device, has no memory left: choose a smaller batch_size or model"},
+    {CL_OUT_OF_RESOURCES, NO_MEMORY "; on a GPU that drives a display, its watchdog may have ended a kernel"},
+    {CL_DEVICE_NOT_AVAILABLE, LOST},
+    {CL_INVALID_CONTEXT, LOST},
+    {CL_INVALID_COMMAND_QUEUE, LOST},
+    {CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, LOST},
+    {-9999, LOST},
+};
+
+const char *device_error_text(cl_int code) {
+    static _Thread_local char text[400];
+    for (size_t i = 0; i < sizeof(error_advice) / sizeof(*error_advice); i++) {
+        if (error_advice[i].code == code) {
+            snprintf(text, sizeof(text), "%s: %s", device_error_name(code), error_advice[i].name);
+            return text;
+        }
+    }
+    return device_error_name(code);
 }

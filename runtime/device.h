@@ -45,4 +45,8 @@ void device_prepare_environment(void);
 /* The name of an OpenCL error code, e.g. "CL_OUT_OF_RESOURCES". */
 const char *device_error_name(cl_int code);
 
+/* The name, and for codes that tell of memory or of the device itself what they mean and what to do, for errors of
+ * work that was launched: "CL_OUT_OF_RESOURCES: ...". Valid until the next call in this thread. */
+const char *device_error_text(cl_int code);
+
 #endif

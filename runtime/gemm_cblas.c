@@ -131,7 +131,7 @@ static void enqueue(struct compute *compute, const struct gemm_call *call, struc
     cl_int code = clEnqueueNativeKernel(compute->queue, work_run, work, sizeof(*work), count, memory, places, 0,
                                         NULL, compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_name(code));
+        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
     } else if (compute->profiler) {
         profiler_add(compute->profiler, call->name, 2.0 * (double)call->m * (double)call->n * (double)call->k,
                      event);

@@ -26,7 +26,7 @@ static const char *status_name(CLBlastStatusCode status) {
     case CLBlastUnexpectedError:
         return "CLBlast: unexpected error";
     default:
-        return device_error_name((cl_int)status);
+        return device_error_text((cl_int)status);
     }
 }
 

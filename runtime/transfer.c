@@ -7,7 +7,7 @@ int transfer_create(struct compute *compute, struct transfer *transfer) {
     transfer->queue = clCreateCommandQueue(compute->context, compute->device.id, 0, &code);
     if (code != CL_SUCCESS) {
         return error_set("device %s: cannot create a queue for transfers: %s", compute->device.name,
-                         device_error_name(code));
+                         device_error_text(code));
     }
     return 0;
 }
@@ -32,7 +32,7 @@ int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t b
     if (code != CL_SUCCESS) {
         transfer_free(transfer, pinned);
         return error_set("device %s: cannot allocate %zu bytes for transfers: %s", transfer->compute->device.name,
-                         bytes, device_error_name(code));
+                         bytes, device_error_text(code));
     }
     return 0;
 }
@@ -52,7 +52,7 @@ static cl_event started(struct transfer *transfer, const char *doing, cl_event e
         code = clFlush(transfer->queue);
     }
     if (code != CL_SUCCESS) {
-        compute_fail(transfer->compute, "cannot %s: %s", doing, device_error_name(code));
+        compute_fail(transfer->compute, "cannot %s: %s", doing, device_error_text(code));
         return NULL;
     }
     return event;
@@ -70,7 +70,7 @@ bool transfer_done(struct transfer *transfer, cl_event event) {
     const cl_int code = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
     if (code != CL_SUCCESS || status < 0) {
         compute_fail(transfer->compute, "a transfer or what it waited for failed: %s",
-                     device_error_name(code != CL_SUCCESS ? code : status));
+                     device_error_text(code != CL_SUCCESS ? code : status));
         return true;
     }
     return status == CL_COMPLETE;

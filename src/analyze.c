@@ -194,6 +194,29 @@ static int add_input(struct compute *compute, const struct token_file *file,
 
 /* ---- all of them */
 
+/* Whether both runs have settings, which differ in nothing but the seed. */
+static bool is_repeat(const json_t *a, const json_t *b) {
+    json_t *first = json_copy(json_object_get(json_object_get(a, "record"), "settings"));
+    json_t *second = json_copy(json_object_get(json_object_get(b, "record"), "settings"));
+    json_object_del(first, "seed");
+    json_object_del(second, "seed");
+    const bool equal = json_object_size(first) > 0 && json_equal(first, second);
+    json_decref(first);
+    json_decref(second);
+    return equal;
+}
+
+/* Gives each run the number of the first one that it repeats, or its own. */
+static void number_kinds(json_t *runs) {
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        size_t kind = 0;
+        while (kind < i && !is_repeat(json_array_get(runs, kind), json_array_get(runs, i))) {
+            kind++;
+        }
+        json_object_set_new(json_array_get(runs, i), "kind", json_integer((json_int_t)kind));
+    }
+}
+
 static int open_split(const struct analyze_settings *settings, struct token_file **file) {
     char *path = files_path("%s/%s.bin", settings->data_dir, settings->split);
     const int result = path ? token_file_open(path, file) : -1;
@@ -220,6 +243,7 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
         result = add_input(compute, file, settings, settings->inputs[i], runs);
     }
     token_file_close(file);
+    number_kinds(runs);
     if (result) {
         json_decref(runs);
         return NULL;

@@ -62,19 +62,54 @@ const char *figure_colour(const char *variant) {
     return "#17becf";
 }
 
-const char *figure_name(const json_t *run) {
+/* One of four buffers in turn. */
+static char *name_buffer(size_t *size) {
     static char names[4][64];
     static unsigned next;
-    char *name = names[next++ % 4];
+    *size = sizeof names[0];
+    return names[next++ % 4];
+}
+
+const char *figure_name(const json_t *run) {
+    size_t size;
+    char *name = name_buffer(&size);
     const char *given = json_string_value(json_object_get(run, "name"));
     size_t length = 0;
-    for (const char *at = given ? given : ""; *at && length < sizeof names[0] - 1; at++) {
+    for (const char *at = given ? given : ""; *at && length < size - 1; at++) {
         const bool plain = (*at >= '0' && *at <= '9') || (*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z') ||
                            strchr("._-+= ", *at);
         name[length++] = plain ? *at : '?';
     }
     name[length] = '\0';
     return name;
+}
+
+static json_int_t kind_of(const json_t *runs, size_t index) {
+    const json_t *kind = json_object_get(json_array_get(runs, index), "kind");
+    return json_is_integer(kind) ? json_integer_value(kind) : (json_int_t)index;
+}
+
+bool figure_is_first(const json_t *runs, size_t index) {
+    return kind_of(runs, index) == (json_int_t)index;
+}
+
+bool figure_repeats(const json_t *runs, size_t index, size_t first) {
+    return kind_of(runs, index) == kind_of(runs, first);
+}
+
+const char *figure_legend(const json_t *runs, size_t index) {
+    const json_t *run = json_array_get(runs, index);
+    size_t size, repeats = 0;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        repeats += figure_repeats(runs, i, index);
+    }
+    if (repeats < 2 || !figure_is_first(runs, index)) {
+        return repeats < 2 ? figure_name(run) : "";
+    }
+    const char *variant = figure_variant(run);
+    char *legend = name_buffer(&size);
+    snprintf(legend, size, "%s, %zu runs", *variant ? variant : figure_name(run), repeats);
+    return legend;
 }
 
 double figure_number(const json_t *object, const char *path) {

@@ -46,6 +46,18 @@ const char *figure_colour(const char *variant);
  * gnuplot's quotes, HTML and CSV take it as it is. Valid until four more calls. */
 const char *figure_name(const json_t *run);
 
+/* Whether no run before repeats it, which is one of the same settings but for the seed. Pictures with a panel a run
+ * show only these. */
+bool figure_is_first(const json_t *runs, size_t index);
+
+/* Whether run `index` repeats run `first`, or is it. */
+bool figure_repeats(const json_t *runs, size_t index, size_t first);
+
+/* For legends: the name of a run that has no repeats, "<variant>, 3 runs" (or of the name) of the first of those
+ * that are repeats, and
+ * "" of the others. Valid as figure_name. */
+const char *figure_legend(const json_t *runs, size_t index);
+
 /* A number of an object, by a path like "product.norm.mean"; NaN when there is none. */
 double figure_number(const json_t *object, const char *path);
 

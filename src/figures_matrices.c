@@ -3,12 +3,15 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Runs whose H was measured. */
-static size_t measured_count(const json_t *runs) {
-    const json_t *run;
-    size_t i, count = 0;
-    json_array_foreach(runs, i, run) {
-        count += figure_h(run) != NULL;
+/* Whether a run's H was measured and it repeats no other. */
+static bool is_shown(const json_t *runs, size_t index) {
+    return figure_h(json_array_get(runs, index)) && figure_is_first(runs, index);
+}
+
+static size_t shown_count(const json_t *runs) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        count += is_shown(runs, i);
     }
     return count;
 }
@@ -51,7 +54,7 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
 
 void figure_column_sums(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *run;
-    const size_t panels = measured_count(runs);
+    const size_t panels = shown_count(runs);
     size_t i;
     if (panels == 0) {
         return;
@@ -61,7 +64,7 @@ void figure_column_sums(const json_t *analysis, struct figure *figure) {
     figure_plot(figure, "set xlabel 'sublayer'\nset ylabel 'column sum'\nset boxwidth 0.6\n");
     json_array_foreach(runs, i, run) {
         const json_t *h = figure_h(run);
-        if (h) {
+        if (is_shown(runs, i)) {
             draw_sums(figure, run, i);
             figure_say(
                 figure, "%s%s: %.4f to %.4f, of the product %.4f to %.4f",
@@ -90,13 +93,13 @@ static void write_norms(struct figure *figure, const json_t *run, size_t index) 
 }
 
 void figure_product_norms(const json_t *analysis, struct figure *figure) {
-    const json_t *run;
+    const json_t *runs = json_object_get(analysis, "runs"), *run;
     struct text_buffer terms = {0};
     size_t i;
     figure_row(figure, "run,depth,mean,deviation\n");
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
+    json_array_foreach(runs, i, run) {
         const char *colour = figure_colour(figure_variant(run));
-        if (!figure_h(run)) {
+        if (!is_shown(runs, i)) {
             continue;
         }
         write_norms(figure, run, i);
@@ -145,7 +148,7 @@ static void write_histogram(struct figure *figure, const json_t *run, size_t ind
 
 void figure_entries(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *run;
-    const size_t panels = measured_count(runs);
+    const size_t panels = shown_count(runs);
     size_t i;
     if (panels == 0) {
         return;
@@ -156,7 +159,7 @@ void figure_entries(const json_t *analysis, struct figure *figure) {
                         "0.5\nset xlabel 'entry'\nset "
                         "ylabel 'share'\nset boxwidth 0.01\nset style fill solid 0.7\n");
     json_array_foreach(runs, i, run) {
-        if (!figure_h(run)) {
+        if (!is_shown(runs, i)) {
             continue;
         }
         write_histogram(figure, run, i);
@@ -206,14 +209,14 @@ static void draw_matrix(struct figure *figure, const json_t *run, const json_t *
         figure_plot(figure, "%s'%.2f' %zu", i ? ", " : "", sum, i);
     }
     figure_plot(figure,
-                ")\nplot $matrix with image notitle, $matrix using 1:2:(sprintf('%%.2f', $3)) with labels font "
+                ")\nplot $matrix with image pixels notitle, $matrix using 1:2:(sprintf('%%.2f', $3)) with labels font "
                 "',%d' tc rgb '#222222' notitle\n",
                 n > 5 ? 6 : 9);
 }
 
 void figure_heat_maps(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *run;
-    const size_t rows = measured_count(runs);
+    const size_t rows = shown_count(runs);
     size_t i;
     if (rows == 0) {
         return;
@@ -227,7 +230,7 @@ void figure_heat_maps(const json_t *analysis, struct figure *figure) {
                 "'#4393c3')\nset cbrange [-1:1]\nunset colorbox\n",
                 rows);
     json_array_foreach(runs, i, run) {
-        const json_t *h = figure_h(run), *sublayers = json_object_get(h, "sublayers");
+        const json_t *h = is_shown(runs, i) ? figure_h(run) : NULL, *sublayers = json_object_get(h, "sublayers");
         const size_t count = json_array_size(sublayers), depths[] = {count > 1, count / 2, count - 1};
         for (size_t depth = 0; h && depth < 3; depth++) {
             char where[32];

@@ -46,52 +46,88 @@ static void finish_curves(struct figure *figure, struct text_buffer *terms, cons
     text_free(terms);
 }
 
+/* The largest training loss after a run's first twentieth, which would flatten all that follows. */
+static double highest_later_loss(const json_t *run) {
+    const json_t *losses = json_object_get(json_object_get(json_object_get(run, "record"), "steps"), "loss");
+    const size_t count = json_array_size(losses);
+    double highest = 0.0;
+    for (size_t i = count / 20; i < count; i++) {
+        highest = fmax(highest, json_number_value(json_array_get(losses, i)));
+    }
+    return highest;
+}
+
 void figure_losses(const json_t *analysis, struct figure *figure) {
-    const json_t *best = NULL, *run;
+    const json_t *runs = json_object_get(analysis, "runs"), *best = NULL, *run;
     struct text_buffer terms = {0};
-    double lowest = HUGE_VAL;
+    double lowest = HUGE_VAL, highest = 0.0;
     size_t i;
     figure_row(figure, "run,split,iteration,loss\n");
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
+    json_array_foreach(runs, i, run) {
         add_curve(figure, &terms, run, i, "steps", "loss", HUGE_VAL, "lines lw 0.5", "");
         add_curve(figure, &terms, run, i, "evaluations", "val_loss", HUGE_VAL, "linespoints pt 7 ps 0.5 lw 2",
-                  figure_name(run));
+                  figure_legend(runs, i));
         write_rows(figure, run, "steps", "loss", "train");
         write_rows(figure, run, "evaluations", "val_loss", "val");
+        highest = fmax(highest, highest_later_loss(run));
         const double loss = figure_number(run, "record.final.val_loss");
         if (loss < lowest) {
             lowest = loss;
             best = run;
         }
     }
+    if (highest > 0.0) {
+        figure_plot(figure, "set yrange [*:%.9g]\n", highest);
+    }
     finish_curves(figure, &terms, "loss (nats a token)");
-    figure_say(figure, "Thin lines are training losses, points are validation losses.");
+    figure_say(
+        figure,
+        "Thin lines are training losses, points are validation losses; the first steps are above the picture.");
     if (best) {
         figure_say(figure, " The lowest at the end is that of %s, %.4f nats a token.", figure_name(best), lowest);
     }
 }
 
+/* The largest gradient norm of a run, and in how many steps it was above the clamp. */
+static double largest_norm(const json_t *run, size_t *above) {
+    const json_t *steps = json_object_get(json_object_get(run, "record"), "steps"), *value;
+    double largest = 0.0;
+    size_t i;
+    json_array_foreach(json_object_get(steps, "grad_norm"), i, value) {
+        largest = fmax(largest, json_number_value(value));
+        *above += json_number_value(value) > gradient_norm_clamp;
+    }
+    return largest;
+}
+
+/* What is above the clamp in a run and its repeats. */
+static void say_norms(const json_t *runs, size_t first, struct figure *figure) {
+    double largest = 0.0;
+    size_t above = 0;
+    for (size_t i = first; i < json_array_size(runs); i++) {
+        if (figure_repeats(runs, i, first)) {
+            largest = fmax(largest, largest_norm(json_array_get(runs, i), &above));
+        }
+    }
+    figure_say(figure, "%s%s: largest %.3g, above %g in %zu steps",
+               figure->says.size > 0 ? "; " : "Norms before clipping, cut at 5. ", figure_legend(runs, first),
+               largest, gradient_norm_clamp, above);
+}
+
 void figure_gradient_norms(const json_t *analysis, struct figure *figure) {
-    const json_t *run, *value;
+    const json_t *runs = json_object_get(analysis, "runs"), *run;
     struct text_buffer terms = {0};
-    size_t i, j;
+    size_t i;
     figure_row(figure, "run,,iteration,gradient_norm\n");
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        double largest = 0.0;
-        size_t above = 0;
+    json_array_foreach(runs, i, run) {
         if (!add_curve(figure, &terms, run, i, "steps", "grad_norm", gradient_norm_clamp, "lines lw 1",
-                       figure_name(run))) {
+                       figure_legend(runs, i))) {
             continue;
         }
         write_rows(figure, run, "steps", "grad_norm", "");
-        json_array_foreach(json_object_get(json_object_get(json_object_get(run, "record"), "steps"), "grad_norm"),
-                           j, value) {
-            largest = fmax(largest, json_number_value(value));
-            above += json_number_value(value) > gradient_norm_clamp;
+        if (figure_is_first(runs, i)) {
+            say_norms(runs, i, figure);
         }
-        figure_say(figure, "%s%s: largest %.3g, above %g in %zu steps",
-                   figure->says.size > 0 ? "; " : "Norms before clipping, cut at 5. ", figure_name(run), largest,
-                   gradient_norm_clamp, above);
     }
     finish_curves(figure, &terms, "gradient norm");
     figure_say(figure, ".");

@@ -53,7 +53,7 @@ void figure_dynamics(const json_t *analysis, struct figure *figure) {
     size_t i, drawn = 0;
     figure_row(figure, "run,iteration,row_max_p10,row_max_median,row_max_p90,diagonal_fraction\n");
     json_array_foreach(runs, i, run) {
-        if (point_count(run) < 2) {
+        if (point_count(run) < 2 || !figure_is_first(runs, i)) {
             continue;
         }
         const char *comma = drawn++ ? ", " : "", *colour = figure_colour(figure_variant(run));
@@ -128,7 +128,7 @@ void figure_similarity(const json_t *analysis, struct figure *figure) {
     const json_t *runs = json_object_get(analysis, "runs"), *run;
     size_t i, panels = 0;
     json_array_foreach(runs, i, run) {
-        panels += statistics_count(run) > 1;
+        panels += statistics_count(run) > 1 && figure_is_first(runs, i);
     }
     if (panels == 0) {
         return;
@@ -138,7 +138,7 @@ void figure_similarity(const json_t *analysis, struct figure *figure) {
     figure_plot(figure, "set palette defined (0 '#440154', 0.5 '#21918c', 1 '#d9c61f')\nunset colorbox\n"
                         "set yrange [-1:1]\nset xlabel 'iteration'\n");
     json_array_foreach(runs, i, run) {
-        if (statistics_count(run) > 1) {
+        if (statistics_count(run) > 1 && figure_is_first(runs, i)) {
             draw_similarity(figure, run, i);
             figure_say(figure, "%s%s %.3f",
                        figure->says.size > 0 ? ", "

@@ -15,20 +15,30 @@ static int add_name(struct text_buffer *page, const json_t *run) {
     return text_print(page, "<td>%s</td>", figure_name(run));
 }
 
+static const double most_fixed = 1e6;
+
 /* A cell; empty where there is no number. */
 static int add_number(struct text_buffer *page, int decimals, double value) {
     if (!isfinite(value)) {
         return add(page, "<td></td>");
     }
     char text[40];
-    snprintf(text, sizeof text, "%.*f", decimals, value);
+    if (fabs(value) < most_fixed) {
+        snprintf(text, sizeof text, "%.*f", decimals, value);
+    } else {
+        snprintf(text, sizeof text, "%.3g", value); /* perplexities of byte models */
+    }
     return text_print(page, "<td>%s</td>", text);
+}
+
+static int add_head(struct text_buffer *page, const char *head) {
+    return text_print(page, "<th><button type=\"button\">%s</button></th>", head);
 }
 
 static int add_heads(struct text_buffer *page, const char *const *heads, size_t count) {
     int result = add(page, "<div class=\"table\"><table><thead><tr>");
     for (size_t i = 0; result == 0 && i < count; i++) {
-        result = text_print(page, "<th><button type=\"button\">%s</button></th>", heads[i]);
+        result = add_head(page, heads[i]);
     }
     return result || add(page, "</tr></thead><tbody>\n") ? -1 : 0;
 }
@@ -128,9 +138,18 @@ static void collect_names(const json_t *analysis, const char **names, size_t mos
     }
 }
 
-/* A row for each run, a column for each evaluation; nothing where there is none. */
+static int add_perplexity_heads(struct text_buffer *page, const char *const *names, size_t count) {
+    int result =
+        add(page, "<div class=\"table\"><table><thead><tr>") || add_head(page, "run") || add_head(page, "variant");
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        result = add_head(page, names[i]) || add_head(page, "bits/byte");
+    }
+    return result || add(page, "</tr></thead><tbody>\n") ? -1 : 0;
+}
+
+/* A row for each run, two columns for each evaluation; nothing where there is none. */
 static int add_perplexities(const json_t *analysis, struct text_buffer *page) {
-    const char *heads[2 + MOST_EVALUATIONS] = {"run", "variant"}, **names = heads + 2;
+    const char *names[MOST_EVALUATIONS];
     const json_t *run;
     size_t count, i;
     collect_names(analysis, names, MOST_EVALUATIONS, &count);
@@ -138,14 +157,16 @@ static int add_perplexities(const json_t *analysis, struct text_buffer *page) {
         return 0;
     }
     int result = add(page, "<h2>Perplexity of documents</h2>\n<p>Per word, as hc_eval and lm-evaluation-harness "
-                           "compute it.</p>\n") ||
-                 add_heads(page, heads, 2 + count);
+                           "compute it; beside it bits per byte.</p>\n") ||
+                 add_perplexity_heads(page, names, count);
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
         const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
         result = result || add(page, "<tr>") || add_name(page, run) ||
                  text_print(page, "<td>%s</td>", figure_variant(run));
         for (size_t name = 0; result == 0 && name < count; name++) {
-            result = add_number(page, 2, figure_number(json_object_get(documents, names[name]), "word_perplexity"));
+            const json_t *found = json_object_get(documents, names[name]);
+            result = add_number(page, 2, figure_number(found, "word_perplexity")) ||
+                     add_number(page, 4, figure_number(found, "bits_per_byte"));
         }
         result = result || add(page, "</tr>\n");
     }
@@ -217,7 +238,7 @@ static int add_variants(const json_t *analysis, struct text_buffer *page) {
     int result =
         add(page,
             "<h2>Variants</h2>\n<p>Last validation losses of the runs of each variant; the deviation is that of a "
-            "sample.</p>\n") ||
+            "sample. Of runs that differ in the seed alone, pictures of H<sub>res</sub> show the first.</p>\n") ||
         add_heads(page, heads, sizeof heads / sizeof *heads);
     for (i = 0; result == 0 && i < count; i++) {
         result = add_group(page, &groups[i]);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EVALUATION_BYTES = 1 << 20 };
+enum { MOST_EVALUATION_BYTES = 1 << 20, MOST_SETTINGS_BYTES = 1 << 20 };
 enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 
 static const size_t largest_log = (size_t)1 << 32;
@@ -157,14 +157,41 @@ static int read_evaluations(json_t *record, const char *path) {
     return result;
 }
 
+/* ---- settings */
+
+/* A line of settings.conf, "name = value", whose values are written as JSON has them. Others are passed over. */
+static void take_setting(json_t *settings, const char *line, size_t length) {
+    char *name = strndup(line, length);
+    char *equals = name && *name != '#' ? strstr(name, " = ") : NULL;
+    if (equals) {
+        *equals = '\0';
+        json_object_set_new(settings, name, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
+    }
+    free(name);
+}
+
+static int read_settings(json_t *settings, const char *folder) {
+    char *path = files_path("%s/settings.conf", folder), *text = NULL;
+    size_t bytes;
+    const int result = !path || (files_exist(path) && files_read(path, MOST_SETTINGS_BYTES, &text, &bytes));
+    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        take_setting(settings, line, strcspn(line, "\n"));
+    }
+    free(path);
+    free(text);
+    return result ? -1 : 0;
+}
+
 json_t *run_record_read(const char *folder) {
     char *metrics = files_path("%s/metrics.jsonl", folder),
          *statistics = files_path("%s/h_statistics.jsonl", folder);
-    json_t *record = json_pack("{s:o, s:o, s:o, s:{}}", "steps", columns(step_keys), "evaluations",
-                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents");
+    json_t *record =
+        json_pack("{s:o, s:o, s:o, s:{}, s:{}}", "steps", columns(step_keys), "evaluations",
+                  columns(evaluation_keys), "statistics", columns(statistics_keys), "documents", "settings");
     int result = metrics && statistics && record ? 0 : error_set("out of memory");
     result = result || read_lines(record, metrics, take_metrics) ||
-             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder);
+             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||
+             read_settings(json_object_get(record, "settings"), folder);
     if (result == 0) {
         json_object_set_new(record, "final", conclude(record));
     } else {

@@ -8,7 +8,8 @@
  *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
  *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
  *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"},
- *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder}}
+ *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
+ *  "settings": {<name>: value, ...} of settings.conf}
  *
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
  * run that goes on, is left out. NULL with an error that names file and line. */

@@ -306,12 +306,24 @@ static int measure_rate(struct trainer *trainer) {
     return 0;
 }
 
+/* When the device failed, what is not lost. */
+static void tell_newest(const struct trainer *trainer) {
+    if (trainer->compute->failure && trainer->saved_at >= 0) {
+        fprintf(trainer->console,
+                "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
+                trainer->settings->out_dir, trainer->saved_at);
+    }
+}
+
 static enum train_result run(struct trainer *trainer) {
     int status = measure_rate(trainer);
     progress_start(&trainer->progress, trainer->state.iteration);
     trainer->progress.silent = !trainer_is_first(trainer);
     status = status || loop(trainer);
     progress_end(&trainer->progress);
+    if (status) {
+        tell_newest(trainer);
+    }
     if (status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping) {
         return save_periodic(trainer) ? TRAIN_FAILED : TRAIN_INTERRUPTED;
     }

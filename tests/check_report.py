@@ -3,6 +3,7 @@
 page, the console is silent.
 
   tests/check_report.py REPORT.html [--pictures DIR]
+  tests/check_report.py --self                          a report of its own, of small models that were trained for some steps
 
 Exit status 77 where there is no Chromium. --pictures keeps what it looks like, light and dark.
 """
@@ -15,12 +16,16 @@ import subprocess
 import sys
 import tempfile
 
+import small_runs
+
+RUNS = [("rc-1", "rc", 1, 1), ("identity-1", "identity", 2, 1), ("mhc-1", "mhc", 2, 1), ("shc-1", "shc", 3, 1), ("shc-2", "shc", 3, 2)]
+FIGURES = 8  # of runs with evaluations, statistics and measured matrices, but for those of hc_bench
 WIDTHS = {"desk": 1200, "phone": 390}
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
 # Runs in the page when it has loaded; leaves what it saw where --dump-dom shows it.
 PROBE = """<script>addEventListener('load', () => {
-  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, tables: [], outside: 0};
+  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, tables: [], outside: 0, figures: document.images.length};
   for (const image of document.images) seen.broken += image.naturalWidth === 0;
   for (const link of document.querySelectorAll('link[href],img[src],script[src]')) seen.outside += !/^data:/.test(link.getAttribute('href') ?? link.getAttribute('src'));
   for (const table of document.querySelectorAll('table')) {
@@ -39,7 +44,7 @@ def run(program, page, width, extra):
                                "--enable-logging=stderr", f"--window-size={width},1000", *extra, page.as_uri()], capture_output=True, text=True, timeout=120)
 
 
-def check(program, report, name, width, folder):
+def check(program, report, name, width, folder, least):
     page = folder / "probe.html"
     page.write_text(report.read_text().replace("</body>", PROBE))
     result = run(program, page, width, ["--dump-dom", "--virtual-time-budget=3000"])
@@ -53,35 +58,55 @@ def check(program, report, name, width, folder):
         wrong.append(f"{seen['wide']} pixels wider than the screen")
     if seen["broken"] or seen["outside"]:
         wrong.append(f"{seen['broken']} broken pictures, {seen['outside']} things outside of the page")
+    if seen["figures"] < least:
+        wrong.append(f"{seen['figures']} pictures, expected {least}")
     if words:
         wrong.append("the console says " + "; ".join(words))
     for table in seen["tables"]:
         if table["up"] != sorted(table["before"]) or table["down"] != sorted(table["before"], reverse=True):
             wrong.append(f"a table does not sort: {table}")
     print(f"{name}, {width} pixels: {len(seen['tables'])} tables, {'; '.join(wrong) if wrong else 'all right'}")
-    return not wrong and seen["tables"]
+    return not wrong and bool(seen["tables"])
+
+
+def take_pictures(program, report, pictures):
+    if pictures:
+        pictures.mkdir(parents=True, exist_ok=True)
+        for name, width in WIDTHS.items():
+            for shade in ("light", "dark"):
+                run(program, report, width, [f"--screenshot={(pictures / f'{name}-{shade}.png').resolve()}", "--window-size=%d,6000" % width,
+                                             f"--blink-settings=preferredColorScheme={0 if shade == 'dark' else 1}"])
+
+
+def make_report(folder, arguments):
+    small_runs.make_text(folder, arguments.build)
+    runs = [small_runs.train(folder, arguments.build, arguments.device, name, residual, streams, "--seed", str(seed), "--statistics-interval", "5",
+                             "--eval-interval", "10", "--eval-iters", "2") for name, residual, streams, seed in RUNS]
+    subprocess.run([arguments.build / "hc_analyze", "--out", folder / "out", "--data-dir", folder / "data", "--samples", "4", "--device", arguments.device,
+                    *runs], check=True, stderr=subprocess.DEVNULL)
+    return folder / "out/report.html"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=pathlib.Path)
+    parser.add_argument("report", type=pathlib.Path, nargs="?")
+    parser.add_argument("--self", action="store_true", help="make runs and a report of them")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build", help="where the programs are")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--pictures", type=pathlib.Path, help="folder for screenshots")
     arguments = parser.parse_args()
+    if arguments.self == bool(arguments.report):
+        parser.error("give a report, or --self")
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if not program:
         print("there is no Chromium; Debian has it in the package of that name")
         sys.exit(77)
-    report = arguments.report.resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        good = [check(program, report, name, width, pathlib.Path(folder)) for name, width in WIDTHS.items()]
-    if arguments.pictures:
-        arguments.pictures.mkdir(parents=True, exist_ok=True)
-        for name, width in WIDTHS.items():
-            for shade in ("light", "dark"):
-                run(program, report, width, [f"--screenshot={(arguments.pictures / f'{name}-{shade}.png').resolve()}", "--window-size=%d,6000" % width,
-                                             f"--blink-settings=preferredColorScheme={0 if shade == 'dark' else 1}"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        report = make_report(folder, arguments) if arguments.self else arguments.report.resolve()
+        least = FIGURES if arguments.self else 1
+        good = [check(program, report, name, width, folder, least) for name, width in WIDTHS.items()]
+        take_pictures(program, report, arguments.pictures)
     sys.exit(0 if all(good) else 1)
-
-
 if __name__ == "__main__":
     main()

@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import numpy
+import small_runs
 
 TOLERANCE = 1e-5
 SELF_MADE = [("shc", 4), ("mhc", 3), ("hc", 2), ("mhc_lite", 3)]
@@ -121,16 +122,9 @@ def compare(checkpoint, arguments, folder):
 
 
 def make_checkpoints(folder, arguments):
-    """A little text and a little training, so that H is far from the identity."""
-    text = "".join(f"{i} green bottles, and {i * i} more; " + "xyz!\n\n"[i % 5:] for i in range(4000))
-    (folder / "text").write_text(text)
-    subprocess.run([arguments.build / "hc_prepare", "--out", folder / "data", folder / "text"], check=True, stdout=subprocess.DEVNULL)
+    small_runs.make_text(folder, arguments.build)
     for residual, streams in SELF_MADE:
-        subprocess.run([arguments.build / "hc_train", "--data-dir", folder / "data", "--out-dir", folder / residual, "--residual", residual,
-                        "--n-streams", str(streams), "--n-layer", "2", "--n-head", "2", "--n-embd", "32", "--block-size", "48", "--batch-size", "4",
-                        "--gradient-accumulation-steps", "1", "--max-iters", "30", "--warmup-iters", "5", "--learning-rate", "3e-2",
-                        "--eval-iters", "0", "--no-tensorboard", "--device", arguments.device], check=True, stderr=subprocess.DEVNULL)
-        yield folder / residual / "ckpt-30"
+        yield small_runs.train(folder, arguments.build, arguments.device, residual, residual, streams) / "ckpt-30"
 
 
 def main():

@@ -105,6 +105,41 @@ static void records_become_numbers_tables_and_pictures(void **state) {
     remove_out();
 }
 
+/* Runs that differ in the seed alone are of one kind and have one entry in legends. */
+static void repeats_are_of_one_kind(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+        int kind;
+    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\n", 0},
+                {"b", "# Data\nseed = 1\nresidual = \"rc\"\n", 1},
+                {"c", "seed = 2\nresidual = \"shc\"\nbroken line\n", 0},
+                {"d", "", 3},
+                {"e", "", 4}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        make_run(runs[i].name);
+        scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
+    }
+    char paths[5][512];
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s", scratch_path(runs[i].name));
+    }
+    assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
+    char *text = read_out("analysis.json"), *script = read_out("figures/loss.gp");
+    json_t *json = json_loads(text, 0, NULL);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const json_t *run = json_array_get(json_object_get(json, "runs"), i);
+        assert_int_equal(json_integer_value(json_object_get(run, "kind")), runs[i].kind);
+    }
+    assert_holds(script, "title 'a, 2 runs'");
+    assert_null(strstr(script, "title 'c'"));
+    assert_holds(script, "title 'd'");
+    json_decref(json);
+    free(text);
+    free(script);
+    remove_out();
+}
+
 static void names_cannot_write_the_page(void **state) {
     (void)state;
     make_run("<b>'$x");
@@ -163,6 +198,7 @@ static void without_gnuplot_there_are_numbers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_become_numbers_tables_and_pictures),
+        cmocka_unit_test(repeats_are_of_one_kind),
         cmocka_unit_test(names_cannot_write_the_page),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_run_that_has_not_begun_is_a_row),

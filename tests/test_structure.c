@@ -143,7 +143,7 @@ static struct measurement measured_deep(const char *residual, int64_t streams, e
     struct measurement measurement;
     struct model_config config = small_model_config(residual, streams);
     config.n_layer = DEEP_LAYERS;
-    config.n_embd = 8;
+    config.n_embd = 16;
     measure_model(&config, weights, &measurement);
     return measurement;
 }
@@ -252,7 +252,7 @@ static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
         struct model_config config = small_model_config("mhc_lite", streams);
         struct measurement measurement;
         config.n_layer = 1;
-        config.n_embd = 4;
+        config.n_embd = 16;
         for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
             measure_model(&config, weights, &measurement);
             assert_true(measurement.each.smallest >= 0.0);
