@@ -188,6 +188,7 @@ int checkpoint_load_weights(const char *path, struct gpt *gpt) {
     }
     weights_close(weights);
     free(piece);
+    parameters_round(gpt->compute, &gpt->parameters);
     return status;
 }
 
