@@ -1,30 +1,38 @@
 /* AdamW (Loshchilov & Hutter 2019) on a part of the arena, with clipping by the global norm:
  *
- *   g = gradient * min(1, clip / (norm + 1e-6))
+ *   g = gradient * unscale * min(1, clip / (norm + 1e-6))
  *   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *   w = w (1 - rate * decay) - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
  *
- * Weights before `decayed` have weight decay. A norm that is not finite leaves everything as it was, so that the host,
- * which reads the norm later, can stop with sound weights.
+ * The gradients are those of the loss times 1 / unscale; the norm is that of the loss alone. With ACT the new weights are also
+ * stored as act_t, for matrix products. Weights before `decayed` have weight decay. A norm that is not finite leaves everything
+ * as it was, so that the host, which reads the norm later, can stop with sound weights.
  */
 #define ADAM_EPSILON 1e-8f
 
-/* One work-item a vector: elements `first` on of weights and gradients, `moment_first` on of the moments. correction1 = 1 / (1 - beta1^t), correction2 = 1 / sqrt(1 - beta2^t). clip <= 0: no clipping. */
-__kernel void adamw(__global float *weights, __global const float *gradients, __global float *first_moments,
-                    __global float *second_moments, ulong first, ulong moment_first, ulong count, ulong decayed, float rate, float beta1, float beta2,
-                    float decay, float correction1, float correction2, float clip, __global const float *norm) {
+/* One work-item a vector: elements `first` on of weights, operands and gradients, `moment_first` on of the moments.
+ * correction1 = 1 / (1 - beta1^t), correction2 = 1 / sqrt(1 - beta2^t). clip <= 0: no clipping. Without ACT operands is not
+ * touched. */
+__kernel void adamw(__global float *weights, __global act_t *operands, __global const float *gradients,
+                    __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
+                    ulong count, ulong decayed, float rate, float beta1, float beta2, float decay, float correction1,
+                    float correction2, float clip, float unscale, __global const float *norm) {
     const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
     const float size = norm[0];
     if (item >= count || !isfinite(size)) {
         return;
     }
     const float factor = clip > 0.0f && size + 1e-6f > clip ? clip / (size + 1e-6f) : 1.0f;
-    const vec_t g = factor * VEC_LOAD(gradients + i);
+    const vec_t g = factor * unscale * VEC_LOAD(gradients + i);
     const vec_t m = beta1 * VEC_LOAD(first_moments + moment) + (1.0f - beta1) * g;
     const vec_t v = beta2 * VEC_LOAD(second_moments + moment) + (1.0f - beta2) * g * g;
     const float keep = i < decayed ? 1.0f - rate * decay : 1.0f;
     const vec_t w = VEC_LOAD(weights + i) * keep;
     VEC_STORE(m, first_moments + moment);
     VEC_STORE(v, second_moments + moment);
-    VEC_STORE(w - rate * correction1 * m / (sqrt(v) * correction2 + ADAM_EPSILON), weights + i);
+    const vec_t updated = w - rate * correction1 * m / (sqrt(v) * correction2 + ADAM_EPSILON);
+    VEC_STORE(updated, weights + i);
+#if ACT
+    ACT_STORE(updated, operands + i);
+#endif
 }

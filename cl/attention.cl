@@ -35,6 +35,7 @@ typedef CONCAT(float, KEY_VEC) keys_t;
 #define KEYS_SUM(v)      CONCAT(sum, KEY_VEC)(v)
 #define KEYS_HIGHEST(v)  CONCAT(highest, KEY_VEC)(v)
 #endif
+#define ACT_LOAD_KEYS(p) CONCAT(act_load, KEY_VEC)(p)
 
 struct dropout {
     float rate;
@@ -63,7 +64,7 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
     __global act_t *to = transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE + d * KEYS + in_tile;
     for (int k = 0; k < KEY_VEC; k++) {
         const int key = block * KEY_VEC + k;
-        to[k] = key < sequence ? from[(size_t)key * QKV_ROW] : 0.0f;
+        ACT_STORE_SCALAR(key < sequence ? ACT_LOAD_SCALAR(from + (size_t)key * QKV_ROW) : 0.0f, to + k);
     }
 }
 
@@ -95,7 +96,7 @@ inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const a
             sum[q] = (keys_t)(0.0f);
         }
         for (int d = 0; d < HEAD_SIZE; d++) {
-            const keys_t column = KEYS_LOAD(columns + d * KEYS + k);
+            const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
             UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
                 sum[q] += rows[q][d] * column;
             }

@@ -4,6 +4,7 @@
  *   LANES    work-items that share one row (a work-group): 1 on CPUs, where a row is one work-item's vector loop
  *   VEC      floats per vector; divides every row length that it is used on
  *   VEC_MAX  the widest vector that suits the device
+ *   ACT      how activations are stored: 0 fp32, 1 bf16, 2 fp16; what is not told is fp32
  *
  * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC)  so that one source serves
  * both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on GPUs.
@@ -66,12 +67,68 @@ inline float highest16(float16 v) {
 #define VEC_HIGHEST(v) CONCAT(highest, VEC)(v)
 #endif
 
-/* ---- activations: stored as act_t, computed in float */
+/* ---- activations: stored as act_t, computed in float
+ *
+ * act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8, 16; p need not be aligned to more than one. Storing
+ * rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its
+ * bits, and fp16 goes through vload_half and vstore_half, which every device has.
+ */
+#ifndef ACT
+#define ACT 0
+#endif
+
+#if ACT == 0
 typedef float act_t;
-#define ACT_LOAD(p)            VEC_LOAD(p)
-#define ACT_STORE(v, p)        VEC_STORE(v, p)
-#define ACT_LOAD_SCALAR(p)     (*(p))
-#define ACT_STORE_SCALAR(v, p) (*(p) = (v))
+#define act_load1(p)      (*(p))
+#define act_load2(p)      vload2(0, p)
+#define act_load4(p)      vload4(0, p)
+#define act_load8(p)      vload8(0, p)
+#define act_load16(p)     vload16(0, p)
+#define act_store1(v, p)  (*(p) = (v))
+#define act_store2(v, p)  vstore2(v, 0, p)
+#define act_store4(v, p)  vstore4(v, 0, p)
+#define act_store8(v, p)  vstore8(v, 0, p)
+#define act_store16(v, p) vstore16(v, 0, p)
+
+#elif ACT == 1
+typedef ushort act_t;
+/* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the bit odd. A NaN
+ * could carry on into infinity; instead it becomes quiet, so that a payload in the lower half alone is not lost. */
+#define BF16(width, n, READ, WRITE)                                                                                     \
+    inline float##n act_load##width(__global const act_t *p) {                                                          \
+        return as_float##n(convert_uint##n(READ) << 16);                                                                \
+    }                                                                                                                   \
+    inline void act_store##width(float##n v, __global act_t *p) {                                                       \
+        const uint##n bits = as_uint##n(v);                                                                             \
+        const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                                   \
+        const uint##n upper = select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;              \
+        const ushort##n stored = convert_ushort##n(upper);                                                              \
+        WRITE;                                                                                                          \
+    }
+BF16(1, , *p, *p = stored)
+BF16(2, 2, vload2(0, p), vstore2(stored, 0, p))
+BF16(4, 4, vload4(0, p), vstore4(stored, 0, p))
+BF16(8, 8, vload8(0, p), vstore8(stored, 0, p))
+BF16(16, 16, vload16(0, p), vstore16(stored, 0, p))
+
+#else
+typedef half act_t;
+#define act_load1(p)      vload_half(0, p)
+#define act_load2(p)      vload_half2(0, p)
+#define act_load4(p)      vload_half4(0, p)
+#define act_load8(p)      vload_half8(0, p)
+#define act_load16(p)     vload_half16(0, p)
+#define act_store1(v, p)  vstore_half_rte(v, 0, p)
+#define act_store2(v, p)  vstore_half2_rte(v, 0, p)
+#define act_store4(v, p)  vstore_half4_rte(v, 0, p)
+#define act_store8(v, p)  vstore_half8_rte(v, 0, p)
+#define act_store16(v, p) vstore_half16_rte(v, 0, p)
+#endif
+
+#define ACT_LOAD(p)            CONCAT(act_load, VEC)(p)
+#define ACT_STORE(v, p)        CONCAT(act_store, VEC)(v, p)
+#define ACT_LOAD_SCALAR(p)     act_load1(p)
+#define ACT_STORE_SCALAR(v, p) act_store1(v, p)
 
 /* ---- sums and maxima over the lanes of a work-group; every lane gets the result. The tree is fixed. */
 #if LANES == 1

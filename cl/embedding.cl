@@ -27,10 +27,11 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
             }
             x = VEC_LOAD(kept);
         }
-        sum += x * x;
         for (int s = 0; s < STREAMS; s++) {
             ACT_STORE(x, streams + token * ROW_LENGTH + s * CHANNELS + c);
         }
+        const vec_t stored = ACT_LOAD(streams + token * ROW_LENGTH + c);
+        sum += stored * stored;
     }
     const float total = GROUP_SUM(VEC_SUM(sum), scratch);
     if (lane < 1) {

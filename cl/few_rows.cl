@@ -1,4 +1,5 @@
 /* Products of few rows, one a sequence when text is generated:  y [rows, out] = x [rows, in] W^T,  W [out, in].
+ * x and W are act_t; y is act_t, or float with y_float != 0.
  *
  * Such a product costs what reading W from memory costs. A general one copies W into another layout first, which is worth its
  * while for many rows only. Here W is read once, as it lies. A sum's order depends neither on how many rows there are nor on the
@@ -10,12 +11,12 @@
 
 /* One work-group BLOCK_COLUMNS rows of W. What is past the end of x or W repeats the last row. */
 ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int rows, int in,
-                                  __global const float *w_all, ulong w_at, int out, __global act_t *y) {
+                                  __global const act_t *w_all, ulong w_at, int out, int y_float, __global act_t *y) {
     GROUP_SCRATCH(scratch);
     const int lane = get_local_id(0);
     const int column = get_group_id(0) * BLOCK_COLUMNS;
     __global const act_t *x = x_all + x_at;
-    __global const float *w = w_all + w_at;
+    __global const act_t *w = w_all + w_at;
     for (int first = 0; first < rows; first += BLOCK_ROWS) {
         vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
         UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
@@ -26,7 +27,7 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int r
         for (int k = lane * VEC; k < in; k += LANES * VEC) {
             vec_t factors[BLOCK_COLUMNS];
             UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                factors[b] = VEC_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
+                factors[b] = ACT_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
             }
             UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
                 const vec_t row = ACT_LOAD(x + (size_t)min(first + r, rows - 1) * in + k);
@@ -45,7 +46,11 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int r
             const int row = first + i / BLOCK_COLUMNS, to = column + i % BLOCK_COLUMNS;
             const float total = GROUP_SUM(totals[i], scratch);
             if (lane == 0 && row < rows && to < out) {
-                ACT_STORE_SCALAR(total, y + (size_t)row * out + to);
+                if (y_float) {
+                    ((__global float *)y)[(size_t)row * out + to] = total;
+                } else {
+                    ACT_STORE_SCALAR(total, y + (size_t)row * out + to);
+                }
             }
         }
     }

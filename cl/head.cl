@@ -112,37 +112,38 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
     }
 }
 
-/* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 the logits become
- * scale * (softmax - one-hot), or zeros for target -1. Rows need not be a multiple of VEC long: lanes take the vectors,
+/* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits [rows, V]
+ * becomes scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits themselves. Rows need not be a multiple of VEC long: lanes take the vectors,
  * and the tail one by one. */
-ROW_KERNEL void cross_entropy(__global act_t *logits, __global const int *targets, ulong first, float scale,
-                              int gradient, __global float *losses) {
+ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *targets, ulong first, float scale,
+                              int gradient, __global act_t *d_logits, __global float *losses) {
     GROUP_SCRATCH(scratch);
     const int lane = get_local_id(0);
     const int whole = VOCABULARY / VEC * VEC;
-    __global act_t *row = logits + get_group_id(0) * (size_t)VOCABULARY;
+    __global const float *row = logits + get_group_id(0) * (size_t)VOCABULARY;
+    __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
     const int target = targets[first + get_group_id(0)];
     vec_t high = (vec_t)(-INFINITY);
     float highest = -INFINITY;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        high = fmax(high, ACT_LOAD(row + v));
+        high = fmax(high, VEC_LOAD(row + v));
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
-        highest = fmax(highest, ACT_LOAD_SCALAR(row + v));
+        highest = fmax(highest, row[v]);
     }
     highest = GROUP_MAX(fmax(highest, VEC_HIGHEST(high)), scratch);
     vec_t sums = (vec_t)(0.0f);
     float sum = 0.0f;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        sums += exp(ACT_LOAD(row + v) - highest);
+        sums += exp(VEC_LOAD(row + v) - highest);
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
-        sum += exp(ACT_LOAD_SCALAR(row + v) - highest);
+        sum += exp(row[v] - highest);
     }
     sum = GROUP_SUM(sum + VEC_SUM(sums), scratch);
     const float log_sum = highest + log(sum);
     if (lane == 0) {
-        losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - ACT_LOAD_SCALAR(row + target);
+        losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - row[target];
     }
     if (!gradient) {
         return;
@@ -151,13 +152,18 @@ ROW_KERNEL void cross_entropy(__global act_t *logits, __global const int *target
     GROUP_BARRIER();
     const float factor = target < 0 ? 0.0f : scale;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        ACT_STORE(factor * exp(ACT_LOAD(row + v) - log_sum), row + v);
+        ACT_STORE(factor * exp(VEC_LOAD(row + v) - log_sum), d_row + v);
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
-        ACT_STORE_SCALAR(factor * exp(ACT_LOAD_SCALAR(row + v) - log_sum), row + v);
+        ACT_STORE_SCALAR(factor * exp(row[v] - log_sum), d_row + v);
     }
     GROUP_BARRIER();
     if (lane == 0 && target >= 0) {
-        ACT_STORE_SCALAR(ACT_LOAD_SCALAR(row + target) - factor, row + target);
+#if ACT
+        const float probable = factor * exp(row[target] - log_sum); /* rounded once, after the difference */
+#else
+        const float probable = d_row[target];
+#endif
+        ACT_STORE_SCALAR(probable - factor, d_row + target);
     }
 }

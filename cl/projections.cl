@@ -1,5 +1,6 @@
 /* The projections of a hyper-connection: z = X packed^T, where X [R, LENGTH] holds the rows that the RMSNorm runs over, R of
- * them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain folded in.
+ * them in all tokens, and packed [COLUMNS, LENGTH] the projections of all leaves with the norm's gain folded in. z and all
+ * gradients are float.
  *
  * COLUMNS is small: a general matrix product spends itself on packing and on edges here. X is read once from memory; what a
  * block of rows or of LENGTH needs again is in a cache.
@@ -12,14 +13,14 @@
 
 /* Columns of one leaf: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i. */
 __kernel void projections_pack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
-                               __global float *packed) {
+                               __global act_t *packed) {
     const size_t i = get_global_id(0);
     if (i >= LENGTH) {
         return;
     }
     const float gain = parameters[gain_at + i];
     for (int k = 0; k < width; k++) {
-        packed[(size_t)(first + k) * LENGTH + i] = gain * parameters[w_at + i * width + k];
+        ACT_STORE_SCALAR(gain * parameters[w_at + i * width + k], packed + (size_t)(first + k) * LENGTH + i);
     }
 }
 
@@ -41,7 +42,7 @@ __kernel void projections_unpack(__global const float *parameters, ulong w_at, u
 }
 
 /* z [rows, COLUMNS] = x packed^T. One work-group BLOCK_ROWS rows; those past the end repeat the last one. */
-ROW_KERNEL void projections_multiply(__global const act_t *x, __global const float *packed, ulong rows,
+ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act_t *packed, ulong rows,
                                      __global float *z) {
     GROUP_SCRATCH(scratch);
     const int lane = get_local_id(0);
@@ -56,7 +57,7 @@ ROW_KERNEL void projections_multiply(__global const act_t *x, __global const flo
         for (int k = lane * VEC; k < LENGTH; k += LANES * VEC) {
             vec_t factors[BLOCK_COLUMNS];
             UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
-                factors[b] = VEC_LOAD(packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH + k);
+                factors[b] = ACT_LOAD(packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH + k);
             }
             UNROLL(BLOCK_ROWS) for (int r = 0; r < BLOCK_ROWS; r++) {
                 const vec_t in = ACT_LOAD(x + min((ulong)(first + r), rows - 1) * LENGTH + k);

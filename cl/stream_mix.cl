@@ -4,7 +4,7 @@
  *   depth   x'_i = sum_j res_ij x_j + post_i o         q_i = sum_c x'_ic^2           o [C] -> X' [S, C], q [S]
  *
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no h.
- * q is the sum of squares that the next sublayer's RMSNorm needs.
+ * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the projections read.
  *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
@@ -145,7 +145,8 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
                 out += RES(i, j) * in[j];
             }
             ACT_STORE(out, y + i * CHANNELS + c);
-            sum[i] += out * out;
+            const vec_t stored = ACT_LOAD(y + i * CHANNELS + c);
+            sum[i] += stored * stored;
         }
     }
     for (int i = 0; i < STREAMS; i++) {

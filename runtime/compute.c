@@ -1,4 +1,5 @@
 #include "runtime/compute.h"
+#include "runtime/convert.h"
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
 #include "runtime/profiler.h"
@@ -139,6 +140,7 @@ void compute_close(struct compute *compute) {
         clFinish(compute->queue);
     }
     gemm_close(compute);
+    convert_close(compute);
     profiler_destroy(compute->profiler);
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);

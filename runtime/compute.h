@@ -15,6 +15,7 @@
 
 struct gemm_backend; /* runtime/gemm.h */
 struct profiler;     /* runtime/profiler.h */
+struct conversions;  /* runtime/convert.c */
 
 struct compute_options {
     const char *device;    /* as device_choose takes it; NULL is "auto" */
@@ -34,13 +35,14 @@ struct compute {
     unsigned lanes;
     unsigned vector;
     const struct gemm_backend *gemm;
-    void *gemm_state;           /* of runtime/gemm.c and the backend */
-    struct profiler *profiler;  /* NULL unless profiling */
-    char *cache_dir;            /* NULL: no cache */
-    char *failure;              /* the first failure's text, NULL while all is well */
-    size_t allocated_bytes;     /* in live buffers */
-    unsigned programs_compiled; /* from source, since opening */
-    unsigned programs_cached;   /* taken from the cache on disk, since opening */
+    void *gemm_state;                /* of runtime/gemm.c and the backend */
+    struct profiler *profiler;       /* NULL unless profiling */
+    struct conversions *conversions; /* NULL before the first */
+    char *cache_dir;                 /* NULL: no cache */
+    char *failure;                   /* the first failure's text, NULL while all is well */
+    size_t allocated_bytes;          /* in live buffers */
+    unsigned programs_compiled;      /* from source, since opening */
+    unsigned programs_cached;        /* taken from the cache on disk, since opening */
 };
 
 /* Opens the device and chooses the GEMM backend. On success *opened is owned by the caller (compute_close). */

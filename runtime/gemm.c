@@ -1,4 +1,5 @@
 #include "runtime/gemm.h"
+#include "runtime/convert.h"
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
 #include "runtime/progress.h"
@@ -57,7 +58,8 @@ static void portable_run(struct compute *compute, void *own, const struct gemm_c
                ARG_U64(c->offset), ARG_U64(c->stride));
 }
 
-static const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run};
+static const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run,
+                                                          NULL};
 
 /* C = beta C, what is left of a product over nothing. */
 static void scale_run(struct compute *compute, const struct gemm_call *call) {
@@ -116,6 +118,9 @@ void gemm_close(struct compute *compute) {
     if (compute->gemm) {
         compute->gemm->close(compute, state->backend);
     }
+    for (size_t i = 0; i < 3; i++) {
+        buffer_release(compute, &state->copies[i]);
+    }
     kernel_release(&state->tile);
     kernel_release(&state->scale);
     if (state->program) {
@@ -123,6 +128,10 @@ void gemm_close(struct compute *compute) {
     }
     free(state);
     compute->gemm_state = NULL;
+}
+
+bool gemm_copies(const struct compute *compute, enum element_type type) {
+    return type != ELEMENT_FP32 && !compute->gemm->takes;
 }
 
 const char *gemm_name(const struct compute *compute) {
@@ -156,10 +165,72 @@ static bool inputs_fit(struct compute *compute, const struct gemm_call *call) {
            matrix_fits(compute, x, "B", &x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n);
 }
 
+static bool is_all_fp32(const struct gemm_call *call) {
+    return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
+           call->c.buffer->type == ELEMENT_FP32;
+}
+
+/* Elements from the first to the last one of a matrix, with those between its rows. */
+static size_t matrix_span(const struct matrix *matrix, size_t rows, size_t columns) {
+    return (rows - 1) * matrix->stride + columns;
+}
+
+/* Replaces a matrix of 16 bits by one of floats, with the same stride; with `fill` they are its numbers. */
+static void copy_matrix(struct compute *compute, struct buffer *copy, struct matrix *matrix, size_t rows,
+                        size_t columns, bool fill) {
+    const size_t count = matrix_span(matrix, rows, columns);
+    if (matrix->buffer->type == ELEMENT_FP32 || compute->failure) {
+        return;
+    }
+    if (copy->bytes / sizeof(float) < count) {
+        buffer_release(compute, copy);
+        if (count > SIZE_MAX / sizeof(float) || buffer_create(compute, copy, count * sizeof(float))) {
+            compute_fail(compute, "no fp32 copy of a matrix [%zu, %zu]: %s", rows, columns, error_text());
+            return;
+        }
+    }
+    if (fill) {
+        convert_elements(compute, (struct span){matrix->buffer, matrix->offset}, (struct span){copy, 0}, count);
+    }
+    matrix->buffer = copy;
+    matrix->offset = 0;
+}
+
+/* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
+static void run_fp32(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    if (!call->k || call->alpha == 0.0f) {
+        scale_run(compute, call);
+    } else {
+        compute->gemm->run(compute, state->backend, call);
+    }
+}
+
+/* The product on copies of what is not fp32. What lies between the rows of C is carried over with them. */
+static void run_copied(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    struct gemm_call copied = *call;
+    const bool reads_inputs = call->k && call->alpha != 0.0f, gaps = call->c.stride != call->n;
+    if (reads_inputs) {
+        copy_matrix(compute, &state->copies[0], &copied.a, call->transpose_a ? call->k : call->m,
+                    call->transpose_a ? call->m : call->k, true);
+        copy_matrix(compute, &state->copies[1], &copied.b, call->transpose_b ? call->n : call->k,
+                    call->transpose_b ? call->k : call->n, true);
+    }
+    copy_matrix(compute, &state->copies[2], &copied.c, call->m, call->n, call->beta != 0.0f || gaps);
+    if (compute->failure) {
+        return;
+    }
+    run_fp32(compute, &copied);
+    if (call->c.buffer->type != ELEMENT_FP32) {
+        convert_elements(compute, (struct span){copied.c.buffer, 0}, (struct span){call->c.buffer, call->c.offset},
+                         matrix_span(&call->c, call->m, call->n));
+    }
+}
+
 void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
               float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
     struct gemm_call call = {transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c, ""};
-    struct gemm_state *state = compute->gemm_state;
     if (compute->failure || !m || !n) {
         return;
     }
@@ -171,11 +242,13 @@ void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_
     if (k && !inputs_fit(compute, &call)) {
         return;
     }
-    /* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
-    if (!k || alpha == 0.0f) {
-        scale_run(compute, &call);
-    } else {
+    if (is_all_fp32(&call)) {
+        run_fp32(compute, &call);
+    } else if (k && alpha != 0.0f && compute->gemm->takes && compute->gemm->takes(&call)) {
+        struct gemm_state *state = compute->gemm_state;
         compute->gemm->run(compute, state->backend, &call);
+    } else {
+        run_copied(compute, &call);
     }
 }
 

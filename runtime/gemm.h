@@ -1,7 +1,10 @@
-/* Matrix products on float32 buffers, row-major, through a BLAS.
+/* Matrix products, row-major, through a BLAS.
  *
  * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
- * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). */
+ * themselves and in queue order, on devices that share host memory and run native kernels (PoCL).
+ *
+ * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
+ * copies, which are made and taken back here; the sums are fp32 either way. */
 #ifndef HC_RUNTIME_GEMM_H
 #define HC_RUNTIME_GEMM_H
 
@@ -18,6 +21,10 @@ struct matrix {
  */
 void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
               float alpha, struct matrix a, struct matrix b, float beta, struct matrix c);
+
+/* Whether products of operands of this type go through fp32 copies. They are kept from product to product, one each
+ * for A, B and C, as large as the largest: for memory plans. */
+bool gemm_copies(const struct compute *compute, enum element_type type);
 
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);

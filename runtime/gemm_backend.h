@@ -22,6 +22,9 @@ struct gemm_backend {
     int (*open)(struct compute *compute, void **state);
     void (*close)(struct compute *compute, void *state);
     void (*run)(struct compute *compute, void *state, const struct gemm_call *call);
+    /* Whether `run` can read and write the types of the call's buffers, told for the call as it is; NULL: fp32
+     * only. Where it cannot, gemm.c hands it fp32 copies. */
+    bool (*takes)(const struct gemm_call *call);
 };
 
 extern const struct gemm_backend gemm_backend_cblas;
@@ -29,12 +32,13 @@ extern const struct gemm_backend gemm_backend_clblast;
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
-    void *backend;       /* of the backend in use */
-    cl_program program;  /* cl/gemm.cl, built at the first need; NULL before */
-    struct kernel tile;  /* the portable product */
-    struct kernel scale; /* C = beta C */
-    bool untuned;        /* wanted: no parameters from the cache folder */
-    bool tuned;          /* set by a backend that took some from there */
+    struct buffer copies[3]; /* of A, B and C in fp32, each as large as was needed so far */
+    void *backend;           /* of the backend in use */
+    cl_program program;      /* cl/gemm.cl, built at the first need; NULL before */
+    struct kernel tile;      /* the portable product */
+    struct kernel scale;     /* C = beta C */
+    bool untuned;            /* wanted: no parameters from the cache folder */
+    bool tuned;              /* set by a backend that took some from there */
 };
 
 /* Chooses the backend by name ("auto": the host's BLAS where it can run, else CLBlast). */

@@ -5,6 +5,7 @@
 #include "runtime/progress.h"
 #include "runtime/random.h"
 #include "src/train_options.h"
+#include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -49,6 +50,7 @@ int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BE
         (bench->compute->profiler && compute_finish(bench->compute))) {
         return -1;
     }
+    loss_scale_update(&bench->gpt.loss_scale, isfinite(norm));
     double sum = (double)loss;
     if (ranks_sum(bench->ranks, &sum, 1)) {
         return -1;

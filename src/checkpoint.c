@@ -188,6 +188,7 @@ int checkpoint_load_weights(const char *path, struct gpt *gpt) {
     }
     weights_close(weights);
     free(piece);
+    parameters_round(gpt->compute, &gpt->parameters);
     return status;
 }
 
@@ -214,7 +215,15 @@ static int add_checksum(json_t *checksums, const char *folder, const char *name)
     return status ? -1 : json_object_set_new(checksums, name, json_string(digest));
 }
 
-static int write_state(const char *folder, const struct checkpoint_content *content) {
+/* Of a run in fp16, or one that was: NULL otherwise. */
+static json_t *loss_scale_json(const struct loss_scale *scale) {
+    return scale->dynamic || scale->skipped
+               ? json_pack("{s:f, s:I, s:I}", "scale", (double)scale->scale, "good_steps",
+                           (json_int_t)scale->good_steps, "skipped", (json_int_t)scale->skipped)
+               : NULL;
+}
+
+static int write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
     if (!checksums || add_checksum(checksums, folder, "config.json") ||
@@ -224,11 +233,12 @@ static int write_state(const char *folder, const struct checkpoint_content *cont
         return error_prefix("cannot compute checksums");
     }
     json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o, s:o}", "iteration", (json_int_t)state->iteration,
+        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o*, s:o, s:o}", "iteration", (json_int_t)state->iteration,
                   "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
                   (json_int_t)state->best_iteration, "best_val_loss",
                   isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "evaluated_at",
-                  (json_int_t)state->evaluated_at, "seconds", state->seconds, "settings",
+                  (json_int_t)state->evaluated_at, "seconds", state->seconds, "loss_scale",
+                  loss_scale_json(&gpt->loss_scale), "settings",
                   settings_json(content->settings, content->setting_count), "checksums", checksums);
     char *path = files_path("%s/state.json", folder);
     const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
@@ -288,11 +298,31 @@ static int read_state(json_t *json, struct training_state *state) {
     return 0;
 }
 
+/* A run in fp16 goes on with its scale; in any type the steps that were left out do not count. */
+static int read_loss_scale(const json_t *json, struct loss_scale *scale) {
+    const json_t *saved = json_object_get(json, "loss_scale");
+    struct loss_scale read = *scale;
+    if (!saved) {
+        return 0;
+    }
+    read.scale = (float)json_number_value(json_object_get(saved, "scale"));
+    read.good_steps = json_integer_value(json_object_get(saved, "good_steps"));
+    read.skipped = json_integer_value(json_object_get(saved, "skipped"));
+    if (!loss_scale_is_valid(&read)) {
+        return error_set("loss_scale is not one that this program writes: resume from an older checkpoint");
+    }
+    scale->skipped = read.skipped;
+    if (scale->dynamic) {
+        *scale = read;
+    }
+    return 0;
+}
+
 int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
     json_t *json = NULL;
     char *path = files_path("%s/state.json", folder);
     int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
-    if (status == 0 && read_state(json, state)) {
+    if (status == 0 && (read_state(json, state) || read_loss_scale(json, &gpt->loss_scale))) {
         status = error_prefix("%s", path);
     }
     if (status == 0) {
@@ -314,7 +344,7 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
          *optimizer = files_path("%s/%s", folder, optimizer_file);
     int status = model && optimizer ? model_config_write(folder, &gpt->config) : -1;
     status = status || checkpoint_write_weights(model, gpt) ||
-             (content->optimizer && write_sets(optimizer, gpt, sets, 2)) || write_state(folder, content);
+             (content->optimizer && write_sets(optimizer, gpt, sets, 2)) || write_state(folder, gpt, content);
     free(model);
     free(optimizer);
     return status ? -1 : 0;

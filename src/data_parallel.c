@@ -138,7 +138,7 @@ static int share_norm(struct data_parallel *parallel) {
     if (ranks_sum(parallel->ranks, &square, 1)) {
         return -1;
     }
-    const float norm = (float)sqrt(square);
+    const float norm = (float)(sqrt(square) / (double)gpt->loss_scale.scale);
     return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
 }
 
@@ -156,7 +156,9 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
                          (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
         exchange_ready(parallel->exchange, i + 1);
     }
-    return exchange_finish(parallel->exchange, &parallel->times);
+    const int status = exchange_finish(parallel->exchange, &parallel->times);
+    parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */
+    return status;
 }
 
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
@@ -199,6 +201,7 @@ int data_parallel_share_weights(struct gpt *gpt) {
                  (ranks->index != 0 && buffer_write(gpt->compute, gpt->parameters.weights, offset, piece, bytes));
     }
     free(piece);
+    parameters_round(gpt->compute, &gpt->parameters);
     return status ? -1 : 0;
 }
 

@@ -166,7 +166,8 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .sequence = evaluation->config.block_size,
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
-                                        .ranks = evaluation->ranks};
+                                        .ranks = evaluation->ranks,
+                                        .type = settings_type(settings->dtype)};
     return settings_open_device(&settings->device, (unsigned)evaluation->ranks->local_index,
                                 &evaluation->compute) ||
                    gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||

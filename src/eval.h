@@ -21,6 +21,7 @@ struct eval_settings {
     int64_t limit; /* documents; 0: all */
     char *json, *per_document;
     struct device_settings device;
+    char *dtype; /* for settings_type */
 };
 
 enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED };

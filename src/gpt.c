@@ -46,15 +46,15 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd;
     linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
-                    (struct span){gpt->parameters.weights, gpt->parameters.token_embedding}, gpt->logits);
+                    (struct span){gpt->parameters.operands, gpt->parameters.token_embedding}, gpt->logits);
 }
 
-/* From d_logits in place of the logits: d_final, and the head's part of the token embedding's gradient. */
+/* From d_logits: d_final, and the head's part of the token embedding's gradient. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
-    const struct matrix d_logits = {gpt->logits, 0, vocabulary};
+    const struct matrix d_logits = {gpt->d_logits, 0, vocabulary};
     gemm_run(gpt->compute, false, false, rows, width, vocabulary, 1.0f, d_logits,
-             (struct matrix){gpt->parameters.weights, gpt->parameters.token_embedding, width}, 0.0f,
+             (struct matrix){gpt->parameters.operands, gpt->parameters.token_embedding, width}, 0.0f,
              (struct matrix){gpt->d_final, first * width, width});
     gemm_run(gpt->compute, true, false, vocabulary, width, rows, 1.0f, d_logits,
              (struct matrix){gpt->final, first * width, width}, 1.0f,
@@ -67,7 +67,8 @@ void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
         const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
         head_logits(gpt, first, rows);
-        cross_entropy(&gpt->operations, first, rows, gpt->logits, gpt->targets, each, gradient, gpt->losses);
+        cross_entropy(&gpt->operations, first, rows, gpt->logits, gpt->targets, each * gpt->loss_scale.scale,
+                      gradient, gpt->d_logits, gpt->losses);
         if (gradient) {
             head_backward(gpt, first, rows);
         }
@@ -305,15 +306,28 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
 
 /* ---- memory */
 
-/* An activation of `per_token` floats for every token. */
+/* `per_token` floats for every token. */
 static struct buffer *add(struct gpt *gpt, const char *group, uint64_t per_token) {
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), sizeof(float));
+}
+
+/* `elements` of the activations' type. */
+static struct buffer *add_stored(struct gpt *gpt, const char *group, uint64_t elements) {
+    return memory_plan_add_typed(&gpt->plan, group, elements, gpt->options.type);
+}
+
+/* An activation: `per_token` of them for every token. */
+static struct buffer *add_activation(struct gpt *gpt, const char *group, uint64_t per_token) {
+    return add_stored(gpt, group, per_token * gpt_tokens(gpt));
 }
 
 static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     parameters->weights = memory_plan_add(plan, "weights", parameters->elements, sizeof(float));
+    parameters->operands = gpt->options.type == ELEMENT_FP32
+                               ? parameters->weights
+                               : add_stored(gpt, "weights in 16 bits", parameters->elements);
     if (gpt->options.mode == GPT_TRAINING) {
         parameters->gradients = memory_plan_add(plan, "gradients", parameters->elements, sizeof(float));
         const uint64_t moments = gpt->options.shard_moments ? gpt->buckets.moments : parameters->elements;
@@ -342,7 +356,8 @@ static void plan_frame(struct gpt *gpt, int64_t index) {
         return;
     }
     const bool inside = gpt->options.recompute && index % 2 == 1; /* a layer */
-    sublayer->streams = inside && index > 1 ? sublayer[-2].streams : add(gpt, "streams", streams * width);
+    sublayer->streams =
+        inside && index > 1 ? sublayer[-2].streams : add_activation(gpt, "streams", streams * width);
     sublayer->squares = add(gpt, "streams", streams);
     sublayer->gram =
         gpt->options.recompute && !plain ? add(gpt, "hyper-connection matrices", streams * streams) : NULL;
@@ -360,18 +375,19 @@ static void plan_branch(struct gpt *gpt, int64_t index) {
     const uint64_t width = (uint64_t)gpt->config.n_embd;
     const bool attention = index % 2 == 0;
     const bool shared = older && (!training || gpt->options.recompute);
-    sublayer->normed = shared ? older->normed : add(gpt, "branch activations", width);
+    sublayer->normed = shared ? older->normed : add_activation(gpt, "branch activations", width);
     sublayer->statistics = shared ? older->statistics : add(gpt, "branch activations", 2);
-    sublayer->wide = shared ? older->wide : add(gpt, "branch activations", (attention ? 3 : 4) * width);
+    sublayer->wide = shared ? older->wide : add_activation(gpt, "branch activations", (attention ? 3 : 4) * width);
     /* the output of GELU is computed again in the backward pass, so one buffer serves all layers */
-    sublayer->inner = shared || (older && !attention) ? older->inner
-                                                      : add(gpt, "branch activations", (attention ? 1 : 4) * width);
+    sublayer->inner = shared || (older && !attention)
+                          ? older->inner
+                          : add_activation(gpt, "branch activations", (attention ? 1 : 4) * width);
     sublayer->lse = !attention ? NULL
                     : shared   ? older->lse
                                : add(gpt, "branch activations", (uint64_t)gpt->config.n_head);
     sublayer->output = first && (plain || !training) ? first->output
                        : shared                      ? older->output
-                                                     : add(gpt, "branch activations", width);
+                                                     : add_activation(gpt, "branch activations", width);
 }
 
 /* What generation keeps from token to token. */
@@ -382,10 +398,10 @@ static void plan_cache(struct gpt *gpt, int64_t index) {
     const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * width;
     const uint64_t packed = (uint64_t)residual_columns(config->residual, config->n_streams) * streams * width /
                             (uint64_t)residual_norm_groups(config->residual, config->n_streams);
-    sublayer->packed = memory_plan_add(&gpt->plan, "weights", packed, sizeof(float));
+    sublayer->packed = add_stored(gpt, "weights", packed);
     if (index % 2 == 0) {
-        sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, sizeof(float));
-        sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, sizeof(float));
+        sublayer->keys = add_stored(gpt, "keys and values", elements);
+        sublayer->values = add_stored(gpt, "keys and values", elements);
     }
 }
 
@@ -400,8 +416,8 @@ static void plan_scratch(struct gpt *gpt) {
     const uint64_t padded = (uint64_t)padded_keys(gpt, gpt->options.sequence);
     const uint64_t keys = (uint64_t)gpt->shape.batch * width * padded;
     struct memory_plan *plan = &gpt->plan;
-    scratch->packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
-    scratch->keys_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
+    scratch->packed = add_stored(gpt, "scratch", packed);
+    scratch->keys_t = add_stored(gpt, "scratch", keys);
     if (gpt->options.mode == GPT_GENERATION) {
         scratch->scores =
             memory_plan_add(plan, "scratch", (uint64_t)gpt->options.batch * (uint64_t)config->n_head * padded,
@@ -414,14 +430,16 @@ static void plan_scratch(struct gpt *gpt) {
         return;
     }
     scratch->d_packed = memory_plan_add(plan, "scratch", packed, sizeof(float));
-    scratch->values_t = memory_plan_add(plan, "scratch", keys, sizeof(float));
+    scratch->values_t = add_stored(gpt, "scratch", keys);
     scratch->delta = add(gpt, "scratch", (uint64_t)config->n_head);
-    scratch->d_streams = add(gpt, "scratch", streams * width);
-    scratch->d_output = add(gpt, "scratch", width);
-    scratch->d_normed = add(gpt, "scratch", width);
-    scratch->d_inner = add(gpt, "scratch", 4 * width);
-    scratch->d_wide = add(gpt, "scratch", 3 * width);
+    scratch->d_streams = add_activation(gpt, "scratch", streams * width);
+    scratch->d_output = add_activation(gpt, "scratch", width);
+    scratch->d_normed = add_activation(gpt, "scratch", width);
+    scratch->d_inner = add_activation(gpt, "scratch", 4 * width);
+    scratch->d_wide = add_activation(gpt, "scratch", 3 * width);
     scratch->d_z = add(gpt, "scratch", groups * columns);
+    scratch->d_z_operand =
+        gpt->options.type == ELEMENT_FP32 ? scratch->d_z : add_activation(gpt, "scratch", groups * columns);
     scratch->rms_scale = add(gpt, "scratch", groups);
     scratch->d_embedding = add(gpt, "scratch", width);
 }
@@ -440,19 +458,23 @@ static size_t logit_rows(const struct gpt *gpt) {
 static void plan_head(struct gpt *gpt) {
     const uint64_t streams = (uint64_t)gpt->config.n_streams, width = (uint64_t)gpt->config.n_embd;
     struct memory_plan *plan = &gpt->plan;
-    gpt->top_streams = add(gpt, "streams", streams * width);
+    gpt->top_streams = add_activation(gpt, "streams", streams * width);
     gpt->top_squares = add(gpt, "streams", streams);
-    gpt->final = add(gpt, "head", width);
+    gpt->final = add_activation(gpt, "head", width);
     gpt->final_statistics = add(gpt, "head", 2 * streams);
     gpt->losses = add(gpt, "head", 1);
     gpt->logit_rows = logit_rows(gpt);
     gpt->logits = memory_plan_add(plan, "head", gpt->logit_rows * gpt->vocabulary, sizeof(float));
+    gpt->d_logits = gpt->logits;
     gpt->loss = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->gradient_norm = memory_plan_add(plan, "head", 1, sizeof(float));
     gpt->tokens = add(gpt, "head", 1);
     gpt->targets = add(gpt, "head", 1);
     if (gpt->options.mode == GPT_TRAINING) {
-        gpt->d_final = add(gpt, "head", width);
+        if (gpt->options.type != ELEMENT_FP32) {
+            gpt->d_logits = add_stored(gpt, "head", gpt->logit_rows * gpt->vocabulary);
+        }
+        gpt->d_final = add_activation(gpt, "head", width);
         gpt->group_ids = add(gpt, "head", 1);
         gpt->group_starts = add(gpt, "head", 2);
         gpt->group_places = add(gpt, "head", 1);
@@ -471,8 +493,37 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .norm_sum = config->norm_sum,
         .freeze_gamma = config->freeze_gamma,
         .gelu_tanh = config->gelu_tanh,
+        .type = gpt->options.type,
         .residual = config->residual,
     };
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The fp32 copies of matrix products' operands, where the backend needs them: the largest A, B and C of all
+ * products. */
+static void plan_copies(struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    const uint64_t tokens = gpt_tokens(gpt), width = (uint64_t)config->n_embd, vocabulary = gpt->vocabulary;
+    const uint64_t streams = tokens * (uint64_t)config->n_streams * width, wide = tokens * 4 * width;
+    const uint64_t packed = (uint64_t)residual_columns(config->residual, config->n_streams) *
+                            (uint64_t)config->n_streams * width /
+                            (uint64_t)residual_norm_groups(config->residual, config->n_streams);
+    if (!gemm_copies(gpt->compute, gpt->options.type)) {
+        return;
+    }
+    uint64_t a = wide, b = larger(larger(vocabulary * width, 4 * width * width), packed), c = wide;
+    if (!residual_is_plain(config->residual)) {
+        a = larger(a, streams);
+    }
+    if (gpt->options.mode == GPT_TRAINING) {
+        a = larger(a, gpt->logit_rows * vocabulary); /* d_logits */
+        b = larger(larger(b, wide), residual_is_plain(config->residual) ? 0 : streams);
+        c = larger(c, residual_is_plain(config->residual) ? 0 : streams);
+    }
+    memory_plan_count(&gpt->plan, "fp32 copies for products", (a + b + c) * sizeof(float));
 }
 
 /* What ranks exchange through is allocated on the host, which counts where the device works there too. */
@@ -529,7 +580,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_scratch(gpt);
     const struct operation_shape shape = operation_shape(gpt);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
+    plan_copies(gpt);
     plan_exchange(gpt);
+    gpt->loss_scale = loss_scale_begin(options->type);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #define HC_SRC_GPT_H
 
 #include "src/buckets.h"
+#include "src/loss_scale.h"
 #include "src/memory_plan.h"
 #include "src/model_config.h"
 #include "src/operations.h"
@@ -25,6 +26,7 @@ struct gpt_options {
     const struct ranks *ranks; /* that train together; NULL means ranks_alone */
     bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
     uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
+    enum element_type type;    /* of activations and of the weights that products read */
     bool bf16_exchange;        /* gradients travel between ranks in bfloat16 */
     bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
                        forward again, to the same bits */
@@ -59,9 +61,10 @@ struct gpt_scratch {
     const struct buffer *d_normed;          /* [N, C] */
     const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
     const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
-    const struct buffer *d_z;
-    const struct buffer *rms_scale;   /* [N, norm_groups] */
-    const struct buffer *d_embedding; /* [N, C] */
+    const struct buffer *d_z;               /* [N, norm_groups, columns] */
+    const struct buffer *d_z_operand;       /* the same in the activations' type, for products */
+    const struct buffer *rms_scale;         /* [N, norm_groups] */
+    const struct buffer *d_embedding;       /* [N, C] */
 };
 
 /* What a pass does with the cache of keys and values, which there is in generation only. */
@@ -97,11 +100,13 @@ struct gpt {
     const struct buffer *top_streams, *top_squares; /* after the last sublayer */
     const struct buffer *final, *final_statistics;  /* [N, C] after ln_f */
     const struct buffer *d_final;
-    const struct buffer *logits;           /* [logit_rows, V] */
-    size_t logit_rows;                     /* tokens whose logits are in memory at a time */
-    const struct buffer *losses;           /* [N] */
-    const struct buffer *loss;             /* [1] sum since gpt_zero */
-    const struct buffer *gradient_norm;    /* [1] of the last optimiser step */
+    const struct buffer *logits;   /* [logit_rows, V] */
+    const struct buffer *d_logits; /* the same, in the activations' type: in fp32 they take the logits' place */
+    size_t logit_rows;             /* tokens whose logits are in memory at a time */
+    const struct buffer *losses;   /* [N] */
+    const struct buffer *loss;     /* [1] sum since gpt_zero */
+    const struct buffer *gradient_norm;    /* [1] of the last optimiser step, unscaled */
+    struct loss_scale loss_scale;          /* of the gradients in the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     const struct buffer *group_ids, *group_starts, *group_places;
     struct token_shape shape; /* of the batch that is set */
@@ -131,7 +136,7 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
 void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
 
 /* Head and loss, in blocks of tokens: loss += scale * mean loss over valid targets. With `gradient` also the
- * gradients of the head and of the top, for the loss times scale. */
+ * gradients of the head and of the top, for the loss times scale and times gpt->loss_scale. */
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
 /* Told during gpt_backward, after the launches that complete the gradients of a sublayer (2 n_layer - 1 down to 0),

@@ -1,4 +1,5 @@
 #include "src/hyper_connection.h"
+#include "runtime/convert.h"
 #include "runtime/gemm.h"
 #include "src/linear.h"
 
@@ -73,7 +74,7 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, int64_t in
     }
     /* dropout will write to it */
     buffer_copy(gpt->compute, scratch->d_streams, 0, scratch->d_output, 0,
-                gpt_tokens(gpt) * (size_t)gpt->config.n_embd * sizeof(float));
+                gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type));
     return scratch->d_output;
 }
 
@@ -83,8 +84,12 @@ static void projections_backward(struct gpt *gpt, int64_t index) {
     const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    const struct matrix d_z = {scratch->d_z, 0, columns};
+    const struct matrix d_z = {scratch->d_z_operand, 0, columns};
     pack(gpt, index);
+    if (scratch->d_z_operand != scratch->d_z) {
+        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_operand, 0},
+                         norm_rows(gpt) * columns);
+    }
     gemm_run(gpt->compute, false, false, norm_rows(gpt), length, columns, 1.0f, d_z,
              (struct matrix){scratch->packed, 0, length}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
     if (projections_are_few(&gpt->operations)) {

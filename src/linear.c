@@ -14,7 +14,7 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y) {
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
-                    (struct span){parameters->weights, layer.weight_at}, y);
+                    (struct span){parameters->operands, layer.weight_at}, y);
     if (operations->shape.bias) {
         bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
     }
@@ -30,6 +30,6 @@ void linear_backward(struct operations *operations, const struct parameters *par
         bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
     }
     gemm_run(operations->compute, false, false, rows, layer.in, layer.out, 1.0f, output,
-             (struct matrix){parameters->weights, layer.weight_at, layer.in}, 0.0f,
+             (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
              (struct matrix){d_x, 0, layer.in});
 }

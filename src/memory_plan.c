@@ -9,6 +9,7 @@ struct memory_item {
     const char *group;
     uint64_t bytes;
     bool elsewhere; /* allocated by others */
+    enum element_type type;
 };
 
 /* Stands in when the plan itself fails, so that callers need no check each. */
@@ -37,8 +38,8 @@ static struct memory_item *add_item(struct memory_plan *plan, const char *group,
     return item;
 }
 
-struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
-                               size_t element_bytes) {
+static struct buffer *add(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes,
+                          enum element_type type) {
     uint64_t bytes;
     struct memory_item *item =
         __builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes) ? NULL : add_item(plan, group, bytes);
@@ -46,11 +47,22 @@ struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint
         plan->failed = true;
         return &no_buffer;
     }
+    item->type = type;
     if (bytes > plan->largest_bytes) {
         plan->largest_bytes = bytes;
         plan->largest_group = group;
     }
     return &item->buffer;
+}
+
+struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
+                               size_t element_bytes) {
+    return add(plan, group, elements, element_bytes, ELEMENT_FP32);
+}
+
+struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
+                                     enum element_type type) {
+    return add(plan, group, elements, element_size(type), type);
 }
 
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {
@@ -119,6 +131,7 @@ int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
             return error_prefix("cannot allocate %s for the %s", memory_text(plan->items[i]->bytes, text),
                                 plan->items[i]->group);
         }
+        plan->items[i]->buffer.type = plan->items[i]->type;
     }
     return 0;
 }

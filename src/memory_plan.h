@@ -21,6 +21,10 @@ struct memory_plan {
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                size_t element_bytes);
 
+/* The same for elements of this type, which the buffer's users will know it by. */
+struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
+                                     enum element_type type);
+
 /* Counts bytes that others allocate on the device or, where it works there, on the host. */
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
 

@@ -110,7 +110,9 @@ struct kernel_slot {
 static int build(struct operations *operations, const char *const *files, const char *options,
                  const struct kernel_slot *slots, size_t count) {
     cl_program program = NULL;
-    int status = program_build(operations->compute, files, options, &program);
+    char typed[2304] = "";
+    snprintf(typed, sizeof typed, "%s -DACT=%d", options, element_code(operations->shape.type));
+    int status = program_build(operations->compute, files, typed, &program);
     for (size_t i = 0; i < count && status == 0; i++) {
         status = kernel_create(operations->compute, program, slots[i].name, slots[i].kernel);
     }
@@ -495,8 +497,12 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
               ARG_BUFFER(y), ARG_BUFFER(lse));
 }
 
-/* Whether a head at a time keeps the cores of a CPU as busy as blocks of keys do: at most a tenth of them idle. */
+/* Whether a head at a time keeps the cores of a CPU as busy as blocks of keys do: at most a tenth of them idle. It
+ * adds to dq in memory, block after block, which in 16 bits would round each sum. */
 static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
+    if (operations->shape.type != ELEMENT_FP32) {
+        return false;
+    }
     if (operations->attention_share != ATTENTION_AUTO) {
         return operations->attention_share == ATTENTION_HEADS;
     }
@@ -548,7 +554,7 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
     const struct kernel *kernel = rows == 1 ? &KERNELS->one_row_multiply : &KERNELS->few_rows_multiply;
     KERNEL_RUN(operations->compute, kernel, rows == 1 ? out : groups_for(out, FEW_ROWS_BLOCK),
                operations->compute->lanes, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
-               ARG_BUFFER(y));
+               ARG_I32(y->type == ELEMENT_FP32), ARG_BUFFER(y));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
@@ -602,9 +608,10 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
 }
 
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
-                   const struct buffer *targets, float scale, bool gradient, const struct buffer *losses) {
+                   const struct buffer *targets, float scale, bool gradient, const struct buffer *d_logits,
+                   const struct buffer *losses) {
     RUN_ROWS(cross_entropy, rows, ARG_BUFFER(logits), ARG_BUFFER(targets), ARG_U64(first), ARG_F32(scale),
-             ARG_I32(gradient), ARG_BUFFER(losses));
+             ARG_I32(gradient), ARG_BUFFER(d_logits), ARG_BUFFER(losses));
 }
 
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
@@ -615,37 +622,37 @@ void sum_total(struct operations *operations, const struct buffer *x, size_t cou
 
 /* ---- optimiser */
 
-/* out[at] = sum of squares, or its root */
+/* out[at] = scale * sum of squares, or the root of that */
 static void total_squares(struct operations *operations, const struct buffer *x, size_t first, size_t count,
-                          bool root, const struct buffer *out, size_t at) {
+                          float scale, bool root, const struct buffer *out, size_t at) {
     const size_t most = square_chunks(operations->compute);
     const size_t per_chunk = ((count + most - 1) / most + 63) / 64 * 64; /* whole vectors */
     const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
     RUN_ROWS(square_sums, chunks, ARG_BUFFER(x), ARG_U64(first), ARG_U64(count), ARG_U64(per_chunk),
              ARG_BUFFER(&operations->partials));
-    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(1.0f), ARG_I32(0),
+    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(scale), ARG_I32(0),
              ARG_I32(root), ARG_BUFFER(out), ARG_U64(at));
 }
 
-void norm_total(struct operations *operations, const struct buffer *x, size_t count, const struct buffer *out,
-                size_t at) {
-    total_squares(operations, x, 0, count, true, out, at);
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale,
+                const struct buffer *out, size_t at) {
+    total_squares(operations, x, 0, count, scale * scale, true, out, at);
 }
 
 void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
                   const struct buffer *out, size_t at) {
-    total_squares(operations, x, first, count, false, out, at);
+    total_squares(operations, x, first, count, 1.0f, false, out, at);
 }
 
 void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
                 struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
-                const struct buffer *gradients, const struct buffer *first_moments,
+                const struct buffer *operands, const struct buffer *gradients, const struct buffer *first_moments,
                 const struct buffer *second_moments) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings.beta1, (double)settings.step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings.beta2, (double)settings.step));
-    RUN_ELEMENTS(adamw, range.count, operations->compute->vector, ARG_BUFFER(weights), ARG_BUFFER(gradients),
-                 ARG_BUFFER(first_moments), ARG_BUFFER(second_moments), ARG_U64(range.first),
+    RUN_ELEMENTS(adamw, range.count, operations->compute->vector, ARG_BUFFER(weights), ARG_BUFFER(operands),
+                 ARG_BUFFER(gradients), ARG_BUFFER(first_moments), ARG_BUFFER(second_moments), ARG_U64(range.first),
                  ARG_U64(range.moment_first), ARG_U64(range.count), ARG_U64(decayed), ARG_F32(settings.rate),
                  ARG_F32(settings.beta1), ARG_F32(settings.beta2), ARG_F32(settings.decay), ARG_F32(correction1),
-                 ARG_F32(correction2), ARG_F32(settings.clip), ARG_BUFFER(norm));
+                 ARG_F32(correction2), ARG_F32(settings.clip), ARG_F32(settings.unscale), ARG_BUFFER(norm));
 }

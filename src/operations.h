@@ -1,9 +1,10 @@
 /* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
  * runtime/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are act_t (float),
- * all else float. Offsets named *_at are elements in the parameter arena; gradients of parameters are added to the
- * gradient arena, other outputs are overwritten. tests/test_operations.c holds each to a plain double reference. */
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
+ * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Offsets named
+ * *_at are elements in the parameter arena; gradients of parameters are added to the gradient arena, other outputs
+ * are overwritten. tests/test_operations.c holds each to a plain double reference. */
 #ifndef HC_SRC_OPERATIONS_H
 #define HC_SRC_OPERATIONS_H
 
@@ -14,7 +15,8 @@ struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sinkhorn_iterations;
     bool bias, norm_sum, freeze_gamma;
-    bool gelu_tanh; /* see model_config */
+    bool gelu_tanh;         /* see model_config */
+    enum element_type type; /* of activations */
     const struct residual_variant *residual;
 };
 
@@ -87,8 +89,8 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* packed [columns, row]: the transposed projection matrices one after the other, with the RMSNorm's gain folded in.
- * row = S C / norm_groups. */
+/* packed [columns, row], of the activations' type: the transposed projection matrices one after the other, with the
+ * RMSNorm's gain folded in. row = S C / norm_groups. d_packed is float. */
 void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
                       size_t gain_at, const struct buffer *packed);
 void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
@@ -98,7 +100,7 @@ void projections_unpack(struct operations *operations, const struct buffer *weig
  */
 bool projections_are_few(const struct operations *operations);
 
-/* z [N, norm_groups, columns] = streams packed^T, raw projections. */
+/* z [N, norm_groups, columns] = streams packed^T, raw projections, float. */
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *packed, const struct buffer *z);
 
@@ -181,8 +183,8 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
 /* Products with so few rows are better done by few_rows_multiply than by gemm_run. */
 enum { FEW_ROWS = 16 };
 
-/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. A row of the
- * result has the same bits whatever the number of rows. */
+/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. x and w are of
+ * the activations' type, y of its buffer's. A row of the result has the same bits whatever the number of rows. */
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y);
 
@@ -211,10 +213,12 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          const struct buffer *statistics, const struct buffer *d_output,
                          const struct buffer *d_streams, const struct buffer *gradients);
 
-/* logits [rows, V] for targets[first ..]: losses[first ..] are written; with `gradient` the logits become
- * scale * (softmax - one-hot). A target of -1 gives loss 0 and no gradient. */
+/* logits [rows, V], float, for targets[first ..]: losses[first ..] are written; with `gradient` d_logits [rows, V],
+ * of the activations' type, becomes scale * (softmax - one-hot). If that is fp32 it may be the logits themselves. A
+ * target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
-                   const struct buffer *targets, float scale, bool gradient, const struct buffer *losses);
+                   const struct buffer *targets, float scale, bool gradient, const struct buffer *d_logits,
+                   const struct buffer *losses);
 
 /* out[at] = scale * sum of x[0 .. count) (added to the old value with `add`) */
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
@@ -222,9 +226,9 @@ void sum_total(struct operations *operations, const struct buffer *x, size_t cou
 
 /* ---- optimiser */
 
-/* out[at] = sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
-void norm_total(struct operations *operations, const struct buffer *x, size_t count, const struct buffer *out,
-                size_t at);
+/* out[at] = scale * sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale,
+                const struct buffer *out, size_t at);
 
 /* out[at] = sum of squares of x[first .. first + count), both multiples of 64 */
 void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
@@ -232,8 +236,9 @@ void square_total(struct operations *operations, const struct buffer *x, size_t 
 
 struct adamw_settings {
     float rate, beta1, beta2, decay;
-    float clip;   /* largest global norm; 0: none */
-    int64_t step; /* from 1, for bias correction */
+    float clip;    /* largest global norm; 0: none */
+    int64_t step;  /* from 1, for bias correction */
+    float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
 };
 
 /* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first` in buffers of
@@ -243,10 +248,11 @@ struct adamw_range {
 };
 
 /* One step on a part of the arena, whose elements before `decayed` take weight decay. norm [1]: the gradients'
- * global norm. If it is not finite nothing changes. */
+ * global norm, unscaled. If it is not finite nothing changes. operands: the weights' copy in the activations' type,
+ * which is kept up; in fp32 it is not touched, so it may be the weights. */
 void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
                 struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
-                const struct buffer *gradients, const struct buffer *first_moments,
+                const struct buffer *operands, const struct buffer *gradients, const struct buffer *first_moments,
                 const struct buffer *second_moments);
 
 #endif

@@ -23,14 +23,16 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
         .beta2 = (float)settings->beta2,
         .decay = (float)settings->weight_decay,
         .clip = (float)settings->grad_clip,
-        .step = iteration + 1,
+        .step = iteration + 1 - gpt->loss_scale.skipped,
+        .unscale = 1.0f / gpt->loss_scale.scale,
     };
     adamw_step(&gpt->operations, range, parameters->decayed, step, gpt->gradient_norm, parameters->weights,
-               parameters->gradients, parameters->first_moments, parameters->second_moments);
+               parameters->operands, parameters->gradients, parameters->first_moments, parameters->second_moments);
 }
 
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
-    norm_total(&gpt->operations, parameters->gradients, parameters->elements, gpt->gradient_norm, 0);
+    norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
+               gpt->gradient_norm, 0);
     optimizer_update(gpt, settings, iteration, (struct adamw_range){0, parameters->elements, 0});
 }

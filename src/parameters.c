@@ -1,4 +1,5 @@
 #include "src/parameters.h"
+#include "runtime/convert.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include <math.h>
@@ -240,6 +241,13 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 
 /* ---- initialisation */
 
+void parameters_round(struct compute *compute, const struct parameters *parameters) {
+    if (parameters->operands != parameters->weights) {
+        convert_elements(compute, (struct span){parameters->weights, 0}, (struct span){parameters->operands, 0},
+                         parameters->elements);
+    }
+}
+
 void parameter_initialise(const struct parameter *parameter, int64_t streams, uint64_t seed, float *values) {
     if (parameter->deviation > 0.0) {
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, 0.0, parameter->deviation, values);
@@ -265,5 +273,6 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
             return error_prefix("cannot initialise %s", parameter->name);
         }
     }
-    return 0;
+    parameters_round(compute, parameters);
+    return compute_check(compute);
 }

@@ -38,6 +38,7 @@ struct parameters {
     uint64_t token_embedding, position_embedding, final_gain, final_bias;
     struct sublayer_offsets *sublayers;                                        /* 2 n_layer */
     const struct buffer *weights, *gradients, *first_moments, *second_moments; /* [elements] float, the model's */
+    const struct buffer *operands; /* [elements] what matrix products read: a 16-bit copy of the weights, or they */
 };
 
 /* Builds the table; the model sets the buffers. */
@@ -47,7 +48,10 @@ void parameters_release(struct parameters *parameters);
 /* Fills one parameter's initial values: normal numbers depend on seed and name only. values [elements] */
 void parameter_initialise(const struct parameter *parameter, int64_t streams, uint64_t seed, float *values);
 
-/* Initialises all weights on the device. */
+/* A launch, after weights were written: operands follow them. The optimiser keeps them up by itself. */
+void parameters_round(struct compute *compute, const struct parameters *parameters);
+
+/* Initialises all weights (and operands) on the device. */
 int parameters_initialise(struct compute *compute, struct parameters *parameters, int64_t streams, uint64_t seed);
 
 /* NULL if there is none of this name. */

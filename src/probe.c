@@ -1,10 +1,13 @@
 #include "src/probe.h"
+#include "runtime/convert.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "runtime/json_file.h"
 #include "runtime/safetensors.h"
 #include "src/checkpoint.h"
+#include "src/settings.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,10 +173,16 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
                                (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
     char name[32];
     snprintf(name, sizeof name, "streams.%" PRId64, index);
+    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
     float *values = add_tensor(dump, name, 4, shape);
-    return values ? buffer_read(gpt->compute, gpt->sublayers[index].streams, 0, values,
-                                shape[0] * shape[1] * shape[2] * shape[3] * sizeof *values)
-                  : -1;
+    struct buffer copy;
+    if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
+        return -1;
+    }
+    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].streams, 0}, (struct span){&copy, 0}, count);
+    const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
+    buffer_release(gpt->compute, &copy);
+    return status;
 }
 
 static int dump_gradients(struct gpt *gpt, struct dump *dump) {
@@ -185,6 +194,9 @@ static int dump_gradients(struct gpt *gpt, struct dump *dump) {
         if (!values || buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values,
                                    values, parameter->elements * sizeof *values)) {
             return -1;
+        }
+        for (uint64_t k = 0; k < parameter->elements; k++) {
+            values[k] /= gpt->loss_scale.scale;
         }
     }
     return 0;
@@ -244,7 +256,12 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
         gpt_backward(gpt, NULL);
     }
     optimizer_step(gpt, &settings->optimizer, iteration);
-    return gpt_read_results(gpt, loss, norm);
+    if (gpt_read_results(gpt, loss, norm)) {
+        return -1;
+    }
+    return loss_scale_update(&gpt->loss_scale, isfinite(*norm))
+               ? 0
+               : error_set("the gradient norm is not finite at step %" PRId64, iteration);
 }
 
 static int write_losses(const char *folder, json_t *losses, json_t *norms) {
@@ -285,7 +302,8 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     const bool gradients = settings->train || settings->grad;
     const struct gpt_options options = {.batch = batches.shape.batch,
                                         .sequence = batches.shape.sequence,
-                                        .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS};
+                                        .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS,
+                                        .type = settings->dtype ? settings_type(settings->dtype) : ELEMENT_FP32};
     int status = gpt_plan(compute, &config, &options, &gpt);
     if (status == 0) {
         status = gpt_create(&gpt) || checkpoint_load_weights(settings->checkpoint, &gpt) ||

@@ -1,6 +1,7 @@
 #include "src/settings.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include <string.h>
 
 int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute) {
     const struct compute_options options = {
@@ -10,6 +11,10 @@ int settings_open_device(const struct device_settings *settings, unsigned local_
         .profile = settings->profile,
     };
     return compute_open(compute, &options);
+}
+
+enum element_type settings_type(const char *word) {
+    return strcmp(word, "bf16") == 0 ? ELEMENT_BF16 : strcmp(word, "fp16") == 0 ? ELEMENT_FP16 : ELEMENT_FP32;
 }
 
 enum options_result settings_read(struct option_spec *specs, size_t count, const struct program_info *program,

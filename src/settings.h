@@ -24,6 +24,16 @@ struct device_settings {
         .help = "matrix products: CLBlast on any device, the host's BLAS on CPU devices, or a plain kernel"        \
     }
 
+/* A word for settings_type. */
+#define TYPE_OPTION(word)                                                                                          \
+    {                                                                                                              \
+        .type = OPTION_CHOICE, .name = "dtype", .target = (word), .default_value = "fp32",                         \
+        .choices = "fp32|bf16|fp16",                                                                               \
+        .help =                                                                                                    \
+            "what activations, their gradients and the weights in matrix products are stored in; sums, master "    \
+            "weights and the optimiser's moments are fp32 in any case"                                             \
+    }
+
 #define PROFILE_OPTION(settings)                                                                                   \
     {                                                                                                              \
         .type = OPTION_BOOL, .name = "profile", .target = &(settings)->profile, .default_value = "false",          \
@@ -85,6 +95,9 @@ struct device_settings {
         .type = OPTION_FLOAT, .name = "grad_clip", .target = &(settings)->grad_clip, .default_value = "1.0",       \
         .minimum = 0, .maximum = 1e9, .help = "largest global gradient norm, 0 for no clipping"                    \
     }
+
+/* "fp32", "bf16" or "fp16", as TYPE_OPTION reads it. */
+enum element_type settings_type(const char *word);
 
 /* Opens the device that the settings name; of several GPUs that of this number among the ranks of the host. */
 int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute);

@@ -194,10 +194,14 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
         read_results(trainer, &loss, &norm) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
         return -1;
     }
-    if (!isfinite(loss) || !isfinite(norm)) {
+    struct loss_scale *scaling = &trainer->gpt.loss_scale;
+    const double scale = scaling->dynamic ? (double)scaling->scale : 0.0;
+    if (!isfinite(loss) || !loss_scale_update(scaling, isfinite(norm))) {
         return diverged(trainer, loss, norm);
     }
     *metrics = measure(trainer, loss, norm, progress_clock() - start);
+    metrics->loss_scale = scale;
+    metrics->skipped = scaling->skipped;
     *done = true;
     return 0;
 }
@@ -224,6 +228,10 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
                                      : metrics->tokens_per_second;
     snprintf(details, sizeof details, "loss %.4f  grad %.3f  lr %.2e  %.0f tokens/s", metrics->loss,
              metrics->gradient_norm, metrics->rate, trainer->tokens_per_second);
+    if (metrics->skipped > 0) {
+        const size_t used = strlen(details);
+        snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
+    }
     progress_show(&trainer->progress, "iter", iteration + 1, settings->max_iters, details, false);
     if (trainer_is_first(trainer) && iteration % settings->log_interval == 0 &&
         run_log_step(&trainer->log, metrics)) {

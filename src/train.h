@@ -17,7 +17,7 @@ struct train_settings {
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
     int64_t seed;
-    char *dtype;                           /* "fp32" */
+    char *dtype;                           /* for settings_type */
     char *recompute;                       /* "off" or "layer" */
     char *allreduce_dtype;                 /* "fp32" or "bf16" */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */

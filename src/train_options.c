@@ -60,7 +60,7 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         CHOICE("activation", activation, "gelu", "gelu|gelu_tanh",
                "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2"),
         FLOAT("dropout", model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
-        CHOICE("dtype", dtype, "fp32", "fp32", "storage type of activations"),
+        TYPE_OPTION(&settings->dtype),
         CHOICE("recompute", recompute, "off", "off|layer",
                "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
                "backward pass; "
@@ -120,6 +120,7 @@ struct gpt_options train_model_options(const struct train_settings *settings, co
         .shard_moments = settings->shard_optimizer && ranks->count > 1,
         .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
         .recompute = strcmp(settings->recompute, "layer") == 0,
+        .type = settings_type(settings->dtype),
         .bf16_exchange = strcmp(settings->allreduce_dtype, "bf16") == 0,
     };
 }

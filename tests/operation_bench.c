@@ -1,50 +1,62 @@
 #include "tests/operation_bench.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
+#include "tests/rounding.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- floats on the device */
+/* ---- elements on the device */
+
+static void encode(enum element_type type, const double *values, size_t count, void *elements) {
+    for (size_t i = 0; i < count; i++) {
+        if (type == ELEMENT_FP32) {
+            ((float *)elements)[i] = (float)values[i];
+        } else {
+            ((uint16_t *)elements)[i] = rounding_encode(type, values[i]);
+        }
+    }
+}
 
 int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
                    size_t count) {
-    float *floats = malloc((count + 1) * sizeof *floats);
-    if (!floats) {
+    const size_t size = element_size(buffer->type);
+    void *elements = malloc((count + 1) * size);
+    if (!elements) {
         return error_set("out of memory");
     }
-    for (size_t i = 0; i < count; i++) {
-        floats[i] = (float)values[i];
-    }
-    const int status = buffer_write(compute, buffer, offset * sizeof *floats, floats, count * sizeof *floats);
-    free(floats);
+    encode(buffer->type, values, count, elements);
+    const int status = buffer_write(compute, buffer, offset * size, elements, count * size);
+    free(elements);
     return status;
 }
 
 int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
                      size_t count) {
-    float *floats = malloc((count + 1) * sizeof *floats);
-    if (!floats) {
+    const size_t size = element_size(buffer->type);
+    void *elements = malloc((count + 1) * size);
+    if (!elements) {
         return error_set("out of memory");
     }
-    const int status = buffer_read(compute, buffer, offset * sizeof *floats, floats, count * sizeof *floats);
+    const int status = buffer_read(compute, buffer, offset * size, elements, count * size);
     for (size_t i = 0; i < count && status == 0; i++) {
-        values[i] = (double)floats[i];
+        values[i] = buffer->type == ELEMENT_FP32 ? (double)((float *)elements)[i]
+                                                 : rounding_decode(buffer->type, ((uint16_t *)elements)[i]);
     }
-    free(floats);
+    free(elements);
     return status;
 }
 
 int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value) {
-    float *floats = malloc((count + 1) * sizeof *floats);
-    if (!floats) {
+    double *values = malloc((count + 1) * sizeof *values);
+    if (!values) {
         return error_set("out of memory");
     }
     for (size_t i = 0; i < count; i++) {
-        floats[i] = value;
+        values[i] = (double)value;
     }
-    const int status = buffer_write(compute, buffer, 0, floats, count * sizeof *floats);
-    free(floats);
+    const int status = support_upload(compute, buffer, 0, values, count);
+    free(values);
     return status;
 }
 
@@ -74,6 +86,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .norm_sum = shape->norm_sum,
         .freeze_gamma = shape->freeze_gamma,
         .gelu_tanh = shape->gelu_tanh,
+        .type = shape->type,
         .residual = residual_find(shape->residual),
     };
 }
@@ -108,6 +121,12 @@ struct field *bench_output(struct bench *bench, const char *name, size_t count) 
 
 struct field *bench_byproduct(struct bench *bench, const char *name, size_t count) {
     return add_field(bench, FIELD_BYPRODUCT, name, count, 0.0, 0.0);
+}
+
+struct field *bench_activation(struct field *field) {
+    field->activation = field->d_activation = true;
+    field->roundings = 1;
+    return field;
 }
 
 void bench_gap(struct bench *bench) {
@@ -160,22 +179,32 @@ static void keep_failure(struct bench *bench, int status) {
     bench->failed = bench->failed || status != 0;
 }
 
-static void create_filled(struct bench *bench, struct buffer *buffer, size_t count) {
+static void create_filled(struct bench *bench, struct buffer *buffer, size_t count, bool activation) {
     struct compute *compute = bench->operations->compute;
-    keep_failure(bench, buffer_create(compute, buffer, count * sizeof(float)));
+    const enum element_type type = activation ? bench->shape.type : ELEMENT_FP32;
+    keep_failure(bench, buffer_create(compute, buffer, count * element_size(type)));
+    buffer->type = type;
     if (!bench->failed) {
         keep_failure(bench, support_fill(compute, buffer, count, NAN));
     }
 }
 
-const struct buffer *bench_scratch(struct bench *bench, size_t count) {
+static const struct buffer *add_scratch(struct bench *bench, size_t count, bool activation) {
     if (bench->scratch_count == SCRATCH_MAX) {
         fprintf(stderr, "too many scratch buffers\n");
         exit(2);
     }
     struct buffer *buffer = &bench->scratch[bench->scratch_count++];
-    create_filled(bench, buffer, count);
+    create_filled(bench, buffer, count, activation);
     return buffer;
+}
+
+const struct buffer *bench_scratch(struct bench *bench, size_t count) {
+    return add_scratch(bench, count, false);
+}
+
+const struct buffer *bench_scratch_activation(struct bench *bench, size_t count) {
+    return add_scratch(bench, count, true);
 }
 
 void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
@@ -221,6 +250,19 @@ static int draw_fields(struct bench *bench, uint64_t seed) {
     return 0;
 }
 
+/* What the device stores in 16 bits, so that the reference sees the same numbers. */
+static void round_fields(struct bench *bench) {
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        for (size_t k = 0; k < field->count && field->activation; k++) {
+            field->values[k] = rounding_nearest(bench->shape.type, field->values[k]);
+        }
+        for (size_t k = 0; k < field->count && field->d_activation; k++) {
+            field->cotangents[k] = rounding_nearest(bench->shape.type, field->cotangents[k]);
+        }
+    }
+}
+
 /* Few distinct tokens, so that they repeat. */
 static int draw_ids(struct bench *bench, uint64_t seed) {
     bench->ids = calloc(bench->token_count + 1, sizeof *bench->ids);
@@ -249,8 +291,8 @@ static int upload_field(struct bench *bench, struct field *field) {
     if (field->kind == FIELD_PARAMETER) {
         return support_upload(compute, &bench->weights, field->offset, field->values, field->count);
     }
-    create_filled(bench, &field->buffer, field->count + FIELD_GUARD);
-    create_filled(bench, &field->derivative, field->count + FIELD_GUARD);
+    create_filled(bench, &field->buffer, field->count + FIELD_GUARD, field->activation);
+    create_filled(bench, &field->derivative, field->count + FIELD_GUARD, field->d_activation);
     if (bench->failed) {
         return -1;
     }
@@ -263,8 +305,8 @@ static int upload_field(struct bench *bench, struct field *field) {
 static int create_arenas(struct bench *bench) {
     struct compute *compute = bench->operations->compute;
     bench->arena_count += FIELD_GUARD;
-    create_filled(bench, &bench->weights, bench->arena_count);
-    create_filled(bench, &bench->gradients, bench->arena_count);
+    create_filled(bench, &bench->weights, bench->arena_count, false);
+    create_filled(bench, &bench->gradients, bench->arena_count, false);
     float *prefill = calloc(bench->arena_count, sizeof *prefill);
     if (bench->failed || !prefill) {
         free(prefill);
@@ -294,6 +336,9 @@ int bench_create(struct bench *bench, struct operations *operations, const struc
     int status = draw_fields(bench, seed) || draw_ids(bench, seed);
     if (status == 0 && test->prepare) {
         test->prepare(bench);
+    }
+    if (status == 0) {
+        round_fields(bench);
     }
     status = status || upload_ids(bench) || create_arenas(bench);
     for (size_t i = 0; i < bench->field_count && status == 0; i++) {

@@ -12,9 +12,10 @@ struct case_shape {
     int64_t sinkhorn_iterations;
     bool bias, norm_sum, freeze_gamma, gelu_tanh;
     float dropout;
-    double spread; /* deviation of the numbers that the case wants to stress */
-    int64_t count; /* elements, for operations on plain vectors */
-    int variation; /* of the operation, as its functions understand it */
+    double spread;          /* deviation of the numbers that the case wants to stress */
+    int64_t count;          /* elements, for operations on plain vectors */
+    int variation;          /* of the operation, as its functions understand it */
+    enum element_type type; /* of activations; the driver's choice */
 };
 
 enum { FIELDS_MAX = 28, SCRATCH_MAX = 12, FIELD_GUARD = 16 };
@@ -29,8 +30,10 @@ enum field_kind {
 struct field {
     const char *name;
     enum field_kind kind;
-    bool constant; /* input or parameter without a gradient; a parameter's must stay as it was */
-    bool implied;  /* OUTPUT that no kernel computes: only its cotangent is used */
+    bool constant;                 /* input or parameter without a gradient; a parameter's must stay as it was */
+    bool implied;                  /* OUTPUT that no kernel computes: only its cotangent is used */
+    bool activation, d_activation; /* `buffer` is stored in the shape's type; so is `derivative` */
+    int roundings;                 /* to that type, at most, between the inputs and this output */
     size_t count;
     size_t offset;            /* PARAMETER: in the arenas */
     double mean, deviation;   /* of the values of inputs, of the cotangents of outputs */
@@ -82,6 +85,9 @@ struct field *bench_input(struct bench *bench, const char *name, size_t count, d
 struct field *bench_parameter(struct bench *bench, const char *name, size_t count, double mean, double deviation);
 struct field *bench_output(struct bench *bench, const char *name, size_t count);
 struct field *bench_byproduct(struct bench *bench, const char *name, size_t count);
+/* The field is an activation: its buffers are of the shape's type, and what is drawn for them are numbers of that
+ * type. Returns it. */
+struct field *bench_activation(struct field *field);
 /* Leaves a gap in the arenas before the next parameter. */
 void bench_gap(struct bench *bench);
 
@@ -93,17 +99,18 @@ const struct buffer *bench_buffer(const struct bench *bench, const char *name);
 const struct buffer *bench_derivative(const struct bench *bench, const char *name);
 size_t bench_offset(const struct bench *bench, const char *name); /* of a parameter; 0 where there is none */
 
-/* A buffer of `count` floats, NaN, released with the bench. */
+/* A buffer of `count` floats, or activations, NaN, released with the bench. */
 const struct buffer *bench_scratch(struct bench *bench, size_t count);
+const struct buffer *bench_scratch_activation(struct bench *bench, size_t count);
 
-/* Copies `count` floats between buffers, by way of the host: simulators then know them to be initialised. */
+/* Copies `count` elements between buffers, by way of the host: simulators then know them to be initialised. */
 void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
                 size_t to_at, size_t count);
 
 /* What the prefilled arena of gradients holds at an element. */
 float bench_prefill(size_t element);
 
-/* ---- floats on the device, for all tests */
+/* ---- elements on the device, for all tests: floats, or rounded to the type of the buffer */
 int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
                    size_t count);
 int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,

@@ -2,6 +2,7 @@
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "tests/reference.h"
+#include "tests/rounding.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,8 @@ static void embedding_describe(struct bench *bench) {
     bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0);
     bench_gap(bench);
     bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0);
-    bench_output(bench, "streams", n * bench->streams * c);
-    bench_byproduct(bench, "squares", n * bench->streams);
+    bench_activation(bench_output(bench, "streams", n * bench->streams * c));
+    bench_byproduct(bench, "squares", n * bench->streams)->roundings = 2;
 }
 
 static void embedding_reference(struct bench *bench) {
@@ -88,12 +89,29 @@ static void run_embedding_backward(struct bench *bench) {
                        &bench->gradients, bench_offset(bench, "wte"), bench_offset(bench, "wpe"));
 }
 
-static const struct operation_test embedding = {
-    "embedding",           embedding_describe,     NULL, embedding_reference,
-    run_embedding_forward, run_embedding_backward, NULL};
+/* Sums of squares are those of the streams as they are stored, whatever that does to them. */
+static const char *check_squares(const struct bench *bench, const char *streams) {
+    const size_t c = bench->channels;
+    for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
+        const double *x = bench_values(bench, streams) + row * c, sum = reference_dot(c, x, x);
+        if (!(fabs(bench_values(bench, "squares")[row] - sum) <= 1e-5 * sum)) {
+            return "squares are not those of the stored streams";
+        }
+    }
+    return NULL;
+}
 
-static const struct operation_test embedding_at = {
-    "embedding at", embedding_describe, NULL, embedding_reference, run_embedding_forward, NULL, NULL};
+static const char *embedding_check(const struct bench *bench) {
+    return check_squares(bench, "streams");
+}
+
+static const struct operation_test embedding = {"embedding",         embedding_describe,    NULL,
+                                                embedding_reference, run_embedding_forward, run_embedding_backward,
+                                                embedding_check};
+
+static const struct operation_test embedding_at = {"embedding at",      embedding_describe,    NULL,
+                                                   embedding_reference, run_embedding_forward, NULL,
+                                                   embedding_check};
 
 /* ---- projections */
 
@@ -112,7 +130,7 @@ static void projections_describe(struct bench *bench) {
             bench_gap(bench);
         }
     }
-    bench_output(bench, "packed", rows * bench->operations->columns);
+    bench_activation(bench_output(bench, "packed", rows * bench->operations->columns))->d_activation = false;
 }
 
 static void projections_reference(struct bench *bench) {
@@ -162,8 +180,9 @@ static const struct operation_test projections = {
 
 static void multiply_describe(struct bench *bench) {
     const size_t rows = bench->token_count * bench->operations->norm_groups;
-    bench_input(bench, "streams", rows * row_length(bench), 0.2, 1.0)->constant = true;
-    bench_input(bench, "packed", bench->operations->columns * row_length(bench), 0.0, 1.0);
+    bench_activation(bench_input(bench, "streams", rows * row_length(bench), 0.2, 1.0))->constant = true;
+    bench_activation(bench_input(bench, "packed", bench->operations->columns * row_length(bench), 0.0, 1.0))
+        ->d_activation = false;
     bench_output(bench, "z", rows * bench->operations->columns);
 }
 
@@ -305,8 +324,8 @@ static const struct operation_test map = {"map",           map_describe,     map
 
 static void mix_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels, s = bench->streams;
-    bench_input(bench, "streams", n * s * c, 0.2, 1.0);
-    bench_input(bench, "branch", n * c, 0.0, 1.0);
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
     bench_parameter(bench, "gain", c, 1.0, 0.5);
     bench_gap(bench);
     if (bench->shape.bias) {
@@ -316,10 +335,10 @@ static void mix_describe(struct bench *bench) {
         bench_input(bench, "h", n * bench->operations->h_row, 0.2, 1.0);
         bench_output(bench, "half_squares", n * bench->operations->norm_groups)->implied = true;
     }
-    bench_output(bench, "normed", n * c);
+    bench_activation(bench_output(bench, "normed", n * c));
     bench_byproduct(bench, "statistics", n * 2);
-    bench_output(bench, "mixed", n * s * c);
-    bench_byproduct(bench, "squares", n * s);
+    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_byproduct(bench, "squares", n * s)->roundings = 2;
 }
 
 static void mix_token(struct bench *bench, size_t token) {
@@ -373,9 +392,9 @@ static void run_mix_backward(struct bench *bench) {
     const struct buffer *streams = bench_buffer(bench, "streams"), *d_mixed = bench_derivative(bench, "mixed");
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     const struct buffer *d_h = plain ? bench_scratch(bench, 1) : bench_derivative(bench, "h");
-    const struct buffer *d_normed = bench_scratch(bench, n * c);
+    const struct buffer *d_normed = bench_scratch_activation(bench, n * c);
     /* d_u may take the place of d_normed */
-    const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch(bench, n * c);
+    const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch_activation(bench, n * c);
     bench_copy(bench, bench_derivative(bench, "normed"), 0, d_normed, 0, n * c);
     bench_copy(bench, d_mixed, 0, d_streams, 0, n * bench->streams * c);
     if (plain) {
@@ -391,13 +410,18 @@ static void run_mix_backward(struct bench *bench) {
                     plain ? streams : bench_derivative(bench, "half_squares"), d_streams);
 }
 
-static const struct operation_test mix = {"mix",           mix_describe,     NULL, mix_reference,
-                                          run_mix_forward, run_mix_backward, NULL};
+static const char *mix_check(const struct bench *bench) {
+    return check_squares(bench, "mixed");
+}
+
+static const struct operation_test mix = {"mix",           mix_describe,     NULL,     mix_reference,
+                                          run_mix_forward, run_mix_backward, mix_check};
 
 /* ---- gram matrix of the streams */
 
 static void gram_describe(struct bench *bench) {
-    bench_input(bench, "streams", bench->token_count * bench->streams * bench->channels, 0.3, 1.0);
+    bench_activation(
+        bench_input(bench, "streams", bench->token_count * bench->streams * bench->channels, 0.3, 1.0));
     bench_output(bench, "gram", bench->token_count * bench->streams * bench->streams);
 }
 
@@ -421,8 +445,8 @@ static const struct operation_test gram = {"gram", gram_describe, NULL, gram_ref
 
 static void attention_describe(struct bench *bench) {
     const size_t n = bench->token_count;
-    bench_input(bench, "qkv", n * 3 * bench->channels, 0.1, bench->shape.spread);
-    bench_output(bench, "y", n * bench->channels);
+    bench_activation(bench_input(bench, "qkv", n * 3 * bench->channels, 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", n * bench->channels));
     bench_byproduct(bench, "lse", n * (size_t)bench->shape.heads);
 }
 
@@ -439,8 +463,8 @@ static void attention_reference(struct bench *bench) {
 }
 
 static const struct buffer *transposed_scratch(struct bench *bench) {
-    return bench_scratch(bench, (size_t)(bench->tokens.batch * bench->shape.channels) *
-                                    operations_padded(bench->operations, bench->tokens.sequence));
+    return bench_scratch_activation(bench, (size_t)(bench->tokens.batch * bench->shape.channels) *
+                                               operations_padded(bench->operations, bench->tokens.sequence));
 }
 
 static void run_attention_forward(struct bench *bench) {
@@ -478,10 +502,10 @@ static struct attention_cache cache_of(const struct bench *bench) {
 
 /* The caches before and after; the kernels work on those after in place. */
 static void cache_describe(struct bench *bench) {
-    bench_input(bench, "old_keys", cache_elements(bench), 0.1, bench->shape.spread);
-    bench_input(bench, "old_values", cache_elements(bench), 0.1, 1.0);
-    bench_byproduct(bench, "keys", cache_elements(bench));
-    bench_byproduct(bench, "values", cache_elements(bench));
+    bench_activation(bench_input(bench, "old_keys", cache_elements(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_input(bench, "old_values", cache_elements(bench), 0.1, 1.0));
+    bench_activation(bench_byproduct(bench, "keys", cache_elements(bench)));
+    bench_activation(bench_byproduct(bench, "values", cache_elements(bench)));
 }
 
 static void cache_begin(struct bench *bench) {
@@ -492,8 +516,9 @@ static void cache_begin(struct bench *bench) {
 
 static void step_describe(struct bench *bench) {
     cache_describe(bench);
-    bench_input(bench, "qkv", (size_t)bench->tokens.batch * 3 * bench->channels, 0.1, bench->shape.spread);
-    bench_output(bench, "y", (size_t)bench->tokens.batch * bench->channels);
+    bench_activation(
+        bench_input(bench, "qkv", (size_t)bench->tokens.batch * 3 * bench->channels, 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", (size_t)bench->tokens.batch * bench->channels));
 }
 
 static struct reference_cache reference_cache_of(const struct bench *bench) {
@@ -531,7 +556,7 @@ static const struct operation_test attention_one = {"attention, step", step_desc
 
 static void fill_describe(struct bench *bench) {
     cache_describe(bench);
-    bench_input(bench, "qkv", bench->token_count * 3 * bench->channels, 0.0, 1.0);
+    bench_activation(bench_input(bench, "qkv", bench->token_count * 3 * bench->channels, 0.0, 1.0));
 }
 
 static void fill_reference(struct bench *bench) {
@@ -558,25 +583,28 @@ static size_t few_rows_in(const struct bench *bench) {
 }
 
 static void few_rows_describe(struct bench *bench) {
-    bench_input(bench, "x", (bench->token_count + 1) * few_rows_in(bench), 0.1, 1.0); /* begins with another row */
-    bench_parameter(bench, "gap", 7, 0.0, 1.0);
-    bench_parameter(bench, "w", (size_t)bench->shape.count * few_rows_in(bench), 0.1, 1.0);
-    bench_output(bench, "y", bench->token_count * (size_t)bench->shape.count);
+    struct field *y = bench_output(bench, "y", bench->token_count * (size_t)bench->shape.count);
+    /* both begin with another row */
+    bench_activation(bench_input(bench, "x", (bench->token_count + 1) * few_rows_in(bench), 0.1, 1.0));
+    bench_activation(bench_input(bench, "w", ((size_t)bench->shape.count + 1) * few_rows_in(bench), 0.1, 1.0));
+    if (bench->shape.variation == 0) { /* else float */
+        bench_activation(y);
+    }
 }
 
 static void few_rows_reference(struct bench *bench) {
     const size_t in = few_rows_in(bench), out = (size_t)bench->shape.count;
     for (size_t i = 0; i < bench->token_count * out; i++) {
         bench_values(bench, "y")[i] = reference_dot(in, bench_values(bench, "x") + (1 + i / out) * in,
-                                                    bench_values(bench, "w") + i % out * in);
+                                                    bench_values(bench, "w") + (1 + i % out) * in);
     }
 }
 
 static void run_few_rows(struct bench *bench) {
     const size_t in = few_rows_in(bench);
     few_rows_multiply(bench->operations, bench->token_count, (size_t)bench->shape.count, in,
-                      (struct span){bench_buffer(bench, "x"), in},
-                      (struct span){&bench->weights, bench_offset(bench, "w")}, bench_buffer(bench, "y"));
+                      (struct span){bench_buffer(bench, "x"), in}, (struct span){bench_buffer(bench, "w"), in},
+                      bench_buffer(bench, "y"));
 }
 
 /* A row alone has the same bits as among others. */
@@ -585,10 +613,11 @@ static const char *few_rows_check(const struct bench *bench) {
     const char *wrong = NULL;
     struct bench *alone = (struct bench *)(uintptr_t)bench; /* for its scratch */
     double *row = calloc(out, sizeof *row);
-    const struct buffer *y = bench_scratch(alone, out);
+    const struct buffer *y =
+        bench->shape.variation == 0 ? bench_scratch_activation(alone, out) : bench_scratch(alone, out);
     for (size_t token = 0; token < bench->token_count && !wrong; token++) {
         few_rows_multiply(bench->operations, 1, out, in, (struct span){bench_buffer(bench, "x"), (1 + token) * in},
-                          (struct span){&bench->weights, bench_offset(bench, "w")}, y);
+                          (struct span){bench_buffer(bench, "w"), in}, y);
         if (!row || support_download(bench->operations->compute, y, 0, row, out) != 0) {
             wrong = "cannot be read";
         } else if (memcmp(row, bench_values(bench, "y") + token * out, out * sizeof *row) != 0) {
@@ -610,8 +639,8 @@ static size_t wide_count(const struct bench *bench) {
 }
 
 static void elements_describe(struct bench *bench) {
-    bench_input(bench, "x", wide_count(bench), 0.1, bench->shape.spread);
-    bench_output(bench, "y", wide_count(bench));
+    bench_activation(bench_input(bench, "x", wide_count(bench), 0.1, bench->shape.spread));
+    bench_activation(bench_output(bench, "y", wide_count(bench)));
 }
 
 static void gelu_reference(struct bench *bench) {
@@ -703,7 +732,7 @@ static const char *dropout_check(const struct bench *bench) {
 /* The rows in two launches: the second begins with the number of its first row, and on a buffer of its own. */
 static void run_dropout_split(struct bench *bench) {
     const size_t width = 2 * bench->channels, first = bench->token_count / 3, rest = bench->token_count - first;
-    const struct buffer *y = bench_buffer(bench, "y"), *part = bench_scratch(bench, rest * width);
+    const struct buffer *y = bench_buffer(bench, "y"), *part = bench_scratch_activation(bench, rest * width);
     struct dropout settings = case_dropout(bench);
     bench_copy(bench, bench_buffer(bench, "x"), 0, y, 0, first * width);
     dropout_apply(bench->operations, first, width, settings, y);
@@ -725,13 +754,13 @@ static size_t final_norms(const struct bench *bench) {
 
 static void final_norm_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels;
-    bench_input(bench, "streams", n * bench->streams * c, 0.2, 1.0);
+    bench_activation(bench_input(bench, "streams", n * bench->streams * c, 0.2, 1.0));
     bench_parameter(bench, "gain", c, 1.0, 0.5);
     bench_gap(bench);
     if (bench->shape.bias) {
         bench_parameter(bench, "bias", c, 0.0, 1.0);
     }
-    bench_output(bench, "y", n * c);
+    bench_activation(bench_output(bench, "y", n * c));
     bench_byproduct(bench, "statistics", n * final_norms(bench) * 2);
 }
 
@@ -785,7 +814,8 @@ static const struct operation_test final_norm = {
 static const double LOSS_SCALE = 0.375;
 
 static void cross_entropy_describe(struct bench *bench) {
-    bench_input(bench, "logits", bench->token_count * bench->vocabulary, 0.0, bench->shape.spread);
+    bench_input(bench, "logits", bench->token_count * bench->vocabulary, 0.0, bench->shape.spread)->d_activation =
+        true;
     struct field *losses = bench_output(bench, "losses", bench->token_count);
     losses->mean = LOSS_SCALE;
     losses->deviation = 0.0;
@@ -803,22 +833,24 @@ static void cross_entropy_reference(struct bench *bench) {
     }
 }
 
-/* Rows in two parts, as the model does with logits that do not fit at once; `to` receives what becomes of the
- * logits. */
+/* Rows in two parts, as the model does with logits that do not fit at once; `to` receives their gradient, which in
+ * fp32 takes their place. */
 static void run_cross_entropy(struct bench *bench, bool gradient, const struct buffer *to) {
     const size_t v = bench->vocabulary, half = bench->token_count / 2, parts[] = {0, half, bench->token_count};
     const struct buffer *part = bench_scratch(bench, (half + 1) * v);
+    const struct buffer *d_part =
+        bench->shape.type == ELEMENT_FP32 ? part : bench_scratch_activation(bench, (half + 1) * v);
     for (size_t p = 0; p < 2; p++) {
         const size_t first = parts[p], rows = parts[p + 1] - first;
         bench_copy(bench, bench_buffer(bench, "logits"), first * v, part, 0, rows * v);
-        cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE, gradient,
+        cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE, gradient, d_part,
                       bench_buffer(bench, "losses"));
-        bench_copy(bench, part, 0, to, first * v, rows * v);
+        bench_copy(bench, d_part, 0, to, first * v, rows * v);
     }
 }
 
 static void run_cross_entropy_forward(struct bench *bench) {
-    run_cross_entropy(bench, false, bench_scratch(bench, bench->token_count * bench->vocabulary));
+    run_cross_entropy(bench, false, bench_scratch_activation(bench, bench->token_count * bench->vocabulary));
 }
 
 static void run_cross_entropy_backward(struct bench *bench) {
@@ -833,7 +865,8 @@ static const struct operation_test entropy = {"cross_entropy",
                                               run_cross_entropy_backward,
                                               NULL};
 
-/* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm, the squares of a part */
+/* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm scaled, the squares of a
+ * part */
 
 static void totals_describe(struct bench *bench) {
     bench_input(bench, "x", (size_t)bench->shape.count, 0.25, 1.0);
@@ -849,7 +882,7 @@ static void totals_reference(struct bench *bench) {
     }
     totals[0] = 0.5 * sum;
     totals[1] = sum - 2.0 * x[0];
-    totals[2] = sqrt(reference_dot(count, x, x));
+    totals[2] = 0.25 * sqrt(reference_dot(count, x, x));
     totals[3] = reference_dot(count - 64, x + 64, x + 64);
 }
 
@@ -859,7 +892,7 @@ static void run_totals(struct bench *bench) {
     sum_total(bench->operations, x, count, 0.5f, false, totals, 0);
     sum_total(bench->operations, x, 1, -2.0f, false, totals, 1);
     sum_total(bench->operations, x, count, 1.0f, true, totals, 1);
-    norm_total(bench->operations, x, count, totals, 2);
+    norm_total(bench->operations, x, count, 0.25f, totals, 2);
     square_total(bench->operations, x, 64, count - 64, totals, 3);
 }
 
@@ -872,12 +905,17 @@ static const struct adamw_case {
     struct adamw_settings settings;
     float norm;
 } adamw_cases[] = {
-    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 1}, 8.0f}, /* clipped */
-    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 7},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 1, .unscale = 1.0f},
+     8.0f}, /* clipped */
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 7, .unscale = 1.0f},
      0.5f}, /* short enough */
-    {{.rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .decay = 0.0f, .clip = 0.0f, .step = 10000}, 8.0f},
-    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 3}, NAN},
-    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 0.0f, .step = 3}, INFINITY},
+    {{.rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .decay = 0.0f, .clip = 0.0f, .step = 10000, .unscale = 1.0f},
+     8.0f},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 3, .unscale = 1.0f}, NAN},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 0.0f, .step = 3, .unscale = 1.0f},
+     INFINITY},
+    {{.rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .decay = 0.1f, .clip = 1.0f, .step = 2, .unscale = 0x1p-3f},
+     4.0f},
 };
 
 static const char *const adamw_names[] = {"weights", "first", "second"};
@@ -889,6 +927,9 @@ static void adamw_describe(struct bench *bench) {
     for (size_t i = 0; i < 3; i++) {
         bench_input(bench, adamw_names[i], count, 0.0, i == 2 ? 0.1 : 1.0);
         bench_output(bench, adamw_results[i], count);
+    }
+    if (bench->shape.type != ELEMENT_FP32) {
+        bench_activation(bench_byproduct(bench, "operands", count));
     }
 }
 
@@ -925,8 +966,23 @@ static void adamw_reference(struct bench *bench) {
                                                  .clip = (double)test->settings.clip,
                                                  .norm = (double)test->norm,
                                                  .step = test->settings.step};
-        reference_adamw(&settings, bench_values(bench, "grad")[i], &values[0][i], &values[1][i], &values[2][i]);
+        reference_adamw(&settings, (double)test->settings.unscale * bench_values(bench, "grad")[i], &values[0][i],
+                        &values[1][i], &values[2][i]);
     }
+    if (bench->shape.type != ELEMENT_FP32) {
+        copy_values(bench_values(bench, "operands"), values[0], (size_t)bench->shape.count);
+    }
+}
+
+/* The copy for products has the new weights, rounded once. */
+static const char *adamw_check(const struct bench *bench) {
+    for (size_t i = 0; bench->shape.type != ELEMENT_FP32 && i < (size_t)bench->shape.count; i++) {
+        if (bench_values(bench, "operands")[i] !=
+            rounding_nearest(bench->shape.type, bench_values(bench, "new_weights")[i])) {
+            return "operands are not the rounded weights";
+        }
+    }
+    return NULL;
 }
 
 static void run_adamw(struct bench *bench) {
@@ -943,20 +999,25 @@ static void run_adamw(struct bench *bench) {
     const struct buffer *weights = bench_buffer(bench, "new_weights"), *gradients = bench_buffer(bench, "grad");
     const struct buffer *moments[2] = {bench_buffer(bench, "new_first"), bench_buffer(bench, "new_second")};
     const struct buffer *apart[2] = {bench_scratch(bench, count + place), bench_scratch(bench, count + place)};
+    const struct buffer *operands = weights;
+    if (bench->shape.type != ELEMENT_FP32) {
+        operands = bench_buffer(bench, "operands");
+        bench_copy(bench, weights, 0, operands, 0, count);
+    }
     adamw_step(bench->operations, (struct adamw_range){0, part, 0}, adamw_decayed(bench), test->settings, norm,
-               weights, gradients, moments[0], moments[1]);
+               weights, operands, gradients, moments[0], moments[1]);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, moments[i], part, apart[i], place, rest);
     }
     adamw_step(bench->operations, (struct adamw_range){part, rest, place}, adamw_decayed(bench), test->settings,
-               norm, weights, gradients, apart[0], apart[1]);
+               norm, weights, operands, gradients, apart[0], apart[1]);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, apart[i], place, moments[i], part, rest);
     }
 }
 
 static const struct operation_test adamw = {"adamw",   adamw_describe, adamw_prepare, adamw_reference,
-                                            run_adamw, NULL,           NULL};
+                                            run_adamw, NULL,           adamw_check};
 
 /* ---- the table */
 
@@ -1007,6 +1068,7 @@ const struct operation_case operation_cases[] = {
     TINY(attention_one, "hc, more keys than lanes", 1, 19, TINY_HC),
     TINY(cache_fill, "mhc", 2, 3, TINY_MHC),
     TINY(few_rows, "mhc", 2, 3, TINY_MHC, .count = 9),
+    TINY(few_rows, "mhc, to float", 2, 3, TINY_MHC, .count = 9, .variation = 1),
     TINY(gelu, "mhc", 2, 3, TINY_MHC),
     TINY(gelu, "mhc, tanh", 2, 3, TINY_MHC, .gelu_tanh = true),
     TINY(bias, "mhc", 2, 3, TINY_MHC),
@@ -1016,6 +1078,7 @@ const struct operation_case operation_cases[] = {
     TINY(entropy, "mhc, V=33", 2, 3, TINY_MHC),
     TINY(totals, "mhc", 2, 3, TINY_MHC, .count = 192),
     TINY(adamw, "clipped", 2, 3, TINY_MHC, .count = 192),
+    TINY(adamw, "scaled gradients", 2, 3, TINY_MHC, .count = 192, .variation = 5),
     TINY(adamw, "norm NaN", 2, 3, TINY_MHC, .count = 192, .variation = 3),
 
     MAPS_TO_8(identity),
@@ -1135,6 +1198,7 @@ const struct operation_case operation_cases[] = {
     CASE(adamw, "clipped", .bias = true, .count = 4096),
     CASE(adamw, "norm below the limit", .bias = true, .count = 192, .variation = 1),
     CASE(adamw, "no clipping, late", .bias = true, .count = 192, .variation = 2),
+    CASE(adamw, "scaled gradients", .bias = true, .count = 192, .variation = 5),
     CASE(adamw, "norm NaN", .bias = true, .count = 192, .variation = 3),
     CASE(adamw, "norm infinite", .bias = true, .count = 192, .variation = 4),
 };

@@ -89,6 +89,7 @@ void small_model_randomise(struct small_model *model, uint64_t seed) {
                                          parameter->elements * sizeof *values));
         free(values);
     }
+    parameters_round(model->gpt.compute, parameters);
 }
 
 void small_model_forward(struct small_model *model, struct gpt_pass pass) {

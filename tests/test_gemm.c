@@ -10,6 +10,8 @@
 #include "runtime/error.h"
 #include "runtime/gemm.h"
 #include "runtime/gemm_tune.h"
+#include "tests/operation_bench.h"
+#include "tests/rounding.h"
 #include "tests/scratch.h"
 #include <math.h>
 #include <stdlib.h>
@@ -36,10 +38,20 @@ static const struct shape large_shapes[] = {
     {400, 640, 640, 0, 0, 16, 0, 0, 0, 1.0f, 0.0f},
 };
 
+/* What A, B and C are stored as. */
+typedef const enum element_type types_of_three[3];
+static types_of_three all_fp32 = {ELEMENT_FP32, ELEMENT_FP32, ELEMENT_FP32};
+static types_of_three mixtures[] = {
+    {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_BF16},
+    {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32},
+    {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16},
+    {ELEMENT_FP32, ELEMENT_FP16, ELEMENT_FP32},
+};
+
 struct operand {
     struct buffer buffer;
     struct matrix matrix;
-    float *values;
+    double *values;
     size_t count;
 };
 
@@ -50,23 +62,23 @@ static float next_value(void) {
 }
 
 /* A matrix whose surroundings in the buffer are NaN, so that reading or writing outside shows. */
-static void operand_create(struct compute *compute, struct operand *operand, size_t rows, size_t columns,
-                           size_t pad, size_t offset, bool fill) {
+static void operand_create(struct compute *compute, struct operand *operand, enum element_type type, size_t rows,
+                           size_t columns, size_t pad, size_t offset, bool fill) {
     size_t stride = columns + pad;
     operand->count = offset + (rows ? (rows - 1) * stride : 0) + columns + 2;
-    operand->values = malloc(operand->count * sizeof(float));
+    operand->values = malloc(operand->count * sizeof(*operand->values));
     assert_non_null(operand->values);
     for (size_t i = 0; i < operand->count; i++) {
         operand->values[i] = NAN;
     }
     for (size_t i = 0; i < rows && fill; i++) {
         for (size_t j = 0; j < columns; j++) {
-            operand->values[offset + i * stride + j] = next_value();
+            operand->values[offset + i * stride + j] = rounding_nearest(type, (double)next_value());
         }
     }
-    assert_int_equal(buffer_create(compute, &operand->buffer, operand->count * sizeof(float)), 0);
-    assert_int_equal(buffer_write(compute, &operand->buffer, 0, operand->values, operand->count * sizeof(float)),
-                     0);
+    assert_int_equal(buffer_create(compute, &operand->buffer, operand->count * element_size(type)), 0);
+    operand->buffer.type = type;
+    assert_int_equal(support_upload(compute, &operand->buffer, 0, operand->values, operand->count), 0);
     operand->matrix = (struct matrix){&operand->buffer, offset, stride};
 }
 
@@ -81,7 +93,7 @@ static double element(const struct operand *operand, bool transpose, size_t row,
 }
 
 static void check_result(const struct shape *shape, bool ta, bool tb, const struct operand *a,
-                         const struct operand *b, const struct operand *c, const float *result) {
+                         const struct operand *b, const struct operand *c, const double *result) {
     for (size_t at = 0; at < c->count; at++) {
         size_t inside = at - c->matrix.offset, row = inside / c->matrix.stride, column = inside % c->matrix.stride;
         if (at < c->matrix.offset || row >= shape->m || column >= shape->n) {
@@ -96,27 +108,30 @@ static void check_result(const struct shape *shape, bool ta, bool tb, const stru
         }
         double expected = shape->alpha * sum;
         if (shape->beta != 0.0f) {
-            expected += shape->beta * (double)c->values[at];
+            expected += shape->beta * c->values[at];
         }
-        if (!(fabs(result[at] - expected) <= 1e-6 * magnitude)) {
+        /* sums in fp32, then rounded to what C is stored as */
+        const double rounding = rounding_unit(c->buffer.type) * fabs(expected);
+        if (!(fabs(result[at] - expected) <= 1e-6 * magnitude + rounding)) {
             fail_msg("%c%c %zux%zux%zu: element %zu, %zu is %g, not %g", ta ? 't' : 'n', tb ? 't' : 'n', shape->m,
-                     shape->n, shape->k, row, column, (double)result[at], expected);
+                     shape->n, shape->k, row, column, result[at], expected);
         }
     }
 }
 
-static void check_shape(struct compute *compute, const struct shape *shape, bool ta, bool tb) {
+static void check_shape(struct compute *compute, const struct shape *shape, bool ta, bool tb,
+                        types_of_three types) {
     struct operand a, b, c;
-    operand_create(compute, &a, ta ? shape->k : shape->m, ta ? shape->m : shape->k, shape->pad_a, shape->offset_a,
-                   shape->alpha != 0.0f);
-    operand_create(compute, &b, tb ? shape->n : shape->k, tb ? shape->k : shape->n, shape->pad_b, shape->offset_b,
-                   shape->alpha != 0.0f);
-    operand_create(compute, &c, shape->m, shape->n, shape->pad_c, shape->offset_c, shape->beta != 0.0f);
-    float *result = malloc(c.count * sizeof(float));
+    operand_create(compute, &a, types[0], ta ? shape->k : shape->m, ta ? shape->m : shape->k, shape->pad_a,
+                   shape->offset_a, shape->alpha != 0.0f);
+    operand_create(compute, &b, types[1], tb ? shape->n : shape->k, tb ? shape->k : shape->n, shape->pad_b,
+                   shape->offset_b, shape->alpha != 0.0f);
+    operand_create(compute, &c, types[2], shape->m, shape->n, shape->pad_c, shape->offset_c, shape->beta != 0.0f);
+    double *result = malloc(c.count * sizeof(*result));
     assert_non_null(result);
     gemm_run(compute, ta, tb, shape->m, shape->n, shape->k, shape->alpha, a.matrix, b.matrix, shape->beta,
              c.matrix);
-    if (buffer_read(compute, &c.buffer, 0, result, c.count * sizeof(float))) {
+    if (support_download(compute, &c.buffer, 0, result, c.count)) {
         fail_msg("%s", error_text());
     }
     check_result(shape, ta, tb, &a, &b, &c, result);
@@ -129,7 +144,16 @@ static void check_shape(struct compute *compute, const struct shape *shape, bool
 static void check_shapes(struct compute *compute, const struct shape *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (int transposes = 0; transposes < 4; transposes++) {
-            check_shape(compute, &list[i], transposes & 1, transposes & 2);
+            check_shape(compute, &list[i], transposes & 1, transposes & 2, all_fp32);
+        }
+    }
+}
+
+/* The shapes with operands of 16 bits, each with another mixture. */
+static void check_types(struct compute *compute) {
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        for (size_t t = 0; t < sizeof(mixtures) / sizeof(*mixtures); t++) {
+            check_shape(compute, &shapes[i], (i + t) & 1, (i + t) & 2, mixtures[t]);
         }
     }
 }
@@ -167,6 +191,7 @@ static void check_backend(const char *gemm) {
         }
         assert_string_equal(gemm_name(compute), gemm);
         check_shapes(compute, shapes, sizeof(shapes) / sizeof(*shapes));
+        check_types(compute);
         if (compute->device.native_kernels) {
             check_shapes(compute, large_shapes, sizeof(large_shapes) / sizeof(*large_shapes));
         }

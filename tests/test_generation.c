@@ -47,6 +47,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     small_model_require(gpt_create(&pair->stepwise));
     const struct parameters *from = &pair->whole.gpt.parameters, *to = &pair->stepwise.parameters;
     buffer_copy(compute, from->weights, 0, to->weights, 0, from->elements * sizeof(float));
+    parameters_round(compute, to);
 }
 
 static void pair_release(struct pair *pair) {

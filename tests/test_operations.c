@@ -2,13 +2,14 @@
  * against central differences of that reference. One table of cases: tests/operation_cases.c.
  *
  *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]
- *                   [--cache DIR] [--list]
+ *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
  *
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
 #include "runtime/compute.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "tests/operation_cases.h"
+#include "tests/rounding.h"
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,13 +18,19 @@
 
 enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 128 };
 
+/* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
+ * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/rounding.h), as errors are relative: fields say
+ * how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between, the forward
+ * pass's output. */
 static const double FORWARD_TOLERANCE = 1e-5;
 static const double BACKWARD_TOLERANCE = 1e-4;
+static const double BACKWARD_ROUNDINGS = 3.0;
 static const double STEP = 1e-5; /* of central differences */
 
 struct settings {
     struct compute_options compute;
     const char *filter, *skip; /* parts of names */
+    enum element_type type;    /* of activations */
     bool tiny, list;
 };
 
@@ -115,7 +122,8 @@ static void check_forward(struct bench *bench, const struct operation_case *test
     for (size_t i = 0; i < bench->field_count; i++) {
         struct field *field = &bench->fields[i];
         if ((field->kind == FIELD_OUTPUT || field->kind == FIELD_BYPRODUCT) && !field->implied) {
-            compare_output(bench, field, slack * FORWARD_TOLERANCE, outcome);
+            const double rounded = field->roundings * rounding_unit(bench->shape.type);
+            compare_output(bench, field, slack * FORWARD_TOLERANCE + rounded, outcome);
         }
     }
     const char *wrong = test->test->check ? test->test->check(bench) : NULL;
@@ -203,7 +211,8 @@ static void compare_gradient(struct bench *bench, const struct operation_case *t
     }
     char name[64];
     snprintf(name, sizeof name, "d_%s", field->name);
-    note(outcome, name, error, slack * BACKWARD_TOLERANCE);
+    note(outcome, name, error,
+         slack * (BACKWARD_TOLERANCE + BACKWARD_ROUNDINGS * rounding_unit(bench->shape.type)));
 }
 
 /* Gradients of parameters are what was added to the prefilled arena; all else in it is as it was. */
@@ -258,7 +267,7 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
            a->vocabulary == b->vocabulary && a->sinkhorn_iterations == b->sinkhorn_iterations &&
            a->bias == b->bias && a->norm_sum == b->norm_sum && a->freeze_gamma == b->freeze_gamma &&
-           a->gelu_tanh == b->gelu_tanh && a->residual == b->residual;
+           a->gelu_tanh == b->gelu_tanh && a->type == b->type && a->residual == b->residual;
 }
 
 static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
@@ -291,8 +300,10 @@ static void run_bench(struct bench *bench, const struct operation_case *test, st
 }
 
 /* A failure of the compute would be kept and fail all later cases, with the first one's text. */
-static bool run_case(struct shape_cache *cache, struct compute *compute, const struct operation_case *test) {
-    const struct case_shape shape = case_shape_complete(test->shape);
+static bool run_case(struct shape_cache *cache, struct compute *compute, const struct operation_case *test,
+                     enum element_type type) {
+    struct case_shape shape = case_shape_complete(test->shape);
+    shape.type = type;
     const struct operation_shape operation_shape = case_operation_shape(&shape);
     struct operations *operations = operations_of(cache, compute, &operation_shape);
     struct outcome outcome = {"", false};
@@ -322,11 +333,12 @@ static bool is_selected(const struct settings *settings, const struct operation_
 static int run_cases(struct compute *compute, const struct settings *settings) {
     static struct shape_cache cache;
     size_t run = 0, failed = 0;
-    printf("%s: %u lanes, vectors of %u\n", compute->device.name, compute->lanes, compute->vector);
+    printf("%s: %u lanes, vectors of %u, activations in %s\n", compute->device.name, compute->lanes,
+           compute->vector, element_name(settings->type));
     for (size_t i = 0; i < operation_case_count; i++) {
         if (is_selected(settings, &operation_cases[i])) {
             run++;
-            failed += !run_case(&cache, compute, &operation_cases[i]);
+            failed += !run_case(&cache, compute, &operation_cases[i], settings->type);
         }
     }
     for (size_t i = 0; i < cache.count; i++) {
@@ -339,17 +351,22 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
 
 /* ---- command line */
 
+static int parse_type(const char *word, enum element_type *type) {
+    for (*type = ELEMENT_FP32; *type <= ELEMENT_FP16; ++*type) {
+        if (strcmp(word, element_name(*type)) == 0) {
+            return 0;
+        }
+    }
+    return -1;
+}
+
 static int parse(int argc, char **argv, struct settings *settings) {
     static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'},
-        {"lanes", required_argument, NULL, 'l'},
-        {"vector", required_argument, NULL, 'v'},
-        {"cache", required_argument, NULL, 'c'},
-        {"filter", required_argument, NULL, 'f'},
-        {"tiny", no_argument, NULL, 't'},
-        {"list", no_argument, NULL, 'i'},
-        {"skip", required_argument, NULL, 's'},
-        {NULL, 0, NULL, 0},
+        {"device", required_argument, NULL, 'd'}, {"lanes", required_argument, NULL, 'l'},
+        {"vector", required_argument, NULL, 'v'}, {"cache", required_argument, NULL, 'c'},
+        {"filter", required_argument, NULL, 'f'}, {"tiny", no_argument, NULL, 't'},
+        {"list", no_argument, NULL, 'i'},         {"skip", required_argument, NULL, 's'},
+        {"dtype", required_argument, NULL, 'y'},  {NULL, 0, NULL, 0},
     };
     int letter;
     while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -371,6 +388,11 @@ static int parse(int argc, char **argv, struct settings *settings) {
             break;
         case 's':
             settings->skip = optarg;
+            break;
+        case 'y':
+            if (parse_type(optarg, &settings->type)) {
+                return -1;
+            }
             break;
         case 't':
             settings->tiny = true;
@@ -399,7 +421,7 @@ int main(int argc, char **argv) {
     struct compute *compute;
     if (parse(argc, argv, &settings) != 0) {
         fprintf(stderr, "usage: test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] "
-                        "[--skip TEXT] [--cache DIR] [--list]\n");
+                        "[--skip TEXT] [--cache DIR] [--dtype fp32|bf16|fp16] [--list]\n");
         return 2;
     }
     if (settings.list) {

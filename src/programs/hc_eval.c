@@ -112,6 +112,7 @@ int main(int argc, char **argv) {
         TEXT("per_document", per_document, NULL, "write a line of JSON for each document to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer),
         DEVICE_OPTIONS(&settings.device),
+        TYPE_OPTION(&settings.dtype),
     };
     const int status = parse_and_run(specs, COUNT(specs), &settings, argc, argv);
     options_free(specs, COUNT(specs));

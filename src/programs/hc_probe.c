@@ -67,6 +67,7 @@ int main(int argc, char **argv) {
          .help = "run optimiser steps on the batches; writes model.safetensors and losses.json"},
         OPTIMIZER_OPTIONS(&settings.optimizer),
         DEVICE_OPTIONS(&device),
+        TYPE_OPTION(&settings.dtype),
     };
     device_prepare_environment();
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */

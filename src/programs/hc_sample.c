@@ -28,7 +28,7 @@ struct settings {
     struct device_settings device;
     struct sample_settings sample;
     struct tokenizer_settings tokenizer;
-    char *checkpoint, *prompt, *prompt_file, *stop;
+    char *checkpoint, *prompt, *prompt_file, *stop, *dtype;
     int64_t seed, batch_size;
 };
 
@@ -133,7 +133,8 @@ static int open_model(struct session *session) {
     const int64_t samples = settings->sample.samples;
     const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
                                         .sequence = sequence_of(session),
-                                        .mode = GPT_GENERATION};
+                                        .mode = GPT_GENERATION,
+                                        .type = settings_type(settings->dtype)};
     return settings_open_device(&settings->device, 0, &session->compute) ||
                    gpt_plan(session->compute, &session->config, &options, &session->gpt) ||
                    gpt_create(&session->gpt) || checkpoint_load_weights(settings->checkpoint, &session->gpt)
@@ -248,6 +249,7 @@ int main(int argc, char **argv) {
          .maximum = FEW_ROWS,
          .help = "samples written side by side: faster, for more memory"},
         DEVICE_OPTIONS(&settings.device),
+        TYPE_OPTION(&settings.dtype),
     };
     device_prepare_environment();
     interrupt_install();
