@@ -13,14 +13,14 @@
  *   UNIT_KERNEL(warps)   goes before `void`: a kernel with work-groups of so many warps
  *   UNIT_BEGIN(unit, warps)      at the start of such a kernel: declares `unit`, who a work-item is
  *   unit_a, unit_b, unit_c       a lane's share; that of C are the floats c.v[0 .. UNIT_ELEMENTS - 1],
- *   unit_row, unit_column        which lie there in C
+ *   unit_row, unit_column        which lie there in C; with UNIT_PAIRS 2 i and 2 i + 1 side by side in a row
  *   unit_load_a, unit_load_b     from a tile in local memory (below), either as it lies or transposed
  *   unit_multiply                C += A B
  *   UNIT_ASYNC           1 where unit_copy is worth its while: copies of 16 bytes from global to local memory that go on
  *                        while the kernel computes; unit_copy_commit closes a group of them, UNIT_COPY_WAIT(n) waits until
  *                        at most n groups are under way (then a barrier, for those of other work-items)
  *
- * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since it
+ * Comes after element.cl. All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since it
  * exchanges through barriers.
  *
  * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, a power of two from 16 up. Its
@@ -29,7 +29,7 @@
  */
 #define CHUNK 8 /* elements of 16 bits that are copied at once */
 
-inline uint tile_at(uint width, uint row, uint column) {
+INLINED uint tile_at(uint width, uint row, uint column) {
     const uint chunks = width / CHUNK, together = chunks < 8 ? 8 / chunks : 1;
     const uint turn = row / together & (min(chunks, 8u) - 1);
     return row * width + ((column / CHUNK ^ turn) * CHUNK | column % CHUNK);
@@ -41,23 +41,20 @@ struct unit {
     __local uint *scratch; /* of the emulation, the warp's own */
 };
 
-/* ---- 16-bit elements */
-
-inline ushort unit_round(float x) {
+/* For kernels that make operands themselves. */
+INLINED ushort unit_round(float x) {
 #if UNIT_FP16
     ushort bits;
     vstore_half_rte(x, 0, (half *)&bits);
     return bits;
 #else
-    const uint bits = as_uint(x);
-    /* a NaN's payload may lie in the lower half, which is lost */
-    return isnan(x) ? (ushort)(bits >> 16 | 0x40) : (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return element_round_bf16(x);
 #endif
 }
 
-/* ---- loops over fragments, which must live in registers */
+/* ---- before loops over fragments, which must live in registers; the emulation has to compile fast */
 #if UNIT == 5
-#define UNIT_UNROLL
+#define UNIT_UNROLL _Pragma("nounroll")
 #else
 #define UNIT_UNROLL _Pragma("unroll")
 #endif
@@ -71,23 +68,20 @@ inline ushort unit_round(float x) {
 #define UNIT_N        16
 #define UNIT_K        16
 #define UNIT_ELEMENTS 8
+#define UNIT_PAIRS    1
 #define UNIT_ASYNC    1
 
-typedef struct {
-    uint v[4];
-} unit_a;
-typedef struct {
-    uint v[4]; /* 0, 1: columns 0 to 7; 2, 3: columns 8 to 15 */
-} unit_b;
+typedef uint4 unit_a;
+typedef uint4 unit_b; /* x, y: columns 0 to 7; z, w: columns 8 to 15 */
 typedef struct {
     float v[UNIT_ELEMENTS]; /* 0 to 3: columns 0 to 7; 4 to 7: columns 8 to 15 */
 } unit_c;
 
-inline uint unit_row(struct unit unit, uint i) {
+INLINED uint unit_row(struct unit unit, uint i) {
     return unit.lane / 4 + (i & 2) * 4;
 }
 
-inline uint unit_column(struct unit unit, uint i) {
+INLINED uint unit_column(struct unit unit, uint i) {
     return unit.lane % 4 * 2 + (i & 1) + (i & 4) * 2;
 }
 
@@ -100,23 +94,23 @@ inline uint unit_column(struct unit unit, uint i) {
 #define UNIT_SHARED(pointer) ((uint)(size_t)(pointer))
 
 /* Four 8 x 8 matrices; lane l gives where row l % 8 of matrix l / 8 is. */
-inline void ptx_load(struct unit unit, __local const ushort *row, uint *to) {
+INLINED uint4 ptx_load(struct unit unit, __local const ushort *row) {
     uint r0, r1, r2, r3;
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
                      : "r"(UNIT_SHARED(row))
                      : "memory");
-    to[0] = r0, to[1] = r1, to[2] = r2, to[3] = r3;
+    return (uint4)(r0, r1, r2, r3);
 }
 
 /* The same, each of the four transposed. */
-inline void ptx_load_transposed(struct unit unit, __local const ushort *row, uint *to) {
+INLINED uint4 ptx_load_transposed(struct unit unit, __local const ushort *row) {
     uint r0, r1, r2, r3;
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
                      : "r"(UNIT_SHARED(row))
                      : "memory");
-    to[0] = r0, to[1] = r1, to[2] = r2, to[3] = r3;
+    return (uint4)(r0, r1, r2, r3);
 }
 
 #if UNIT_FP16
@@ -126,23 +120,23 @@ inline void ptx_load_transposed(struct unit unit, __local const ushort *row, uin
 #endif
 
 /* C [16, 8] += A [16, 16] B [16, 8] */
-inline void ptx_multiply(struct unit unit, float *c, const uint *a, const uint *b) {
+INLINED void ptx_multiply(struct unit unit, float *c, uint4 a, uint2 b) {
     float d0, d1, d2, d3;
     __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." PTX_TYPE "." PTX_TYPE ".f32 "
                      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
                      : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(c[0]), "f"(c[1]),
                        "f"(c[2]), "f"(c[3]));
     c[0] = d0, c[1] = d1, c[2] = d2, c[3] = d3;
 }
 
 /* 16 bytes, of which the first `bytes` come from `from` and the others are zero. Both are aligned to 16 bytes. */
-inline void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
+INLINED void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(UNIT_SHARED(to)), "l"(from), "r"(bytes)
                      : "memory");
 }
 
-inline void unit_copy_commit(void) {
+INLINED void unit_copy_commit(void) {
     __asm__ volatile("cp.async.commit_group;" ::: "memory");
 }
 
@@ -160,29 +154,32 @@ inline void unit_copy_commit(void) {
 
 /* ldmatrix .x4: the rows' addresses come from the lanes; a lane gets two neighbours of row lane / 4 of each matrix, beginning
  * at lane % 4 * 2. With .trans rows and columns change places. */
-inline void ptx_load_rows(struct unit unit, __local const ushort *row, uint *to, bool transposed) {
+INLINED uint4 ptx_load_rows(struct unit unit, __local const ushort *row, bool transposed) {
+    uint words[4];
     __local const ushort *__local *rows = (__local const ushort *__local *)unit.scratch;
     rows[unit.lane] = row;
     barrier(CLK_LOCAL_MEM_FENCE);
+    UNIT_UNROLL
     for (uint matrix = 0; matrix < 4; matrix++) {
         const uint major = unit.lane / 4, minor = unit.lane % 4 * 2;
         __local const ushort *__local *at = rows + matrix * 8;
         const uint low = transposed ? at[minor][major] : at[major][minor];
         const uint high = transposed ? at[minor + 1][major] : at[major][minor + 1];
-        to[matrix] = high << 16 | low;
+        words[matrix] = high << 16 | low;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+    return (uint4)(words[0], words[1], words[2], words[3]);
 }
 
-inline void ptx_load(struct unit unit, __local const ushort *row, uint *to) {
-    ptx_load_rows(unit, row, to, false);
+INLINED uint4 ptx_load(struct unit unit, __local const ushort *row) {
+    return ptx_load_rows(unit, row, false);
 }
 
-inline void ptx_load_transposed(struct unit unit, __local const ushort *row, uint *to) {
-    ptx_load_rows(unit, row, to, true);
+INLINED uint4 ptx_load_transposed(struct unit unit, __local const ushort *row) {
+    return ptx_load_rows(unit, row, true);
 }
 
-inline float emulated_value(__local const ushort *elements, uint at) {
+INLINED float emulated_value(__local const ushort *elements, uint at) {
 #if UNIT_FP16
     return vload_half(at, (__local const half *)elements);
 #else
@@ -195,22 +192,27 @@ inline float emulated_value(__local const ushort *elements, uint at) {
  *   B: row 2 member + i % 2 (+ 8 from i = 2 on), column group
  *   C: row group (+ 8 from i = 2 on), column 2 member + i % 2
  * with group = lane / 4 and member = lane % 4. */
-inline void ptx_multiply(struct unit unit, float *c, const uint *a, const uint *b) {
+INLINED void ptx_multiply(struct unit unit, float *c, uint4 a, uint2 b) {
     __local ushort *whole_a = (__local ushort *)unit.scratch, *whole_b = whole_a + 16 * 16;
     const uint group = unit.lane / 4, member = unit.lane % 4;
+    const uint words_a[4] = {a.x, a.y, a.z, a.w}, words_b[2] = {b.x, b.y};
+    UNIT_UNROLL
     for (uint i = 0; i < 8; i++) {
         const uint row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
         const uint column = member * 2 + i % 2 + (i < 4 ? 0 : 8);
-        whole_a[row * 16 + column] = (ushort)(a[i / 2] >> i % 2 * 16);
+        whole_a[row * 16 + column] = (ushort)(words_a[i / 2] >> i % 2 * 16);
     }
+    UNIT_UNROLL
     for (uint i = 0; i < 4; i++) {
         const uint row = member * 2 + i % 2 + (i < 2 ? 0 : 8);
-        whole_b[row * 8 + group] = (ushort)(b[i / 2] >> i % 2 * 16);
+        whole_b[row * 8 + group] = (ushort)(words_b[i / 2] >> i % 2 * 16);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+    UNIT_UNROLL
     for (uint i = 0; i < 4; i++) {
         const uint row = i < 2 ? group : group + 8, column = member * 2 + i % 2;
         float sum = c[i];
+        UNIT_UNROLL
         for (uint k = 0; k < 16; k++)
             sum = mad(emulated_value(whole_a, row * 16 + k), emulated_value(whole_b, k * 8 + column), sum);
         c[i] = sum;
@@ -218,12 +220,13 @@ inline void ptx_multiply(struct unit unit, float *c, const uint *a, const uint *
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-inline void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
+INLINED void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
+    UNIT_UNROLL
     for (uint i = 0; i < CHUNK; i++)
         to[i] = i * sizeof(ushort) < bytes ? from[i] : 0;
 }
 
-inline void unit_copy_commit(void) {
+INLINED void unit_copy_commit(void) {
 }
 
 #define UNIT_COPY_WAIT(groups)
@@ -237,38 +240,30 @@ inline void unit_copy_commit(void) {
     tile_at(width, (row) + unit.lane / 16 * 8 + unit.lane % 8, (column) + unit.lane / 8 % 2 * 8)
 
 /* The A whose element (i, p) is element (row + i, column + p) of the tile. */
-inline unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
-    unit_a a;
-    ptx_load(unit, tile + UNIT_DOWN(width, row, column), a.v);
-    return a;
+INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+    return ptx_load(unit, tile + UNIT_DOWN(width, row, column));
 }
 
 /* Element (i, p) of A is element (row + p, column + i) of the tile. */
-inline unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
-    unit_a a;
-    ptx_load_transposed(unit, tile + UNIT_ACROSS(width, row, column), a.v);
-    return a;
+    return ptx_load_transposed(unit, tile + UNIT_ACROSS(width, row, column));
 }
 
 /* Element (p, j) of B is element (row + p, column + j) of the tile. */
-inline unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
-    unit_b b;
-    ptx_load_transposed(unit, tile + UNIT_DOWN(width, row, column), b.v);
-    return b;
+INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+    return ptx_load_transposed(unit, tile + UNIT_DOWN(width, row, column));
 }
 
 /* Element (p, j) of B is element (row + j, column + p) of the tile. */
-inline unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
-    unit_b b;
-    ptx_load(unit, tile + UNIT_ACROSS(width, row, column), b.v);
-    return b;
+    return ptx_load(unit, tile + UNIT_ACROSS(width, row, column));
 }
 
-inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
-    ptx_multiply(unit, c->v, a.v, b.v);
-    ptx_multiply(unit, c->v + 4, a.v, b.v + 2);
+INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
+    ptx_multiply(unit, c->v, a, b.lo);
+    ptx_multiply(unit, c->v + 4, a, b.hi);
 }
 
 /* ==== the other vendors' */
@@ -279,6 +274,7 @@ inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 #define UNIT_M     16
 #define UNIT_N     16
 #define UNIT_K     16
+#define UNIT_PAIRS 0
 #define UNIT_ASYNC 0
 #if UNIT_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -337,10 +333,8 @@ typedef short16 unit_operand;
 typedef float8 unit_floats;
 #endif
 
-typedef struct {
-    UNIT_BITS v;
-} unit_a;
-typedef unit_a unit_b;
+typedef UNIT_BITS unit_a;
+typedef UNIT_BITS unit_b;
 typedef struct {
     unit_floats v;
 } unit_c;
@@ -349,16 +343,16 @@ typedef struct {
 #define UNIT_BEGIN(unit, warps)                                                                                    \
     const struct unit unit = {get_local_id(0) % UNIT_WARP, get_local_id(0) / UNIT_WARP, 0}
 
-inline uint unit_row(struct unit unit, uint i) {
+INLINED uint unit_row(struct unit unit, uint i) {
     return UNIT_ROW(i);
 }
 
-inline uint unit_column(struct unit unit, uint i) {
+INLINED uint unit_column(struct unit unit, uint i) {
     return unit.lane % 16;
 }
 
 /* UNIT_SHARE neighbours of one row of the tile. */
-inline UNIT_BITS unit_load_along(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+INLINED UNIT_BITS unit_load_along(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
 #if UNIT_SHARE == 16
     const ushort8 low = *(__local const ushort8 *)(tile + tile_at(width, row, column));
     const ushort8 high = *(__local const ushort8 *)(tile + tile_at(width, row, column + CHUNK));
@@ -369,7 +363,7 @@ inline UNIT_BITS unit_load_along(struct unit unit, __local const ushort *tile, u
 }
 
 /* UNIT_SHARE elements of one column of the tile. */
-inline UNIT_BITS unit_load_down(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+INLINED UNIT_BITS unit_load_down(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
     UNIT_BITS bits;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_SHARE; i++)
@@ -377,28 +371,26 @@ inline UNIT_BITS unit_load_down(struct unit unit, __local const ushort *tile, ui
     return bits;
 }
 
-inline unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
-    const unit_a a = {unit_load_along(unit, tile, width, row + unit.lane % 16, column)};
-    return a;
+INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+    return unit_load_along(unit, tile, width, row + unit.lane % 16, column);
 }
 
-inline unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
-    const unit_a a = {unit_load_down(unit, tile, width, row, column + unit.lane % 16)};
-    return a;
+    return unit_load_down(unit, tile, width, row, column + unit.lane % 16);
 }
 
-inline unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
     return unit_load_a_transposed(unit, tile, width, row, column);
 }
 
-inline unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
     return unit_load_a(unit, tile, width, row, column);
 }
 
-inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
-    c->v = UNIT_MULTIPLY(UNIT_OPERAND(a.v), UNIT_OPERAND(b.v), c->v);
+INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
+    c->v = UNIT_MULTIPLY(UNIT_OPERAND(a), UNIT_OPERAND(b), c->v);
 }
 
 #elif UNIT == 4
@@ -408,18 +400,15 @@ inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 #define UNIT_N        UNIT_WARP
 #define UNIT_K        16
 #define UNIT_ELEMENTS 8
+#define UNIT_PAIRS    0
 #define UNIT_ASYNC    0
 
-typedef struct {
 #if UNIT_WARP == 16
-    short8 v;
+typedef short8 unit_a;
 #else
-    int8 v;
+typedef int8 unit_a;
 #endif
-} unit_a;
-typedef struct {
-    int8 v;
-} unit_b;
+typedef int8 unit_b;
 typedef struct {
     float8 v;
 } unit_c;
@@ -430,70 +419,70 @@ typedef struct {
 #define UNIT_BEGIN(unit, warps)                                                                                    \
     const struct unit unit = {get_local_id(0) % UNIT_WARP, get_local_id(0) / UNIT_WARP, 0}
 
-inline uint unit_row(struct unit unit, uint i) {
+INLINED uint unit_row(struct unit unit, uint i) {
     return i;
 }
 
-inline uint unit_column(struct unit unit, uint i) {
+INLINED uint unit_column(struct unit unit, uint i) {
     return unit.lane;
 }
 
 /* Two elements in one int, the first one below. */
-inline int unit_pair(ushort low, ushort high) {
+INLINED int unit_pair(ushort low, ushort high) {
     return (int)((uint)high << 16 | low);
 }
 
-inline unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
     unit_a a;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_M; i++) {
 #if UNIT_WARP == 16
-        a.v[i] = (short)tile[tile_at(width, row + i, column + unit.lane)];
+        a[i] = (short)tile[tile_at(width, row + i, column + unit.lane)];
 #else
-        a.v[i] = *(__local const int *)(tile + tile_at(width, row + i, column + unit.lane * 2));
+        a[i] = *(__local const int *)(tile + tile_at(width, row + i, column + unit.lane * 2));
 #endif
     }
     return a;
 }
 
-inline unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
     unit_a a;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_M; i++) {
 #if UNIT_WARP == 16
-        a.v[i] = (short)tile[tile_at(width, row + unit.lane, column + i)];
+        a[i] = (short)tile[tile_at(width, row + unit.lane, column + i)];
 #else
-        a.v[i] = unit_pair(tile[tile_at(width, row + unit.lane * 2, column + i)],
+        a[i] = unit_pair(tile[tile_at(width, row + unit.lane * 2, column + i)],
                            tile[tile_at(width, row + unit.lane * 2 + 1, column + i)]);
 #endif
     }
     return a;
 }
 
-inline unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
+INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint width, uint row, uint column) {
     unit_b b;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_K / 2; i++)
-        b.v[i] = unit_pair(tile[tile_at(width, row + i * 2, column + unit.lane)],
+        b[i] = unit_pair(tile[tile_at(width, row + i * 2, column + unit.lane)],
                            tile[tile_at(width, row + i * 2 + 1, column + unit.lane)]);
     return b;
 }
 
-inline unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
+INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
                                      uint column) {
     unit_b b;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_K / 2; i++)
-        b.v[i] = *(__local const int *)(tile + tile_at(width, row + unit.lane, column + i * 2));
+        b[i] = *(__local const int *)(tile + tile_at(width, row + unit.lane, column + i * 2));
     return b;
 }
 
-inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
+INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 #if UNIT_FP16
-    c->v = intel_sub_group_f16_f16_matrix_mad_k16(a.v, b.v, c->v);
+    c->v = intel_sub_group_f16_f16_matrix_mad_k16(a, b, c->v);
 #else
-    c->v = intel_sub_group_bf16_bf16_matrix_mad_k16(a.v, b.v, c->v);
+    c->v = intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, c->v);
 #endif
 }
 
@@ -501,16 +490,23 @@ inline void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 #error "UNIT is 1, 2, 3, 4 or 5"
 #endif
 
+INLINED void unit_clear(unit_c *c) {
+    UNIT_UNROLL
+    for (uint i = 0; i < UNIT_ELEMENTS; i++)
+        c->v[i] = 0.0f;
+}
+
 #if !UNIT_ASYNC
-inline void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
+INLINED void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {
     if (bytes == CHUNK * sizeof(ushort)) {
         *(__local uint4 *)to = *(__global const uint4 *)from;
         return;
     }
+    UNIT_UNROLL
     for (uint i = 0; i < CHUNK; i++)
         to[i] = i * sizeof(ushort) < bytes ? from[i] : 0;
 }
-inline void unit_copy_commit(void) {
+INLINED void unit_copy_commit(void) {
 }
 #define UNIT_COPY_WAIT(groups)
 #endif

@@ -159,4 +159,4 @@ static void cblas_run(struct compute *compute, void *state, const struct gemm_ca
     enqueue(compute, call, &work);
 }
 
-const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_close, cblas_run};
+const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_close, cblas_run, NULL};

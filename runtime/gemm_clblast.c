@@ -137,4 +137,4 @@ static void clblast_run(struct compute *compute, void *state, const struct gemm_
     }
 }
 
-const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_close, clblast_run};
+const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_close, clblast_run, NULL};
