@@ -27,6 +27,13 @@ void compute_fail(struct compute *compute, const char *format, ...) {
     free(text);
 }
 
+void compute_forget(struct compute *compute) {
+    if (compute->failure != no_memory_failure) {
+        free(compute->failure);
+    }
+    compute->failure = NULL;
+}
+
 int compute_check(struct compute *compute) {
     if (compute->failure) {
         return error_set("%s", compute->failure);
@@ -109,7 +116,7 @@ static int open_parts(struct compute *compute, const struct compute_options *opt
     if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
         return -1;
     }
-    return gemm_open(compute, options->gemm ? options->gemm : "auto", options->untuned);
+    return gemm_open(compute, options->gemm ? options->gemm : "auto", options->operands, options->untuned);
 }
 
 int compute_open(struct compute **opened, const struct compute_options *options) {
@@ -148,9 +155,7 @@ void compute_close(struct compute *compute) {
     if (compute->context) {
         clReleaseContext(compute->context);
     }
-    if (compute->failure != no_memory_failure) {
-        free(compute->failure);
-    }
+    compute_forget(compute);
     free(compute->cache_dir);
     free(compute);
 }

@@ -18,12 +18,13 @@ struct profiler;     /* runtime/profiler.h */
 struct conversions;  /* runtime/convert.c */
 
 struct compute_options {
-    const char *device;    /* as device_choose takes it; NULL is "auto" */
-    const char *gemm;      /* "auto", "clblast", "cblas" or "portable"; NULL is "auto" */
-    unsigned local_rank;   /* picks the GPU */
-    bool profile;          /* record the time of every launch */
-    unsigned lanes;        /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
-    unsigned vector;       /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
+    const char *device;         /* as device_choose takes it; NULL is "auto" */
+    const char *gemm;           /* "auto", "clblast", "cblas", "mma" or "portable"; NULL is "auto" */
+    enum element_type operands; /* of most matrix products, which "auto" depends on */
+    unsigned local_rank;        /* picks the GPU */
+    bool profile;               /* record the time of every launch */
+    unsigned lanes;             /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
+    unsigned vector;            /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
@@ -51,6 +52,9 @@ void compute_close(struct compute *compute);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Drops the kept failure, for trials that may fail. */
+void compute_forget(struct compute *compute);
 
 /* 0, or -1 with the kept failure as the error text. Does not wait. */
 int compute_check(struct compute *compute);

@@ -2,6 +2,7 @@
 #include "runtime/convert.h"
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
+#include "runtime/gemm_epilogue.h"
 #include "runtime/progress.h"
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,7 @@ static void portable_run(struct compute *compute, void *own, const struct gemm_c
                ARG_U64(c->offset), ARG_U64(c->stride));
 }
 
-static const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run,
-                                                          NULL};
+const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run, NULL};
 
 /* C = beta C, what is left of a product over nothing. */
 static void scale_run(struct compute *compute, const struct gemm_call *call) {
@@ -79,7 +79,7 @@ static void scale_run(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- choosing */
 
-static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm_backend_clblast,
+static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm_backend_clblast, &gemm_backend_mma,
                                                       &gemm_backend_portable};
 #define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
 
@@ -89,25 +89,45 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
         return error_prefix("GEMM backend %s", backend->name);
     }
     compute->gemm = backend;
+    snprintf(state->description, sizeof(state->description), "%s%s%s%s", backend->name, *state->unit ? " on " : "",
+             state->unit, state->tuned ? ", tuned" : "");
     return 0;
 }
 
-int gemm_open(struct compute *compute, const char *name, bool untuned) {
+/* Matrix units where they are worth it: open_backend of one that has to work, but need not be there. */
+static bool open_units(struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
+        return false;
+    }
+    return open_backend(compute, &gemm_backend_mma) == 0;
+}
+
+static int open_automatically(struct compute *compute) {
+    if (open_units(compute) || open_backend(compute, &gemm_backend_cblas) == 0) {
+        return 0;
+    }
+    return open_backend(compute, &gemm_backend_clblast);
+}
+
+int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned) {
     struct gemm_state *state = calloc(1, sizeof(*state));
     compute->gemm_state = state;
     if (!state) {
         return error_set("out of memory");
     }
     state->untuned = untuned;
-    if (!strcmp(name, "auto")) {
-        return open_backend(compute, &gemm_backend_cblas) ? open_backend(compute, &gemm_backend_clblast) : 0;
+    state->operands = operands;
+    state->automatic = !strcmp(name, "auto");
+    if (state->automatic) {
+        return open_automatically(compute);
     }
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
         if (!strcmp(name, backends[i]->name)) {
             return open_backend(compute, backends[i]);
         }
     }
-    return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, portable", name);
+    return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, mma, portable", name);
 }
 
 void gemm_close(struct compute *compute) {
@@ -121,6 +141,7 @@ void gemm_close(struct compute *compute) {
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
     }
+    gemm_epilogue_close(compute);
     kernel_release(&state->tile);
     kernel_release(&state->scale);
     if (state->program) {
@@ -136,6 +157,11 @@ bool gemm_copies(const struct compute *compute, enum element_type type) {
 
 const char *gemm_name(const struct compute *compute) {
     return compute->gemm->name;
+}
+
+const char *gemm_description(const struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    return state->description;
 }
 
 bool gemm_is_tuned(const struct compute *compute) {
@@ -165,9 +191,44 @@ static bool inputs_fit(struct compute *compute, const struct gemm_call *call) {
            matrix_fits(compute, x, "B", &x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n);
 }
 
-static bool is_all_fp32(const struct gemm_call *call) {
+/* The last matrix of a batch; its place stands for those of all before it. */
+static bool last_of_batch(const struct gemm_batch *batch, size_t step, struct matrix *matrix) {
+    size_t far;
+    return !__builtin_mul_overflow(batch->count - 1, step, &far) &&
+           !__builtin_add_overflow(matrix->offset, far, &matrix->offset);
+}
+
+static bool batch_fits(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_call last = *call;
+    if (!last_of_batch(&call->batch, call->batch.a, &last.a) ||
+        !last_of_batch(&call->batch, call->batch.b, &last.b) ||
+        !last_of_batch(&call->batch, call->batch.c, &last.c)) {
+        compute_fail(compute, "%s: a batch of %zu is too large", call->name, call->batch.count);
+        return false;
+    }
+    return matrix_fits(compute, &last, "C", &last.c, call->m, call->n) && (!call->k || inputs_fit(compute, &last));
+}
+
+static bool epilogue_fits(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_epilogue *epilogue = &call->epilogue;
+    const struct matrix bias = {epilogue->bias.buffer, epilogue->bias.offset, call->n};
+    return (!bias.buffer || matrix_fits(compute, call, "bias", &bias, 1, call->n)) &&
+           (!epilogue->activated.buffer ||
+            matrix_fits(compute, call, "activated", &epilogue->activated, call->m, call->n)) &&
+           (!epilogue->residual.buffer ||
+            matrix_fits(compute, call, "residual", &epilogue->residual, call->m, call->n));
+}
+
+static bool is_plain_fp32(const struct gemm_call *call) {
     return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
-           call->c.buffer->type == ELEMENT_FP32;
+           call->c.buffer->type == ELEMENT_FP32 && call->batch.count == 1 && !gemm_epilogue_exists(&call->epilogue);
+}
+
+/* Whether the backend can have it as it is. As in the reference BLAS, A and B are not looked at when nothing of
+ * them counts. */
+static bool is_taken(const struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_backend *backend = compute->gemm;
+    return call->k && call->alpha != 0.0f && (backend->takes ? backend->takes(call) : is_plain_fp32(call));
 }
 
 /* Elements from the first to the last one of a matrix, with those between its rows. */
@@ -196,13 +257,13 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
     matrix->offset = 0;
 }
 
-/* As in the reference BLAS, A and B are not looked at when nothing of them counts. */
+/* A product of fp32 matrices. */
 static void run_fp32(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = compute->gemm_state;
-    if (!call->k || call->alpha == 0.0f) {
-        scale_run(compute, call);
-    } else {
+    if (is_taken(compute, call)) {
         compute->gemm->run(compute, state->backend, call);
+    } else {
+        scale_run(compute, call);
     }
 }
 
@@ -228,28 +289,97 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
+/* One product without an epilogue. */
+static void run_single(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    if (is_plain_fp32(call)) {
+        run_fp32(compute, call);
+    } else if (is_taken(compute, call)) {
+        compute->gemm->run(compute, state->backend, call);
+    } else {
+        run_copied(compute, call);
+    }
+}
+
+static void run_pieces(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_call piece = *call;
+    piece.batch = (struct gemm_batch){.count = 1};
+    piece.epilogue = (struct gemm_epilogue){.activation = GEMM_NO_ACTIVATION};
+    for (size_t i = 0; i < call->batch.count && !compute->failure; i++) {
+        run_single(compute, &piece);
+        piece.a.offset += call->batch.a;
+        piece.b.offset += call->batch.b;
+        piece.c.offset += call->batch.c;
+    }
+    if (gemm_epilogue_exists(&call->epilogue)) {
+        gemm_epilogue_run(compute, call);
+    }
+}
+
+static void name_call(struct gemm_call *call) {
+    const int length =
+        snprintf(call->name, sizeof(call->name), "gemm_%c%c %zux%zux%zu", call->transpose_a ? 't' : 'n',
+                 call->transpose_b ? 't' : 'n', call->m, call->n, call->k);
+    if (length >= (int)sizeof(call->name)) {
+        strcpy(call->name, "gemm"); /* of sizes that no buffer has */
+    }
+}
+
+static void run_call(struct compute *compute, struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    if (compute->failure || !call->m || !call->n || !call->batch.count) {
+        return;
+    }
+    name_call(call);
+    if (!batch_fits(compute, call) || !epilogue_fits(compute, call)) {
+        return;
+    }
+    if (is_taken(compute, call)) {
+        compute->gemm->run(compute, state->backend, call);
+    } else {
+        run_pieces(compute, call);
+    }
+}
+
+void gemm_run_batched(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                      float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
+                      struct gemm_batch batch) {
+    struct gemm_call call = {.transpose_a = transpose_a,
+                             .transpose_b = transpose_b,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .alpha = alpha,
+                             .a = a,
+                             .b = b,
+                             .beta = beta,
+                             .c = c,
+                             .batch = batch};
+    run_call(compute, &call);
+}
+
 void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
               float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
-    struct gemm_call call = {transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c, ""};
-    if (compute->failure || !m || !n) {
-        return;
-    }
-    snprintf(call.name, sizeof(call.name), "gemm_%c%c %zux%zux%zu", transpose_a ? 't' : 'n',
-             transpose_b ? 't' : 'n', m, n, k);
-    if (!matrix_fits(compute, &call, "C", &call.c, m, n)) {
-        return;
-    }
-    if (k && !inputs_fit(compute, &call)) {
-        return;
-    }
-    if (is_all_fp32(&call)) {
-        run_fp32(compute, &call);
-    } else if (k && alpha != 0.0f && compute->gemm->takes && compute->gemm->takes(&call)) {
-        struct gemm_state *state = compute->gemm_state;
-        compute->gemm->run(compute, state->backend, &call);
-    } else {
-        run_copied(compute, &call);
-    }
+    gemm_run_batched(compute, transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c,
+                     (struct gemm_batch){.count = 1});
+}
+
+void gemm_run_fused(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                    float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
+                    const struct gemm_epilogue *epilogue) {
+    struct gemm_call call = {.transpose_a = transpose_a,
+                             .transpose_b = transpose_b,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .alpha = alpha,
+                             .a = a,
+                             .b = b,
+                             .beta = beta,
+                             .c = c,
+                             .batch = {.count = 1},
+                             .epilogue = *epilogue};
+    run_call(compute, &call);
 }
 
 /* ---- measuring */

@@ -13,7 +13,9 @@ struct gemm_call {
     struct matrix a, b;
     float beta;
     struct matrix c;
-    char name[64]; /* in profiles, e.g. "gemm_nt 1024x3072x768" */
+    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768" */
+    struct gemm_batch batch; /* count at least 1 */
+    struct gemm_epilogue epilogue;
 };
 
 struct gemm_backend {
@@ -22,13 +24,15 @@ struct gemm_backend {
     int (*open)(struct compute *compute, void **state);
     void (*close)(struct compute *compute, void *state);
     void (*run)(struct compute *compute, void *state, const struct gemm_call *call);
-    /* Whether `run` can read and write the types of the call's buffers, told for the call as it is; NULL: fp32
-     * only. Where it cannot, gemm.c hands it fp32 copies. */
+    /* Whether `run` takes the call as it is, with the types of its buffers, its batch and its epilogue. NULL:
+     * single products of fp32 only. What it does not take comes in simpler pieces, and of fp32 copies. */
     bool (*takes)(const struct gemm_call *call);
 };
 
 extern const struct gemm_backend gemm_backend_cblas;
 extern const struct gemm_backend gemm_backend_clblast;
+extern const struct gemm_backend gemm_backend_portable;
+extern const struct gemm_backend gemm_backend_mma;
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
@@ -37,12 +41,21 @@ struct gemm_state {
     cl_program program;      /* cl/gemm.cl, built at the first need; NULL before */
     struct kernel tile;      /* the portable product */
     struct kernel scale;     /* C = beta C */
-    bool untuned;            /* wanted: no parameters from the cache folder */
-    bool tuned;              /* set by a backend that took some from there */
+    struct {
+        cl_program program; /* cl/gemm_epilogue.cl, built at the first need */
+        struct kernel kernel;
+    } epilogues[2];             /* for the exact GELU, and by tanh */
+    char unit[96];              /* set by a backend that runs on one of several, for people */
+    char description[192];      /* of gemm_description */
+    enum element_type operands; /* what most products read */
+    bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
+    bool untuned;               /* wanted: no parameters from the cache folder */
+    bool tuned;                 /* set by a backend that took some from there */
 };
 
-/* Chooses the backend by name ("auto": the host's BLAS where it can run, else CLBlast). */
-int gemm_open(struct compute *compute, const char *name, bool untuned);
+/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work and are
+ * faster than what follows; else the host's BLAS where it can run, else CLBlast. */
+int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 void gemm_close(struct compute *compute);
 
 #endif

@@ -173,12 +173,6 @@ static double time_forms(struct tuner *tuner, double limit) {
     return total;
 }
 
-/* A candidate's failure is its own: the compute goes on with the next. */
-static void forget_failure(struct compute *compute) {
-    free(compute->failure);
-    compute->failure = NULL;
-}
-
 static struct gemm_parameters parameters_of(const struct point *point, size_t direct_below) {
     const size_t *at = point->at;
     struct gemm_parameters parameters = {.direct_below = direct_below};
@@ -234,7 +228,7 @@ static bool try_point(struct tuner *tuner, const struct point *point) {
         gemm_parameters_apply(&parameters, &tuner->compute->device) ? -1.0 : time_forms(tuner, limit);
     if (seconds < 0.0) {
         result->refused++;
-        forget_failure(tuner->compute);
+        compute_forget(tuner->compute);
         return false;
     }
     if (seconds >= limit) {
@@ -321,7 +315,7 @@ static double time_cube(struct tuner *tuner, size_t size, size_t direct_below) {
     }
     for (int repeat = 0; repeat <= REPEATS; repeat++) {
         if (multiply(&cube, forms[0], &seconds)) {
-            forget_failure(tuner->compute);
+            compute_forget(tuner->compute);
             return -1.0;
         }
         best = repeat > 0 && seconds < best ? seconds : best; /* the first one compiles */

@@ -182,7 +182,7 @@ static void print_model(const struct evaluation *evaluation) {
         return;
     }
     fprintf(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
-            evaluation->compute->device.platform_name, gemm_name(evaluation->compute));
+            evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
     fprintf(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
             config->residual->name, config->block_size);
     fprintf(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary, config->vocab_size);

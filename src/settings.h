@@ -20,8 +20,10 @@ struct device_settings {
          .help = "auto, gpu, cpu, pocl, a number or part of a name as hc_devices lists them"},                     \
     {                                                                                                              \
         .type = OPTION_CHOICE, .name = "gemm", .target = &(settings)->gemm, .default_value = "auto",               \
-        .choices = "auto|clblast|cblas|portable",                                                                  \
-        .help = "matrix products: CLBlast on any device, the host's BLAS on CPU devices, or a plain kernel"        \
+        .choices = "auto|clblast|cblas|mma|portable",                                                              \
+        .help =                                                                                                    \
+            "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of "    \
+            "16-bit operands), or a plain kernel"                                                                  \
     }
 
 /* A word for settings_type. */

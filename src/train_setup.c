@@ -208,9 +208,8 @@ static int plan_model(struct trainer *trainer) {
         gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
         return -1;
     }
-    fprintf(trainer->console, "device   %s (%s), products by %s%s\n", trainer->compute->device.name,
-            trainer->compute->device.platform_name, gemm_name(trainer->compute),
-            gemm_is_tuned(trainer->compute) ? ", tuned" : "");
+    fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
+            trainer->compute->device.platform_name, gemm_description(trainer->compute));
     print_ranks(trainer);
     warn_shared_device(trainer);
     print_model(trainer);
