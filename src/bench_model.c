@@ -86,7 +86,8 @@ static int plan(struct bench_model *bench) {
     if (!bench->tokens) {
         return error_set("out of memory for tokens");
     }
-    return settings_open_device(&train->device, (unsigned)bench->ranks->local_index, &bench->compute) ||
+    return settings_open_device(&train->device, options.type, (unsigned)bench->ranks->local_index,
+                                &bench->compute) ||
                    gpt_plan(bench->compute, &bench->config, &options, &bench->gpt)
                ? -1
                : 0;

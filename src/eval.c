@@ -168,7 +168,7 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .vocabulary = vocabulary,
                                         .ranks = evaluation->ranks,
                                         .type = settings_type(settings->dtype)};
-    return settings_open_device(&settings->device, (unsigned)evaluation->ranks->local_index,
+    return settings_open_device(&settings->device, options.type, (unsigned)evaluation->ranks->local_index,
                                 &evaluation->compute) ||
                    gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
                    memory_plan_check(&evaluation->gpt.plan, &evaluation->compute->device)

@@ -3,10 +3,12 @@
 #include "runtime/error.h"
 #include <string.h>
 
-int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute) {
+int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
+                         struct compute **compute) {
     const struct compute_options options = {
         .device = settings->device,
         .gemm = settings->gemm,
+        .operands = type,
         .local_rank = local_rank,
         .profile = settings->profile,
     };

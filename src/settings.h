@@ -101,8 +101,10 @@ struct device_settings {
 /* "fp32", "bf16" or "fp16", as TYPE_OPTION reads it. */
 enum element_type settings_type(const char *word);
 
-/* Opens the device that the settings name; of several GPUs that of this number among the ranks of the host. */
-int settings_open_device(const struct device_settings *settings, unsigned local_rank, struct compute **compute);
+/* Opens the device that the settings name, for matrix products of this type; of several GPUs that of this number
+ * among the ranks of the host. */
+int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
+                         struct compute **compute);
 
 /* options_parse; without first_free, arguments that are not options are wrong too. */
 enum options_result settings_read(struct option_spec *specs, size_t count, const struct program_info *program,

@@ -204,7 +204,8 @@ static int plan_model(struct trainer *trainer) {
         trainer->wrong_usage = true;
         return -1;
     }
-    if (settings_open_device(&settings->device, (unsigned)trainer->ranks->local_index, &trainer->compute) ||
+    if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
+                             &trainer->compute) ||
         gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
         return -1;
     }

@@ -84,7 +84,7 @@ static int run(const struct settings *settings, const char *const *inputs, size_
                                        .batch_size = settings->batch_size,
                                        .all_checkpoints = settings->all_checkpoints,
                                        .bench = settings->bench && *settings->bench ? settings->bench : NULL};
-    int result = computes ? settings_open_device(&settings->device, 0, &compute) : 0;
+    int result = computes ? settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute) : 0;
     result = result || analyze_all(compute, settings, &analyze);
     compute_close(compute);
     return result ? settings_fail(program.name, interrupt_requested() ? 130 : 1) : 0;

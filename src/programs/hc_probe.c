@@ -23,7 +23,7 @@ static int run(const struct probe_settings *settings, const struct device_settin
         error_set("--checkpoint, --batch and --out are all needed; see hc_probe --help");
         return settings_fail(program.name, 2);
     }
-    if (settings_open_device(device, 0, &compute)) {
+    if (settings_open_device(device, settings_type(settings->dtype), 0, &compute)) {
         return settings_fail(program.name, 1);
     }
     const int status = probe_run(compute, settings);

@@ -135,7 +135,7 @@ static int open_model(struct session *session) {
                                         .sequence = sequence_of(session),
                                         .mode = GPT_GENERATION,
                                         .type = settings_type(settings->dtype)};
-    return settings_open_device(&settings->device, 0, &session->compute) ||
+    return settings_open_device(&settings->device, options.type, 0, &session->compute) ||
                    gpt_plan(session->compute, &session->config, &options, &session->gpt) ||
                    gpt_create(&session->gpt) || checkpoint_load_weights(settings->checkpoint, &session->gpt)
                ? -1
