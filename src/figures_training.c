@@ -87,6 +87,15 @@ void figure_dynamics(const json_t *analysis, struct figure *figure) {
     text_free(&shares);
 }
 
+/* A distance of some five tics in this range: 1, 2 or 5 times a power of ten. */
+static double tic_distance(double range) {
+    const double least = fmax(range, 1.0) / 5.0, power = pow(10.0, floor(log10(least)));
+    return least <= power         ? power
+           : least <= 2.0 * power ? 2.0 * power
+           : least <= 5.0 * power ? 5.0 * power
+                                  : 10.0 * power;
+}
+
 /* One panel: a line for each sublayer. */
 static void draw_similarity(struct figure *figure, const json_t *run, size_t index) {
     const json_t *rows = json_object_get(json_object_get(run, "record"), "statistics");
@@ -105,10 +114,13 @@ static void draw_similarity(struct figure *figure, const json_t *run, size_t ind
         }
         figure_plot(figure, "\n");
     }
-    figure_plot(figure,
-                "END_OF_DATA\nset title '%s'\nset cbrange [0:%zu]\nplot for [layer=0:%zu] $cosine%zu using "
-                "1:layer+2 with lines lw 1.5 lc palette cb layer notitle\n",
-                figure_name(run), sublayers > 1 ? sublayers - 1 : 1, sublayers - 1, index);
+    figure_plot(
+        figure,
+        "END_OF_DATA\nset title '%s'\nset xtics %g\nset cbrange [0:%zu]\nplot for [layer=0:%zu] $cosine%zu using "
+        "1:layer+2 with lines lw 1.5 lc palette cb layer notitle\n",
+        figure_name(run),
+        tic_distance(json_number_value(json_array_get(iterations, json_array_size(iterations) - 1))),
+        sublayers > 1 ? sublayers - 1 : 1, sublayers - 1, index);
 }
 
 static double mean_last_cosine(const json_t *run) {
