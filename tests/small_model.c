@@ -2,6 +2,7 @@
 #include "runtime/error.h"
 #include "runtime/random.h"
 #include "tests/scratch.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +52,16 @@ static void make_batch(struct small_model *model) {
 
 void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
                         int64_t batch) {
+    small_model_create_typed(model, compute, config, batch, ELEMENT_FP32);
+}
+
+void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
+                              int64_t batch, enum element_type type) {
     struct model_config checked = *config;
-    const struct gpt_options options = {.batch = batch, .sequence = config->block_size, .mode = GPT_TRAINING};
+    const struct gpt_options options = {.batch = batch,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_TRAINING,
+                                        .type = type};
     small_model_require(model_config_check(&checked));
     small_model_require(gpt_plan(compute, &checked, &options, &model->gpt));
     small_model_require(gpt_create(&model->gpt));
@@ -117,9 +126,20 @@ float small_model_train(struct small_model *model, int64_t steps, double rate) {
     float loss = 0.0f;
     for (int64_t step = 0; step < steps; step++) {
         loss = small_model_backward(model, (struct gpt_pass){.dropout = false});
+        float norm;
         optimizer_step(&model->gpt, &optimizer, step);
+        small_model_require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+        loss_scale_update(&model->gpt.loss_scale, isfinite(norm));
     }
     return loss;
+}
+
+float *small_model_gradients(struct small_model *model) {
+    float *gradients = small_model_read(model, model->gpt.parameters.gradients);
+    for (size_t i = 0; i < model->gpt.parameters.elements; i++) {
+        gradients[i] /= model->gpt.loss_scale.scale;
+    }
+    return gradients;
 }
 
 float *small_model_read(struct small_model *model, const struct buffer *arena) {

@@ -20,6 +20,9 @@ int small_model_begin(void **state, struct compute **compute);
 /* Initialised as the paper does; the batch is set. Released with small_model_release. */
 void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
                         int64_t batch);
+/* The same with activations of this type. */
+void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
+                              int64_t batch, enum element_type type);
 void small_model_release(struct small_model *model);
 
 /* All parameters become random, the hyper-connections' ones so large that H differs from token to token. */
@@ -35,6 +38,9 @@ float small_model_train(struct small_model *model, int64_t steps, double rate);
 
 /* The arena of weights or gradients on the host, heap memory. */
 float *small_model_read(struct small_model *model, const struct buffer *arena);
+
+/* The arena of gradients, of the loss without its scale, heap memory. */
+float *small_model_gradients(struct small_model *model);
 
 /* H of a sublayer in the last forward pass, [tokens, S (S + 2)] (pre, post, res), heap memory. */
 float *small_model_matrices(struct small_model *model, int64_t sublayer);

@@ -11,6 +11,7 @@
 
 #include "runtime/random.h"
 #include "tests/reference_model.h"
+#include "tests/rounding.h"
 #include "tests/scratch.h"
 #include "tests/small_model.h"
 #include "tests/tensors.h"
@@ -25,6 +26,14 @@ static const double GRADIENT_TOLERANCE = 1e-4; /* of the tensor's norm, along a 
 static const double GRADIENT_FLOOR = 1e-7;     /* of the whole gradient's norm: see test_golden.c */
 static const double STEP = 1e-5;               /* of central differences, L2 */
 
+/* In 16 bits an activation is rounded each time that it is stored: a sublayer's streams, packed projections, branch
+ * input, wide, inner and output, weights twice; and the embedding's and head's. These errors, each up to the type's
+ * unit roundoff, are independent, so that of the result grows as the root of their number; twice that is allowed
+ * for what the model amplifies. A gradient has as many again from the way back, and its error along a normal
+ * direction is a normal number times its size, of which four deviations are allowed. */
+static const double ROUNDINGS_OF_SUBLAYER = 8, ROUNDINGS_OUTSIDE = 4, AMPLIFICATION = 2;
+static const double GRADIENT_AMPLIFICATION = 4 * 1.41;
+
 static struct compute *compute;
 static double worst_loss, worst_logits, worst_gradient;
 
@@ -32,6 +41,7 @@ struct model_case {
     const char *residual;
     int64_t streams;
     bool bias, norm_sum, dropout;
+    enum element_type type;
 };
 
 /* Has 40320 permutations. */
@@ -60,6 +70,13 @@ static void judge(const char *name, double error, double allowed, double *so_far
     }
 }
 
+/* What rounding to 16 bits may add to a tolerance; 0 in fp32. */
+static double rounding_of(const struct small_model *model) {
+    const double sublayers = 2.0 * (double)model->gpt.config.n_layer;
+    return AMPLIFICATION * sqrt(ROUNDINGS_OF_SUBLAYER * sublayers + ROUNDINGS_OUTSIDE) *
+           rounding_unit(model->gpt.options.type);
+}
+
 /* ---- against the reference */
 
 static double *widened(const float *values, size_t count) {
@@ -77,13 +94,13 @@ static void compare_forward(struct small_model *model, const struct reference_mo
     double *expected = malloc(count * sizeof *expected), largest = 1.0, error = 0.0;
     const double wanted = reference_model_loss(reference, expected);
     small_model_require(gpt_read_logits(&model->gpt, 0, tokens, actual));
-    judge("loss", fabs((double)loss - wanted), LOSS_TOLERANCE * wanted, &worst_loss);
+    judge("loss", fabs((double)loss - wanted), (LOSS_TOLERANCE + rounding_of(model)) * wanted, &worst_loss);
     for (size_t i = 0; i < count; i++) {
         assert_true(isfinite(actual[i]));
         largest = fmax(largest, fabs(expected[i]));
         error = fmax(error, fabs((double)actual[i] - expected[i]));
     }
-    judge("logits", error, LOGIT_TOLERANCE * largest, &worst_logits);
+    judge("logits", error, (LOGIT_TOLERANCE + rounding_of(model)) * largest, &worst_logits);
     free(actual);
     free(expected);
 }
@@ -106,8 +123,10 @@ static double derivative(const struct reference_model *reference, double *values
     return (loss[0] - loss[1]) / (2.0 * step);
 }
 
-static void compare_gradients(const struct parameters *parameters, const float *gradients,
+static void compare_gradients(const struct small_model *model, const float *gradients,
                               const struct reference_model *reference, double *values) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    const double rounding = GRADIENT_AMPLIFICATION * rounding_of(model);
     const double whole = tensors_norm(gradients, parameters->elements);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
@@ -119,16 +138,17 @@ static void compare_gradients(const struct parameters *parameters, const float *
             along += (double)gradient[k] * (double)direction[k];
         }
         judge(parameter->name, fabs(along - derivative(reference, values, parameter, direction)),
-              GRADIENT_TOLERANCE * tensors_norm(gradient, parameter->elements) + GRADIENT_FLOOR * whole,
+              (GRADIENT_TOLERANCE + rounding) * tensors_norm(gradient, parameter->elements) +
+                  (GRADIENT_FLOOR + 1e-3 * rounding) * whole,
               &worst_gradient);
         free(direction);
     }
 }
 
-static void compare_with_the_reference(const struct model_config *config, int64_t batch) {
+static void compare_with_the_reference(const struct model_config *config, int64_t batch, enum element_type type) {
     const struct gpt_pass pass = {.dropout = config->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
     struct small_model model;
-    small_model_create(&model, compute, config, batch);
+    small_model_create_typed(&model, compute, config, batch, type);
     small_model_randomise(&model, 2);
     float *weights = small_model_read(&model, model.gpt.parameters.weights);
     double *values = widened(weights, model.gpt.parameters.elements);
@@ -140,9 +160,9 @@ static void compare_with_the_reference(const struct model_config *config, int64_
                                               .y = model.y,
                                               .pass = pass};
     const float loss = small_model_backward(&model, pass);
-    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    float *gradients = small_model_gradients(&model);
     compare_forward(&model, &reference, loss);
-    compare_gradients(&model.gpt.parameters, gradients, &reference, values);
+    compare_gradients(&model, gradients, &reference, values);
     free(weights);
     free(values);
     free(gradients);
@@ -151,7 +171,8 @@ static void compare_with_the_reference(const struct model_config *config, int64_
 
 static void model_agrees_with_the_reference(void **state) {
     const struct model_config config = config_of(*state);
-    compare_with_the_reference(&config, is_large(*state) ? 1 : 3);
+    const struct model_case *shape = *state;
+    compare_with_the_reference(&config, is_large(shape) ? 1 : 3, shape->type);
 }
 
 /* ---- parts of a model's life */
@@ -178,7 +199,7 @@ static void smaller_batches_agree_too(void **state) {
                                               .x = model.x,
                                               .y = model.y};
     compare_forward(&model, &reference, loss);
-    compare_gradients(&model.gpt.parameters, gradients, &reference, values);
+    compare_gradients(&model, gradients, &reference, values);
     free(weights);
     free(gradients);
     free(values);
@@ -190,7 +211,7 @@ static void gelu_by_tanh_agrees_too(void **state) {
     const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
     struct model_config config = config_of(&shape);
     config.gelu_tanh = true;
-    compare_with_the_reference(&config, 3);
+    compare_with_the_reference(&config, 3, ELEMENT_FP32);
 }
 
 static void frozen_gamma_has_no_gradient(void **state) {
@@ -250,11 +271,20 @@ static int end(void **state) {
     {                                                                                                              \
 #residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum "_dropout_" #dropout,                 \
             model_agrees_with_the_reference, NULL, NULL, &(struct model_case) {                                    \
-#residual, streams, bias, norm_sum, dropout                                                            \
+#residual, streams, bias, norm_sum, dropout, ELEMENT_FP32                                              \
         }                                                                                                          \
     }
 
-int main(void) {
+#define CASE_OF_16_BITS(residual, streams, bias, norm_sum, dropout, type)                                          \
+    {                                                                                                              \
+#residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
+            &(struct model_case) {                                                                                 \
+#residual, streams, bias, norm_sum, dropout, ELEMENT_##type                                            \
+        }                                                                                                          \
+    }
+
+/* An argument is a pattern: only the tests of such names are run. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         CASE(rc, 1, 0, 1, 0),
         CASE(rc, 1, 1, 0, 1),
@@ -276,11 +306,18 @@ int main(void) {
         CASE(shc, 3, 0, 1, 1),
         CASE(shc, 5, 1, 1, 0),
         CASE(shc, 8, 0, 0, 1),
+        CASE_OF_16_BITS(rc, 1, 1, 0, 1, FP16),
+        CASE_OF_16_BITS(hc, 4, 0, 0, 0, FP16),
+        CASE_OF_16_BITS(mhc, 4, 1, 1, 0, FP16),
+        CASE_OF_16_BITS(shc, 4, 0, 1, 1, BF16),
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     device_prepare_environment();
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -120,6 +120,14 @@ static void shared_moments_are_the_same_moments(void **state) {
     assert_near("whole", "shared", 1e-5);
 }
 
+/* Weights that come from another rank reach the 16-bit copy, too; and the ranks agree on the scale. */
+static void so_they_are_in_fp16(void **state) {
+    (void)state;
+    assert_done(RANKS("2", "whole-fp16", "--dtype", "fp16"));
+    assert_done(RANKS("2", "shared-fp16", "--dtype", "fp16", "--shard-optimizer"));
+    assert_near("whole-fp16", "shared-fp16", 1e-3);
+}
+
 /* Half the bits, so not the same, but the same training. */
 static void bfloat16_sums_are_near(void **state) {
     (void)state;
@@ -505,6 +513,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(same_ranks_twice_are_bit_identical),
         cmocka_unit_test(one_rank_under_mpirun_is_one_process),
         cmocka_unit_test(shared_moments_are_the_same_moments),
+        cmocka_unit_test(so_they_are_in_fp16),
         cmocka_unit_test(bfloat16_sums_are_near),
         cmocka_unit_test(ranks_may_talk_over_tcp_only),
         cmocka_unit_test(observations_are_those_of_all_ranks),

@@ -71,6 +71,44 @@ static void so_it_is_with_dropout_and_accumulation(void **state) {
     repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
 }
 
+static void so_it_is_in_fp16(void **state) {
+    (void)state;
+    repeat_and_resume((const char *const[]){"--dtype", "fp16", "--seed", "1"});
+}
+
+/* Writes the loss's scale into a checkpoint. */
+static void set_loss_scale(const char *state_file, double scale) {
+    json_t *json = json_load_file(scratch_path(state_file), 0, NULL);
+    assert_non_null(json);
+    json_t *loss_scale = json_object_get(json, "loss_scale");
+    assert_int_equal(json_object_set_new(loss_scale, "scale", json_real(scale)), 0);
+    assert_int_equal(json_dump_file(json, scratch_path(state_file), 0), 0);
+    json_decref(json);
+}
+
+/* Steps whose gradients overflow are left out, and the scale falls until one does not. */
+static void fp16_run_leaves_out_steps_that_overflow(void **state) {
+    (void)state;
+    assert_done(TRAIN("overflow", "--dtype", "fp16", "--max-iters", "2"));
+    set_loss_scale("overflow/ckpt-2/state.json", 0x1p+32);
+    assert_done(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    json_t *lines = metrics("overflow");
+    json_int_t skipped = 0;
+    assert_int_equal(json_array_size(lines), 30);
+    for (size_t i = 2; i < 30; i++) {
+        const json_t *line = json_array_get(lines, i);
+        assert_true(json_number_value(json_object_get(line, "loss_scale")) == ldexp(1.0, 32 - (int)skipped));
+        skipped += json_is_null(json_object_get(line, "grad_norm"));
+        assert_int_equal(json_integer_value(json_object_get(line, "skipped")), skipped);
+    }
+    assert_true(skipped > 2 && skipped < 25);
+    assert_true(json_is_number(json_object_get(json_array_get(lines, 29), "grad_norm")));
+    assert_true(loss_at(lines, 29) < loss_at(lines, 2));
+    json_decref(lines);
+    set_loss_scale("overflow/ckpt-30/state.json", 3.0);
+    assert_int_equal(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1);
+}
+
 /* --init-from resume with the folder alone goes on as if everything had been given again. */
 static void resumed_run_keeps_its_settings(void **state) {
     (void)state;
@@ -379,6 +417,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
         cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
+        cmocka_unit_test(so_it_is_in_fp16),
+        cmocka_unit_test(fp16_run_leaves_out_steps_that_overflow),
         cmocka_unit_test(resumed_run_keeps_its_settings),
         cmocka_unit_test(another_seed_is_another_run),
         cmocka_unit_test(split_into_micro_batches_does_not_matter),
