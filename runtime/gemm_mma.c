@@ -10,7 +10,11 @@
 #define CHUNK          8 /* elements that the kernel copies at once */
 #define SIZE_LIMIT     (1U << 30)
 #define SMALLEST_BLOCK 16
-#define TRIAL_EDGE     1024 /* of the product that shows whether the units are worth it */
+/* Two work-groups of 256 share the 65536 registers of a multiprocessor if each work-item has at most 128, which is
+ * about what the kernel takes: a few more and there is room for one group only. */
+#define TWO_GROUPS_ITEMS  256
+#define TWO_GROUPS_OPTION " -cl-nv-maxrregcount=128"
+#define TRIAL_EDGE        1024 /* of the product that shows whether the units are worth it */
 
 /* ---- variants of the kernel */
 
@@ -50,17 +54,20 @@ static int variant_build(struct mma *mma, struct mma_variant *variant) {
     static const char *const full[] = {"common.cl",        "elementwise.cl", "element.cl", "matrix_unit.cl",
                                        "gemm_epilogue.cl", "mma_gemm.cl",    NULL};
     const struct variant_key *key = &variant->key;
+    const bool two_groups =
+        mma->unit.bounds_registers && mma_tiles_warps(&key->tiles) * mma->unit.warp == TWO_GROUPS_ITEMS;
     char options[512];
     snprintf(options, sizeof(options),
              "-DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DBLOCK_M=%u -DBLOCK_N=%u -DBLOCK_K=%u -DWARP_M=%u "
              "-DWARP_N=%u -DSTAGES=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DTYPE_C=%d -DEVEN_C=%d "
-             "-DEPILOGUE=%d -DSWAPPED=%d%s",
+             "-DEPILOGUE=%d -DSWAPPED=%d%s%s",
              (int)mma->unit.kind, mma->unit.warp, key->fp16, key->tiles.block_m, key->tiles.block_n,
              key->tiles.block_k, key->tiles.warp_m, key->tiles.warp_n, key->tiles.stages, key->transpose_a,
              key->transpose_b, (int)key->load, key->type_c, key->even_c, key->finish != FINISH_PLAIN, mma->swapped,
              key->finish == FINISH_PLAIN      ? ""
              : key->finish == FINISH_EPILOGUE ? " -DVEC=1 -DGELU_TANH=0"
-                                              : " -DVEC=1 -DGELU_TANH=1");
+                                              : " -DVEC=1 -DGELU_TANH=1",
+             two_groups ? TWO_GROUPS_OPTION : "");
     if (program_build(mma->compute, key->finish == FINISH_PLAIN ? plain : full, options, &variant->program)) {
         return -1;
     }
@@ -361,3 +368,9 @@ static void backend_run(struct compute *compute, void *state, const struct gemm_
 }
 
 const struct gemm_backend gemm_backend_mma = {"mma", mma_open, mma_close, backend_run, backend_takes};
+
+struct mma *mma_of(struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    struct mma_backend *own = state->backend;
+    return compute->gemm == &gemm_backend_mma ? &own->mma : NULL;
+}

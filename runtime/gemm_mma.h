@@ -25,6 +25,9 @@ void mma_run(struct mma *mma, const struct gemm_call *call);
 
 void mma_release(struct mma *mma);
 
+/* The one that the compute's backend "mma" runs on; NULL with another backend. */
+struct mma *mma_of(struct compute *compute);
+
 /* Compares products of all kinds with sums in double: transpositions, edges, alignments, types of C, epilogues,
  * both tiles. -1 with a reason, which may be that the device's compiler does not know the unit. */
 int mma_self_test(struct mma *mma, enum element_type type);

@@ -20,6 +20,7 @@ struct mma_unit {
     unsigned most_stages;   /* 2: no copies beside the computation */
     unsigned scratch_bytes; /* of local memory per warp */
     const char *name;       /* for people */
+    bool bounds_registers;  /* the compiler takes NVIDIA's option for that */
 };
 
 /* A block of C per work-group, block_m x block_n, of parts of warp_m x warp_n per warp, in steps of block_k, with

@@ -9,6 +9,7 @@
 
 #include "runtime/error.h"
 #include "runtime/mma_check.h"
+#include "runtime/mma_tune.h"
 #include "tests/scratch.h"
 #include <math.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ static void test_batch_in_pieces(void **state) {
 
 static void test_tiles(void **state) {
     (void)state;
-    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync"};
+    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false};
     const struct mma_limits limits = {49152, 1024};
     struct mma_tiles tiles;
     assert_int_equal(mma_tiles_default(&unit, limits, false, &tiles), 0);
@@ -274,6 +275,25 @@ static void test_file(void **state) {
     free(path);
 }
 
+/* No time at all: tiles that are known are tried all the same. */
+static void test_tune(void **state) {
+    (void)state;
+    struct compute *compute = open_compute("portable", ELEMENT_FP32);
+    struct mma_tune_result result;
+    assert_int_equal(mma_tune(compute, ELEMENT_BF16, 32, 32, 32, 0.0, NULL, &result), -1);
+    assert_non_null(strstr(error_text(), "the backend is portable"));
+    compute_close(compute);
+    compute = open_compute("mma", ELEMENT_BF16);
+    assert_string_equal(gemm_name(compute), "mma");
+    assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
+    assert_int_equal(mma_tune(compute, ELEMENT_BF16, 32, 32, 32, 0.0, &two_warps, &result), 0);
+    assert_true(result.tried == 1 && result.refused == 0);
+    assert_true(result.stock > 0.0 && result.rate >= result.stock);
+    assert_int_equal(mma_tune(compute, ELEMENT_BF16, 0, 32, 32, 0.0, NULL, &result), -1);
+    assert_int_equal(mma_tune(compute, ELEMENT_BF16, SIZE_MAX / 2, 32, 32, 0.0, NULL, &result), -1);
+    compute_close(compute);
+}
+
 /* ---- small ones for slow devices */
 
 static void test_small(void **state) {
@@ -298,7 +318,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(test_sizes_nn),        cmocka_unit_test(test_sizes_nt),
         cmocka_unit_test(test_sizes_tn),        cmocka_unit_test(test_sizes_tt),
         cmocka_unit_test(test_fused),           cmocka_unit_test(test_planted_error),
-        cmocka_unit_test(test_batch_in_pieces),
+        cmocka_unit_test(test_batch_in_pieces), cmocka_unit_test(test_tune),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

@@ -13,13 +13,15 @@ static const struct program_info program = {
         "Measures training steps of a model on random tokens: time, tokens/s, memory; with --profile each kernel, "
         "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
         "communication that computation does not hide, and the rest; --tune looks for the parameters of CLBlast's "
-        "products that suit the device. Takes all options of hc_train, so that its "
+        "products, or with --gemm mma for the tiles of matrix units, that suit the device. Takes all options of "
+        "hc_train, so that its "
         "config files can be used; under mpirun all ranks measure together.",
     .usage = "[--config FILE]... [OPTIONS]",
     .examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
                 "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
                 "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
                 "hc_bench --tune --config configs/M.conf --device pocl\n"
+                "hc_bench --tune --gemm mma --config configs/M.conf --device gpu\n"
                 "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
                 "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
 };
@@ -67,8 +69,8 @@ static size_t bench_options(struct bench_settings *settings, struct option_spec 
          .target = &settings->tune,
          .default_value = "false",
          .help =
-             "find and keep the fastest parameters of CLBlast for this device and the model's widths; all later "
-             "runs of this user use them. Ctrl-C keeps the best so far"},
+             "find and keep the fastest parameters of CLBlast, or with --gemm mma of matrix units, for this device "
+             "and the model's widths; all later runs of this user use them. Ctrl-C keeps the best so far"},
         {.type = OPTION_INT,
          .name = "tune-minutes",
          .target = &settings->tune_minutes,
