@@ -58,7 +58,7 @@ struct attention_tiles {
 static struct attention_tiles attention_tiles(const struct compute *compute) {
     return compute->device.native_kernels
                ? (struct attention_tiles){8, 64, 64, compute->vector}
-               : (struct attention_tiles){2, 16, 8, compute->vector < 8 ? compute->vector : 8};
+               : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
 size_t operations_key_tile(const struct compute *compute) {
