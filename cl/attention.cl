@@ -44,7 +44,7 @@ struct dropout {
     int sequence;
 };
 
-inline float attention_factor(struct dropout dropout, int head, int query, int key) {
+static inline float attention_factor(struct dropout dropout, int head, int query, int key) {
     return dropout_factor(dropout.key, dropout.first_row + query, head * dropout.sequence + key, dropout.rate);
 }
 
@@ -69,8 +69,8 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
 }
 
 /* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last one. */
-inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
-                      float rows[QUERIES][HEAD_SIZE]) {
+static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
+                             float rows[QUERIES][HEAD_SIZE]) {
     for (int q = 0; q < QUERIES; q++) {
         __global const act_t *row = from + (size_t)min(first + q, sequence - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -79,7 +79,7 @@ inline void rows_load(__global const act_t *from, size_t stride, int first, int 
     }
 }
 
-inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
+static inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
     for (int q = 0; q < QUERIES; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             VEC_STORE((vec_t)(0.0f), &rows[q][d]);
@@ -88,8 +88,8 @@ inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
 }
 
 /* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
-inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, int keys,
-                          float *out) {
+static inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, int keys,
+                                 float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {
         keys_t sum[QUERIES];
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
@@ -108,8 +108,8 @@ inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const a
 }
 
 /* rows[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. */
-inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix, size_t stride,
-                            float rows[QUERIES][HEAD_SIZE]) {
+static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix, size_t stride,
+                                   float rows[QUERIES][HEAD_SIZE]) {
     for (int d = 0; d < HEAD_SIZE; d += VEC) {
         vec_t sum[QUERIES];
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
@@ -192,8 +192,8 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
 }
 
 /* For a tile: p (with dropout's factor) and ds from scores and dp, in place. */
-inline void tile_backward(float *scores, float *d_p, int keys, int first, int start, const float *lse,
-                          const float *delta, struct dropout dropout, int head) {
+static inline void tile_backward(float *scores, float *d_p, int keys, int first, int start, const float *lse,
+                                 const float *delta, struct dropout dropout, int head) {
     for (int q = 0; q < QUERIES; q++) {
         for (int k = 0; k < keys; k += KEY_VEC) {
             const keys_t p = exp(KEYS_LOAD(scores + q * keys + k) - lse[q]);
@@ -218,8 +218,8 @@ inline void tile_backward(float *scores, float *d_p, int keys, int first, int st
 }
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
-inline void rows_store(const float rows[QUERIES][HEAD_SIZE], int count, float factor, __global act_t *to,
-                       size_t stride) {
+static inline void rows_store(const float rows[QUERIES][HEAD_SIZE], int count, float factor, __global act_t *to,
+                              size_t stride) {
     for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             ACT_STORE(factor * VEC_LOAD(&rows[q][d]), to + q * stride + d);
@@ -228,8 +228,8 @@ inline void rows_store(const float rows[QUERIES][HEAD_SIZE], int count, float fa
 }
 
 /* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
-inline void rows_delta(const float d_out[QUERIES][HEAD_SIZE], __global const act_t *y_rows, int first, int sequence,
-                       int count, __global float *delta_rows, float delta[QUERIES]) {
+static inline void rows_delta(const float d_out[QUERIES][HEAD_SIZE], __global const act_t *y_rows, int first, int sequence,
+                              int count, __global float *delta_rows, float delta[QUERIES]) {
     float out[QUERIES][HEAD_SIZE];
     rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
     for (int q = 0; q < QUERIES; q++) {
@@ -283,8 +283,8 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
 }
 
 /* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
-inline void tile_accumulate_keys(const float *tile, int count, const float rows[QUERIES][HEAD_SIZE],
-                                 float sums[KEYS_BACKWARD][HEAD_SIZE]) {
+static inline void tile_accumulate_keys(const float *tile, int count, const float rows[QUERIES][HEAD_SIZE],
+                                        float sums[KEYS_BACKWARD][HEAD_SIZE]) {
     for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             vec_t sum[QUERIES];
@@ -305,8 +305,8 @@ inline void tile_accumulate_keys(const float *tile, int count, const float rows[
 }
 
 /* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales. */
-inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
-                        __global act_t *d_q) {
+static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
+                               __global act_t *d_q) {
     float d_query[QUERIES][HEAD_SIZE];
     if (start == 0) {
         rows_zero(d_query);
@@ -411,8 +411,8 @@ __kernel void attention_fill(__global const act_t *qkv, int batch, int sequence,
 #define PART_SLOTS ((HEAD_SIZE / VEC + PART_LANES - 1) / PART_LANES)
 
 /* s of the keys 0 .. position, -infinity up to the end of the last vector; the lane's highest. */
-inline float step_scores(__global const act_t *query, __global const act_t *k_rows, int position, int lane,
-                         __global float *scores) {
+static inline float step_scores(__global const act_t *query, __global const act_t *k_rows, int position, int lane,
+                                __global float *scores) {
     keys_t highest = (keys_t)(-INFINITY);
     for (int start = lane * KEY_VEC; start <= position; start += LANES * KEY_VEC) {
         float block[KEY_VEC];
@@ -432,7 +432,7 @@ inline float step_scores(__global const act_t *query, __global const act_t *k_ro
 }
 
 /* exp(s - highest) in place; the lane's sum. */
-inline float step_exponentials(int position, int lane, float highest, __global float *scores) {
+static inline float step_exponentials(int position, int lane, float highest, __global float *scores) {
     keys_t sum = (keys_t)(0.0f);
     for (int start = lane * KEY_VEC; start <= position; start += LANES * KEY_VEC) {
         const keys_t p = exp(KEYS_LOAD(scores + start) - highest);

@@ -24,6 +24,14 @@
 #define UNROLL(n)
 #endif
 
+/* The same for what only lanes need unrolled: their share of a row is a few registers each, that of a single work-item on a
+ * CPU an array in its cache. */
+#if LANES == 1
+#define UNROLL_LANES(n)
+#else
+#define UNROLL_LANES(n) UNROLL(n)
+#endif
+
 /* ---- vectors of VEC floats */
 #if VEC == 1
 typedef float vec_t;
@@ -35,30 +43,32 @@ typedef CONCAT(float, VEC) vec_t;
 #define VEC_STORE(v, p) CONCAT(vstore, VEC)(v, 0, p)
 #endif
 
-inline float sum2(float2 v) {
+static inline float sum2(float2 v) {
     return v.x + v.y;
 }
-inline float sum4(float4 v) {
+static inline float sum4(float4 v) {
     return sum2(v.lo + v.hi);
 }
-inline float sum8(float8 v) {
-    return sum4(v.lo + v.hi);
-}
-inline float sum16(float16 v) {
-    return sum8(v.lo + v.hi);
-}
-inline float highest2(float2 v) {
+static inline float highest2(float2 v) {
     return fmax(v.x, v.y);
 }
-inline float highest4(float4 v) {
+static inline float highest4(float4 v) {
     return highest2(fmax(v.lo, v.hi));
 }
-inline float highest8(float8 v) {
+#if VEC_MAX > 4 /* clspv refuses longer vectors wherever they stand */
+static inline float sum8(float8 v) {
+    return sum4(v.lo + v.hi);
+}
+static inline float sum16(float16 v) {
+    return sum8(v.lo + v.hi);
+}
+static inline float highest8(float8 v) {
     return highest4(fmax(v.lo, v.hi));
 }
-inline float highest16(float16 v) {
+static inline float highest16(float16 v) {
     return highest8(fmax(v.lo, v.hi));
 }
+#endif
 #if VEC == 1
 #define VEC_SUM(v) (v)
 #define VEC_HIGHEST(v) (v)
@@ -141,7 +151,7 @@ typedef half act_t;
 #define GROUP_SCRATCH(name) __local float name[LANES]
 #define GROUP_SUM(x, name)  group_reduce(x, name, 0)
 #define GROUP_MAX(x, name)  group_reduce(x, name, 1)
-inline float group_reduce(float x, __local float *scratch, int take_max) {
+static inline float group_reduce(float x, __local float *scratch, int take_max) {
     const int lane = get_local_id(0);
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;
@@ -157,13 +167,24 @@ inline float group_reduce(float x, __local float *scratch, int take_max) {
 }
 #endif
 
+/* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float each. */
+#if LANES == 1
+typedef vec_t products_t;
+#define PRODUCTS(v)  (v)
+#define PRODUCTS_SUM(v) VEC_SUM(v)
+#else
+typedef float products_t;
+#define PRODUCTS(v)  VEC_SUM(v)
+#define PRODUCTS_SUM(v) (v)
+#endif
+
 /* Steps that a lane takes along a row, for private arrays that hold its share of it. */
 #define SLOTS(width) (((width) / VEC + LANES - 1) / LANES)
 
 #define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/random.h */
-inline uint4 philox(uint4 counter, uint2 key) {
+static inline uint4 philox(uint4 counter, uint2 key) {
     for (int round = 0; round < 10; round++) {
         const uint high0 = mul_hi(0xD2511F53u, counter.x), low0 = 0xD2511F53u * counter.x;
         const uint high1 = mul_hi(0xCD9E8D57u, counter.z), low1 = 0xCD9E8D57u * counter.z;
@@ -176,7 +197,7 @@ inline uint4 philox(uint4 counter, uint2 key) {
 /* Factor of dropout for element `element` of row `row` at one site: 0 with probability rate, else 1/(1-rate).
  * key: of this iteration and site; row: number of the token row in the global batch, so that the way in which rows are
  * divided among ranks and micro-steps changes nothing. */
-inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
+static inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
     const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), key);
     /* two selections instead of a switch on two bits, which oclgrind 21.10 gets wrong */
     const uint2 half_words = element & 2 ? words.hi : words.lo;

@@ -11,16 +11,16 @@
 #if GELU_TANH
 
 /* Beyond 15 S is 0 or 1 to the last bit, and x^2 must not become infinite. */
-inline vec_t clamped(vec_t x) {
+static inline vec_t clamped(vec_t x) {
     return clamp(x, (vec_t)(-15.0f), (vec_t)(15.0f));
 }
 
-inline vec_t gelu_factor(vec_t x) {
+static inline vec_t gelu_factor(vec_t x) {
     const vec_t w = clamped(x);
     return 1.0f / (1.0f + exp(-1.5957691216057308f * w * fma((vec_t)(0.044715f), w * w, (vec_t)(1.0f))));
 }
 
-inline vec_t gelu_derivative(vec_t x) {
+static inline vec_t gelu_derivative(vec_t x) {
     const vec_t w = clamped(x), factor = gelu_factor(x);
     const vec_t slope = 1.5957691216057308f * fma((vec_t)(0.134145f), w * w, (vec_t)(1.0f));
     return factor + x * (slope * factor * (1.0f - factor));
@@ -31,7 +31,7 @@ inline vec_t gelu_derivative(vec_t x) {
 /* erf(x) = 1 - exp(-u P(u)) for u = |x|, P of degree 8 fitted to -log(erfc(u)) / u on [0, 4] (least squares, weighted so
  * that erf's own error is even): off by 5e-9, and 7e-8 with rounding. Beyond 4 erf is 1 in float. Built-in ones take three
  * times as long on CPUs. */
-inline vec_t error_function(vec_t x) {
+static inline vec_t error_function(vec_t x) {
     const vec_t u = fmin(fabs(x), (vec_t)(4.0f));
     vec_t p = (vec_t)(-8.04382307e-6f);
     p = fma(p, u, (vec_t)(1.06026651e-4f));
@@ -45,11 +45,11 @@ inline vec_t error_function(vec_t x) {
     return copysign(1.0f - exp(-u * p), x);
 }
 
-inline vec_t gelu_factor(vec_t x) {
+static inline vec_t gelu_factor(vec_t x) {
     return 0.5f * (1.0f + error_function(x * 0.70710678118654752f));
 }
 
-inline vec_t gelu_derivative(vec_t x) {
+static inline vec_t gelu_derivative(vec_t x) {
     const vec_t density = 0.39894228040143268f * exp(-0.5f * x * x);
     return gelu_factor(x) + x * density;
 }

@@ -16,28 +16,28 @@
 #define GATE_COLUMNS (2 * STREAMS)
 #define H_ROW        (STREAMS * (STREAMS + 2))
 
-inline float logistic(float x) {
+static inline float logistic(float x) {
     return 1.0f / (1.0f + exp(-x));
 }
 
 /* Entry of d_res for maps whose rows sum to one: a constant along a row then has no effect, and taking out the row's first
  * entry takes out the rounding that comes with it. Where all streams are equal, as in the first sublayer, these gradients
  * are exactly zero, which keeps the optimiser from stepping along noise. */
-inline float row_gradient(__global const float *d_h, int i, int j) {
+static inline float row_gradient(__global const float *d_h, int i, int j) {
     __global const float *row = d_h + GATE_COLUMNS + i * STREAMS;
     return row[j] - row[0];
 }
 
 #ifdef P_alpha_pre
-inline void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
+static inline void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
     for (int s = 0; s < STREAMS; s++) {
         h[s] = logistic(theta[P_alpha_pre] * z[s] + theta[P_b_pre + s]);
         h[STREAMS + s] = 2.0f * logistic(theta[P_alpha_post] * z[STREAMS + s] + theta[P_b_post + s]);
     }
 }
 
-inline void sigmoid_gates_backward(__global const float *theta, __global const float *z, __global const float *h,
-                                   __global const float *d_h, __global float *d_z, __global float *d_theta) {
+static inline void sigmoid_gates_backward(__global const float *theta, __global const float *z, __global const float *h,
+                                          __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float d_alpha_pre = 0.0f, d_alpha_post = 0.0f;
     for (int s = 0; s < STREAMS; s++) {
         const float pre = h[s], post = h[STREAMS + s];

@@ -6,7 +6,7 @@
  *
  * z [S, COLUMNS]: a row per stream with its columns pre, post, res [S].
  */
-inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     for (int s = 0; s < STREAMS; s++) {
         __global const float *row = z + s * COLUMNS;
         h[s] = theta[P_alpha_pre] * tanh(row[0]) + theta[P_b_pre + s];
@@ -19,15 +19,15 @@ inline void hc_forward(__global const float *theta, __global const float *z, __g
 }
 
 /* Gradient of alpha tanh(z) + b for one entry; returns that of z and adds those of alpha and b. */
-inline float scaled_tanh_backward(float z, float d, float alpha, __global float *d_alpha, __global float *d_b) {
+static inline float scaled_tanh_backward(float z, float d, float alpha, __global float *d_alpha, __global float *d_b) {
     const float t = tanh(z);
     *d_alpha += d * t;
     *d_b += d;
     return d * alpha * (1.0f - t * t);
 }
 
-inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                        __global const float *d_h, __global float *d_z, __global float *d_theta) {
+static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
     for (int s = 0; s < STREAMS; s++) {
         __global const float *row = z + s * COLUMNS;
         __global float *d_row = d_z + s * COLUMNS;

@@ -1,5 +1,5 @@
 /* identity: res = I. The baseline whose streams only the branches mix. */
-inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     sigmoid_gates_forward(theta, z, h);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
@@ -8,7 +8,7 @@ inline void hc_forward(__global const float *theta, __global const float *z, __g
     }
 }
 
-inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                        __global const float *d_h, __global float *d_z, __global float *d_theta) {
+static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
 }

@@ -10,7 +10,7 @@
 #define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
 #define Z_ROW            (RMS_GROUPS * COLUMNS)
 
-inline float rms_inverse(__global const float *squares, int group) {
+static inline float rms_inverse(__global const float *squares, int group) {
     float sum = 0.0f;
     for (int s = 0; s < STREAMS / RMS_GROUPS; s++) {
         sum += squares[group * (STREAMS / RMS_GROUPS) + s];

@@ -9,13 +9,14 @@
  */
 #define FACTOR_LIMIT 1e15f
 
-/* Of rows after each iteration and of columns: factors R and C, or potentials r and c. */
+/* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the last ones
+ * only and keeps none, which leaves it in registers. */
 struct scaling {
     float rows[SINKHORN_ITERATIONS][STREAMS];
     float columns[SINKHORN_ITERATIONS][STREAMS];
 };
 
-inline void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
+static inline void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = i * STREAMS + j;
@@ -24,7 +25,7 @@ inline void mhc_logits(__global const float *theta, __global const float *z, flo
     }
 }
 
-inline void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
+static inline void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
     float highest = -INFINITY;
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
@@ -38,9 +39,19 @@ inline void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAM
     }
 }
 
+/* kept may be null. */
+static inline void scaling_keep(struct scaling *kept, int iteration, const float rows[STREAMS],
+                                const float columns[STREAMS]) {
+    for (int i = 0; i < STREAMS && kept; i++) {
+        kept->rows[iteration][i] = rows[i];
+        kept->columns[iteration][i] = columns[i];
+    }
+}
+
 /* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
-inline bool sinkhorn_factors(float k[STREAMS][STREAMS], struct scaling *s) {
-    float rows[STREAMS], columns[STREAMS], largest = 0.0f;
+static inline bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
+                                    struct scaling *kept) {
+    float largest = 0.0f;
     for (int i = 0; i < STREAMS; i++) {
         rows[i] = 1.0f;
     }
@@ -54,7 +65,7 @@ inline bool sinkhorn_factors(float k[STREAMS][STREAMS], struct scaling *s) {
             }
         }
         for (int j = 0; j < STREAMS; j++) {
-            s->columns[iteration][j] = columns[j] = 1.0f / columns[j];
+            columns[j] = 1.0f / columns[j];
             largest = fmax(largest, columns[j]);
         }
         for (int i = 0; i < STREAMS; i++) {
@@ -62,16 +73,17 @@ inline bool sinkhorn_factors(float k[STREAMS][STREAMS], struct scaling *s) {
             for (int j = 0; j < STREAMS; j++) {
                 sum += k[i][j] * columns[j];
             }
-            s->rows[iteration][i] = rows[i] = 1.0f / sum;
+            rows[i] = 1.0f / sum;
             largest = fmax(largest, rows[i]);
         }
+        scaling_keep(kept, iteration, rows, columns);
     }
     return largest <= FACTOR_LIMIT;
 }
 
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
-inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], struct scaling *s) {
-    float rows[STREAMS], columns[STREAMS];
+static inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
+                                       struct scaling *kept) {
     for (int i = 0; i < STREAMS; i++) {
         rows[i] = 0.0f;
     }
@@ -84,7 +96,7 @@ inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], struct scaling *
             for (int i = 0; i < STREAMS; i++) {
                 sum += exp(logits[i][j] - rows[i] - highest);
             }
-            s->columns[iteration][j] = columns[j] = highest + log(sum);
+            columns[j] = highest + log(sum);
         }
         for (int i = 0; i < STREAMS; i++) {
             float highest = -INFINITY, sum = 0.0f;
@@ -94,28 +106,29 @@ inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], struct scaling *
             for (int j = 0; j < STREAMS; j++) {
                 sum += exp(logits[i][j] - columns[j] - highest);
             }
-            s->rows[iteration][i] = rows[i] = highest + log(sum);
+            rows[i] = highest + log(sum);
         }
+        scaling_keep(kept, iteration, rows, columns);
     }
 }
 
-/* K and factors for this token's logits, or, if the answer is false, potentials. */
-inline bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], struct scaling *s) {
+/* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations to
+ * `kept`, which may be null. */
+static inline bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
+                            float columns[STREAMS], struct scaling *kept) {
     exponentials(logits, k);
-    const bool factors = sinkhorn_factors(k, s);
+    const bool factors = sinkhorn_factors(k, rows, columns, kept);
     if (!factors) {
-        sinkhorn_potentials(logits, s);
+        sinkhorn_potentials(logits, rows, columns, kept);
     }
     return factors;
 }
 
-inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS];
-    struct scaling s;
+static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, &s);
-    const float *rows = s.rows[SINKHORN_ITERATIONS - 1], *columns = s.columns[SINKHORN_ITERATIONS - 1];
+    const bool factors = sinkhorn(logits, k, rows, columns, 0);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             h[GATE_COLUMNS + i * STREAMS + j] =
@@ -125,7 +138,7 @@ inline void hc_forward(__global const float *theta, __global const float *z, __g
 }
 
 /* Through y = L - logsumexp(L) along every row: d_L = d_y - exp(y) sum(d_y). */
-inline void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+static inline void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
     for (int i = 0; i < STREAMS; i++) {
         float sum = 0.0f;
         for (int j = 0; j < STREAMS; j++) {
@@ -137,7 +150,7 @@ inline void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREA
     }
 }
 
-inline void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+static inline void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
     float sums[STREAMS];
     for (int j = 0; j < STREAMS; j++) {
         sums[j] = 0.0f;
@@ -155,8 +168,8 @@ inline void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][ST
 }
 
 /* The matrix between iterations: rows NULL for those before the first. */
-inline void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
-                          float matrix[STREAMS][STREAMS]) {
+static inline void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
+                                 float matrix[STREAMS][STREAMS]) {
     for (int i = 0; i < STREAMS; i++) {
         const float row = rows ? rows[i] : 1.0f;
         for (int j = 0; j < STREAMS; j++) {
@@ -165,8 +178,8 @@ inline void factors_apply(float k[STREAMS][STREAMS], const float *rows, const fl
     }
 }
 
-inline void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
-                             float matrix[STREAMS][STREAMS]) {
+static inline void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
+                                    float matrix[STREAMS][STREAMS]) {
     for (int i = 0; i < STREAMS; i++) {
         const float row = rows ? rows[i] : 0.0f;
         for (int j = 0; j < STREAMS; j++) {
@@ -176,8 +189,8 @@ inline void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, 
 }
 
 /* From the last half-step to the first. */
-inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
-                              bool factors, float d[STREAMS][STREAMS]) {
+static inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
+                                     bool factors, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
     for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
         const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
@@ -195,13 +208,14 @@ inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][S
     }
 }
 
-inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                        __global const float *d_h, __global float *d_z, __global float *d_theta) {
-    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], d[STREAMS][STREAMS], d_alpha = 0.0f;
+static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
+    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
+    float d[STREAMS][STREAMS], d_alpha = 0.0f;
     struct scaling s;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, &s);
+    const bool factors = sinkhorn(logits, k, rows, columns, &s);
     for (int i = 0; i < STREAMS; i++) {
         for (int j = 0; j < STREAMS; j++) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;

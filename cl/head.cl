@@ -15,7 +15,7 @@
 #define SUMMED  STREAMS
 #endif
 
-inline vec_t norm_input(__global const act_t *x, int norm, int c) {
+static inline vec_t norm_input(__global const act_t *x, int norm, int c) {
     vec_t u = ACT_LOAD(x + norm * CHANNELS + c);
     for (int s = 1; s < SUMMED; s++) {
         u += ACT_LOAD(x + (norm + s) * CHANNELS + c);
@@ -31,23 +31,23 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
     const int lane = get_local_id(0);
     __global const act_t *x = streams + token * ROW_LENGTH;
     vec_t sum_normal[SLOTS(CHANNELS)];
-    for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         sum_normal[slot] = (vec_t)(0.0f);
     }
     for (int norm = 0; norm < NORMS; norm++) {
         vec_t u[SLOTS(CHANNELS)];
         vec_t sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
-        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
             u[slot] = norm_input(x, norm, c);
             sum += u[slot];
         }
         const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
-        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
             u[slot] -= mean;
             squares += u[slot] * u[slot];
         }
         const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
-        for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
             sum_normal[slot] += u[slot] * scale;
         }
         if (lane == 0) {
@@ -55,7 +55,7 @@ ROW_KERNEL void final_norm_forward(__global const act_t *streams, __global const
             statistics[(token * NORMS + norm) * 2 + 1] = scale;
         }
     }
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         vec_t y = sum_normal[slot] * VEC_LOAD(parameters + gain_at + c);
 #if BIAS
         y += (float)NORMS * VEC_LOAD(parameters + bias_at + c);
@@ -74,7 +74,7 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
-    for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
     }
     for (size_t token = first; token < last; token++) {
@@ -84,7 +84,7 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
             const float mean = statistics[(token * NORMS + norm) * 2];
             const float scale = statistics[(token * NORMS + norm) * 2 + 1];
             vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
-            for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+            UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
                 const vec_t normal = (norm_input(x, norm, c) - mean) * scale;
                 const vec_t d = ACT_LOAD(d_y + c);
                 const vec_t d_normal = d * VEC_LOAD(parameters + gain_at + c);
@@ -106,7 +106,7 @@ ROW_KERNEL void final_norm_backward(__global const act_t *streams, __global cons
         }
     }
     __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         VEC_STORE(d_gain[slot], partial + c);
         VEC_STORE(d_bias[slot], partial + CHANNELS + c);
     }

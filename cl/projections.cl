@@ -72,7 +72,7 @@ ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act
                 totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
             }
         }
-        for (int i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
+        UNROLL_LANES(BLOCK_ROWS * BLOCK_COLUMNS) for (int i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
             const size_t row = first + i / BLOCK_COLUMNS;
             const float total = GROUP_SUM(totals[i], scratch);
             if (lane == 0 && row < rows && column + i % BLOCK_COLUMNS < COLUMNS) {

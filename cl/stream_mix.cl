@@ -23,7 +23,7 @@
 #endif
 
 /* u at channels c .. c+VEC-1 */
-inline vec_t mix_width(__global const act_t *x, __global const float *h, int c) {
+static inline vec_t mix_width(__global const act_t *x, __global const float *h, int c) {
     vec_t u = PRE(0) * ACT_LOAD(x + c);
     for (int s = 1; s < STREAMS; s++) {
         u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
@@ -42,18 +42,18 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
     __global const float *h = h_all + token * H_ROW;
     vec_t u[SLOTS(CHANNELS)];
     vec_t sum = (vec_t)(0.0f);
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         u[slot] = mix_width(x, h, c);
         sum += u[slot];
     }
     const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
     vec_t squares = (vec_t)(0.0f);
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         u[slot] -= mean;
         squares += u[slot] * u[slot];
     }
     const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         vec_t y = u[slot] * scale * VEC_LOAD(parameters + gain_at + c);
 #if BIAS
         y += VEC_LOAD(parameters + bias_at + c);
@@ -77,7 +77,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
-    for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
     }
     for (size_t token = first; token < last; token++) {
@@ -85,7 +85,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
         __global const float *h = h_all + token * H_ROW;
         const float mean = statistics[2 * token], scale = statistics[2 * token + 1];
         vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
-        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
             const vec_t d_y = ACT_LOAD(d_normed + token * CHANNELS + c);
             normal[slot] = (mix_width(x, h, c) - mean) * scale;
             d_normal[slot] = d_y * VEC_LOAD(parameters + gain_at + c);
@@ -96,14 +96,14 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
         }
         const float mean_d = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
         const float mean_product = GROUP_SUM(VEC_SUM(product), scratch) / CHANNELS;
-        for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
             d_normal[slot] = scale * (d_normal[slot] - mean_d - normal[slot] * mean_product);
             ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
         }
 #if !PLAIN
         for (int s = 0; s < STREAMS; s++) {
             vec_t d_pre = (vec_t)(0.0f);
-            for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+            UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
                 d_pre += d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c);
             }
             const float total = GROUP_SUM(VEC_SUM(d_pre), scratch);
@@ -114,7 +114,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
 #endif
     }
     __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
-    for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
         VEC_STORE(d_gain[slot], partial + c);
         VEC_STORE(d_bias[slot], partial + CHANNELS + c);
     }
@@ -169,11 +169,11 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     __global const act_t *d_y = d_mixed + token * ROW_LENGTH;
     __global const float *h = h_all + token * H_ROW;
     __global float *d_h = d_h_all + token * H_ROW;
-    vec_t d_post[STREAMS], d_res[STREAMS][STREAMS];
+    products_t d_post[STREAMS], d_res[STREAMS][STREAMS];
     for (int i = 0; i < STREAMS; i++) {
-        d_post[i] = (vec_t)(0.0f);
+        d_post[i] = (products_t)(0.0f);
         for (int j = 0; j < STREAMS; j++) {
-            d_res[i][j] = (vec_t)(0.0f);
+            d_res[i][j] = (products_t)(0.0f);
         }
     }
     for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
@@ -185,20 +185,20 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
         for (int i = 0; i < STREAMS; i++) {
             const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
             d_o += POST(i) * d;
-            d_post[i] += d * o;
+            d_post[i] += PRODUCTS(d * o);
             for (int j = 0; j < STREAMS; j++) {
-                d_res[i][j] += d * in[j];
+                d_res[i][j] += PRODUCTS(d * in[j]);
             }
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    for (int i = 0; i < STREAMS; i++) {
-        const float post = GROUP_SUM(VEC_SUM(d_post[i]), scratch);
+    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        const float post = GROUP_SUM(PRODUCTS_SUM(d_post[i]), scratch);
         if (lane == 0) {
             d_h[STREAMS + i] = post;
         }
-        for (int j = 0; j < STREAMS; j++) {
-            const float res = GROUP_SUM(VEC_SUM(d_res[i][j]), scratch);
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            const float res = GROUP_SUM(PRODUCTS_SUM(d_res[i][j]), scratch);
             if (lane == 0) {
                 d_h[2 * STREAMS + i * STREAMS + j] = res;
             }

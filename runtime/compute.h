@@ -29,8 +29,17 @@ struct compute_options {
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
 
+/* Takes programs in a compiler's place: a compute that has one needs no device, its programs are null and its
+ * kernels cannot be launched. tests/list_programs.c learns so what would be compiled for a device elsewhere. */
+struct program_sink {
+    /* 0, or -1 with an error text. files: their names, for people; text: all of them; options: complete. */
+    int (*take)(void *context, const char *files, const char *text, const char *options);
+    void *context;
+};
+
 struct compute {
     struct device device;
+    const struct program_sink *sink; /* NULL: programs are compiled */
     cl_context context;
     cl_command_queue queue;
     unsigned lanes;
@@ -98,7 +107,8 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 
 /* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
  * it from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so
- * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log. */
+ * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log.
+ * With a sink, *program is NULL. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 struct kernel {

@@ -58,7 +58,7 @@ struct attention_tiles {
 static struct attention_tiles attention_tiles(const struct compute *compute) {
     return compute->device.native_kernels
                ? (struct attention_tiles){8, 64, 64, compute->vector}
-               : (struct attention_tiles){2, 16, 8, compute->vector < 8 ? compute->vector : 8};
+               : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
 size_t operations_key_tile(const struct compute *compute) {
@@ -224,7 +224,8 @@ static int build_branches(struct operations *operations) {
            BUILD(FILES("adamw.cl"), options, SLOT(adamw));
 }
 
-int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
+/* Everything but what needs a device. */
+static int describe(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
     *operations = (struct operations){
         .compute = compute,
         .shape = *shape,
@@ -239,8 +240,12 @@ int operations_create(struct compute *compute, const struct operation_shape *sha
         .item_group = compute->device.is_gpu ? 64 : 1,
         .kernels = calloc(1, sizeof(struct operation_kernels)),
     };
-    if (!operations->kernels) {
-        return error_set("out of memory");
+    return operations->kernels ? 0 : error_set("out of memory");
+}
+
+int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
+    if (describe(compute, shape, operations)) {
+        return -1;
     }
     if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape)) ||
         build_streams(operations) || build_branches(operations)) {
@@ -248,6 +253,16 @@ int operations_create(struct compute *compute, const struct operation_shape *sha
         return -1;
     }
     return 0;
+}
+
+int operations_list_programs(struct compute *compute, const struct operation_shape *shape) {
+    struct operations operations;
+    if (describe(compute, shape, &operations)) {
+        return -1;
+    }
+    const int status = build_streams(&operations) || build_branches(&operations) ? -1 : 0;
+    operations_release(&operations);
+    return status;
 }
 
 void operations_release(struct operations *operations) {

@@ -61,6 +61,10 @@ struct operations {
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
 
+/* Hands every program that operations_create would compile to compute->sink, which must be set. Of the compute only
+ * `device`, `lanes` and `vector` are read. */
+int operations_list_programs(struct compute *compute, const struct operation_shape *shape);
+
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
