@@ -114,7 +114,7 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
                   "tokens", (json_int_t)metrics->tokens, "tokens_per_sec", number(metrics->tokens_per_second),
                   "mfu", number(metrics->utilisation), "time", number(metrics->seconds));
     if (metrics->loss_scale > 0.0) {
-        json_object_set_new(json, "loss_scale", json_real(metrics->loss_scale));
+        json_object_set_new(json, "loss_scale", json_integer((json_int_t)metrics->loss_scale)); /* a power of 2 */
         json_object_set_new(json, "skipped", json_integer((json_int_t)metrics->skipped));
     }
     const struct event_scalar scalars[] = {

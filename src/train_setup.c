@@ -161,6 +161,10 @@ static void print_model(const struct trainer *trainer) {
     fprintf(trainer->console,
             "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
             (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
+    if (trainer->gpt.options.type != ELEMENT_FP32) {
+        fprintf(trainer->console, "         activations in %s, master weights and optimiser in fp32\n",
+                element_name(trainer->gpt.options.type));
+    }
     fprintf(trainer->console, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
     memory_plan_print(&trainer->gpt.plan, trainer->console);
 }

@@ -106,7 +106,8 @@ static void fp16_run_leaves_out_steps_that_overflow(void **state) {
     assert_true(loss_at(lines, 29) < loss_at(lines, 2));
     json_decref(lines);
     set_loss_scale("overflow/ckpt-30/state.json", 3.0);
-    assert_int_equal(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1);
+    assert_failed(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
+                  "state.json: loss_scale is not one");
 }
 
 /* --init-from resume with the folder alone goes on as if everything had been given again. */
