@@ -43,12 +43,11 @@
 #define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
 #define B_CHUNKS (B_SIZE / CHUNK / ITEMS)
 
-/* An operand in memory, rows x columns, and where in it the next tile begins. */
+/* What there is of an operand from the corner of the next tile on: rows x columns. Inside of a tile 32 bits count elements. */
 struct source {
     __global const ushort *elements;
-    ulong stride;
+    uint stride;
     uint rows, columns;
-    uint row, column;
 };
 
 /* How many of 8 elements of a row from `column` on there are. */
@@ -63,7 +62,7 @@ INLINED uint chunk_extent(struct source source, uint row, uint column) {
 /* 8 elements of a row, zeros beyond the edge. */
 INLINED uint4 chunk_fetch(struct source source, uint row, uint column) {
     const uint extent = chunk_extent(source, row, column);
-    __global const ushort *from = source.elements + row * source.stride + column;
+    __global const ushort *from = source.elements + (row * source.stride + column);
     if (LOAD > 0 && extent == CHUNK)
         return *(__global const uint4 *)from;
     uint words[CHUNK / 2];
@@ -83,11 +82,11 @@ INLINED void tile_stream(__local ushort *tile, struct source source, uint width,
         const uint column = chunk % (width / CHUNK) * CHUNK;
         __local ushort *to = tile + tile_at(width, row, column);
 #if LOAD == 0
-        *(__local uint4 *)to = chunk_fetch(source, source.row + row, source.column + column);
+        *(__local uint4 *)to = chunk_fetch(source, row, column);
 #else
-        const uint extent = chunk_extent(source, source.row + row, source.column + column);
+        const uint extent = chunk_extent(source, row, column);
         /* nothing is read where there is nothing, but the address has to be one */
-        const ulong at = extent ? (source.row + row) * source.stride + source.column + column : 0;
+        const uint at = extent ? row * source.stride + column : 0;
         unit_copy(to, source.elements + at, extent * sizeof(ushort));
 #endif
     }
@@ -98,8 +97,7 @@ INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint
     UNIT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
-        registers[i] = chunk_fetch(source, source.row + chunk / (width / CHUNK),
-                                   source.column + chunk % (width / CHUNK) * CHUNK);
+        registers[i] = chunk_fetch(source, chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK);
     }
 }
 
@@ -112,19 +110,15 @@ INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, 
     }
 }
 
-/* The next tile along k. */
-INLINED void source_a_advance(struct source *a) {
-    if (TRANSPOSE_A)
-        a->row += BLOCK_K;
-    else
-        a->column += BLOCK_K;
-}
-
-INLINED void source_b_advance(struct source *b) {
-    if (TRANSPOSE_B)
-        b->column += BLOCK_K;
-    else
-        b->row += BLOCK_K;
+/* The next tile along k, which lies below or beside this one. */
+INLINED void source_advance(struct source *source, bool below) {
+    if (below) {
+        source->elements += (ulong)BLOCK_K * source->stride;
+        source->rows -= BLOCK_K;
+    } else {
+        source->elements += BLOCK_K;
+        source->columns -= BLOCK_K;
+    }
 }
 
 INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row, uint k) {
@@ -181,8 +175,8 @@ struct sources {
 };
 
 INLINED void sources_advance(struct sources *sources) {
-    source_a_advance(&sources->a);
-    source_b_advance(&sources->b);
+    source_advance(&sources->a, TRANSPOSE_A);
+    source_advance(&sources->b, !TRANSPOSE_B);
 }
 
 #if STAGES > 2
@@ -296,8 +290,8 @@ INLINED void fragment_store(struct unit unit, unit_c sum, struct target c, uint 
 
 /* Groups: the blocks of C, for each of the products whose operands lie a_step, b_step and c_step elements apart. */
 UNIT_KERNEL(WARPS)
-void mma_gemm(uint m, uint n, uint k, float alpha, __global const ushort *a, ulong a_at, ulong a_stride,
-              ulong a_step, __global const ushort *b, ulong b_at, ulong b_stride, ulong b_step, float beta,
+void mma_gemm(uint m, uint n, uint k, float alpha, __global const ushort *a, ulong a_at, uint a_stride,
+              ulong a_step, __global const ushort *b, ulong b_at, uint b_stride, ulong b_step, float beta,
               __global void *c, ulong c_at, ulong c_stride, ulong c_step MORE_PARAMETERS) {
     __local ushort tiles_a[STAGES][A_SIZE] __attribute__((aligned(16)));
     __local ushort tiles_b[STAGES][B_SIZE] __attribute__((aligned(16)));
@@ -309,14 +303,14 @@ void mma_gemm(uint m, uint n, uint k, float alpha, __global const ushort *a, ulo
     const uint row = block.x * BLOCK_M, column = block.y * BLOCK_N;
     const struct sources sources = {
 #if TRANSPOSE_A
-        {a + a_at + batch * a_step, a_stride, k, m, 0, row},
+        {a + a_at + batch * a_step + row, a_stride, k, m - row},
 #else
-        {a + a_at + batch * a_step, a_stride, m, k, row, 0},
+        {a + a_at + batch * a_step + (ulong)row * a_stride, a_stride, m - row, k},
 #endif
 #if TRANSPOSE_B
-        {b + b_at + batch * b_step, b_stride, n, k, column, 0},
+        {b + b_at + batch * b_step + (ulong)column * b_stride, b_stride, n - column, k},
 #else
-        {b + b_at + batch * b_step, b_stride, k, n, 0, column},
+        {b + b_at + batch * b_step + column, b_stride, k, n - column},
 #endif
     };
     unit_c sum[DOWN][ACROSS];

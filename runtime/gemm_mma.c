@@ -9,6 +9,7 @@
 
 #define CHUNK          8 /* elements that the kernel copies at once */
 #define SIZE_LIMIT     (1U << 30)
+#define STRIDE_LIMIT   (1U << 23) /* the kernel counts the elements of a tile's rows, 256 at most, in 32 bits */
 #define SMALLEST_BLOCK 16
 /* Two work-groups of 256 share the 65536 registers of a multiprocessor if each work-item has at most 128, which is
  * about what the kernel takes: a few more and there is room for one group only. */
@@ -126,7 +127,8 @@ static size_t blocks_of(const struct gemm_call *call, size_t block_m, size_t blo
 bool mma_takes(const struct gemm_call *call) {
     const enum element_type type = call->a.buffer->type;
     return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
-           call->k <= SIZE_LIMIT && blocks_of(call, SMALLEST_BLOCK, SMALLEST_BLOCK) <= UINT32_MAX &&
+           call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
+           blocks_of(call, SMALLEST_BLOCK, SMALLEST_BLOCK) <= UINT32_MAX &&
            (call->batch.count == 1 || !gemm_epilogue_exists(&call->epilogue));
 }
 
@@ -163,10 +165,11 @@ static struct variant_key key_of(const struct mma *mma, const struct gemm_call *
 
 /* ---- running */
 
-#define ARG_MATRIX(x, step) ARG_SPAN(x), ARG_U64((x).stride), ARG_U64(step)
+#define ARG_OPERAND(x, step) ARG_SPAN(x), ARG_U32((x).stride), ARG_U64(step)
 #define ARG_PRODUCT(x)                                                                                             \
-    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_F32((x)->alpha), ARG_MATRIX((x)->a, (x)->batch.a),      \
-        ARG_MATRIX((x)->b, (x)->batch.b), ARG_F32((x)->beta), ARG_MATRIX((x)->c, (x)->batch.c)
+    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_F32((x)->alpha), ARG_OPERAND((x)->a, (x)->batch.a),     \
+        ARG_OPERAND((x)->b, (x)->batch.b), ARG_F32((x)->beta), ARG_SPAN((x)->c), ARG_U64((x)->c.stride),           \
+        ARG_U64((x)->batch.c)
 
 void mma_run(struct mma *mma, const struct gemm_call *call) {
     struct compute *compute = mma->compute;
