@@ -151,7 +151,8 @@ def compile_amd(tools, target, program):
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))
     require_defined(called - defined)
     figures = {}
-    for kernel in re.split(r"^  - ", assembly[assembly.index("amdhsa.kernels:"):], flags=re.M)[1:]:
+    kernels = assembly.split("\namdhsa.kernels:")[1].split("\namdhsa.")[0]
+    for kernel in re.split(r"^  - ", kernels, flags=re.M)[1:]:
         value = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
         figures[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = Figures(
             int(value["vgpr_count"]), int(value["private_segment_fixed_size"]),
