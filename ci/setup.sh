@@ -8,7 +8,7 @@ ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
 libclblast-dev libopenblas-dev liblapacke-dev
 libjansson-dev libssl-dev libpcre2-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
-dict-gcide clang python3-numpy gnuplot-nox"
+dict-gcide clang python3-numpy gnuplot-nox spirv-tools"
 
 fail() {
     echo "ci/setup.sh: $*" >&2
@@ -37,6 +37,13 @@ runtime_package() {
     done
 }
 
+# What ci/portability.sh compiles kernels for GPUs with: of the version whose OpenCL library (libclc) Mesa's driver
+# brings, since libraries of several versions exclude each other.
+gpu_packages() {
+    version=$(apt-cache depends mesa-opencl-icd 2>/dev/null | sed -n 's/^ *Depends: libclc-\([0-9]*\)$/\1/p' | head -n 1)
+    [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
+}
+
 # The network may be away for a moment.
 retry() {
     "$@" && return
@@ -50,11 +57,11 @@ case " $system " in
 *" debian "* | *" ubuntu "*) ;;
 *) fail "this is neither Debian nor Ubuntu; install by hand what these packages of Debian hold:
 $packages
-and clang's sanitizer and fuzzer runtime libraries" ;;
+and clang's sanitizer and fuzzer runtime libraries; clang 15 or later, libclc and llvm-spirv of one version" ;;
 esac
 
 # shellcheck disable=SC2086  # words are wanted
-missing=$(missing_of $packages $(runtime_package))
+missing=$(missing_of $packages $(runtime_package) $(gpu_packages))
 if [ -z "$missing" ]; then
     echo "everything is there"
     exit 0
@@ -73,7 +80,7 @@ echo "updating the package lists"
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get update -q || fail "cannot update the package lists"
 # With fresh lists the runtime package may have a name that was not known before.
 # shellcheck disable=SC2046,SC2086
-missing=$(missing_of $packages $(runtime_package))
+missing=$(missing_of $packages $(runtime_package) $(gpu_packages))
 echo "installing: $missing"
 # shellcheck disable=SC2086
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing ||

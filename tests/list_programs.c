@@ -27,7 +27,7 @@ static const struct model {
 };
 
 /* Everything that a program may depend on beside the width: a bit a switch of operation_shape. */
-enum { BIAS = 1, NORM_SUM = 2, FREEZE_GAMMA = 4, GELU_TANH = 8, SWITCHES = 16 };
+enum { BIAS = 1, NORM_SUM = 2, FREEZE_GAMMA = 4, GELU_TANH = 8, SWITCHES = 16, ELEMENT_TYPES = ELEMENT_FP16 + 1 };
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
@@ -48,8 +48,10 @@ static int list_take(void *context, const char *files, const char *text, const c
 }
 
 static int list_switches(struct list *list, struct compute *compute, struct operation_shape shape) {
-    for (unsigned bits = 0; bits < SWITCHES; bits++) {
+    for (unsigned i = 0; i < SWITCHES * ELEMENT_TYPES; i++) {
+        const unsigned bits = i % SWITCHES;
         list->rare = bits != 0 && bits != SWITCHES - 1;
+        shape.type = (enum element_type)(i / SWITCHES);
         shape.bias = bits & BIAS;
         shape.norm_sum = bits & NORM_SUM;
         shape.freeze_gamma = bits & FREEZE_GAMMA;
@@ -93,7 +95,7 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     list->rare = false;
-    const int status = gemm_open(compute, "portable", true);
+    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true);
     gemm_close(compute);
     return status;
 }
