@@ -12,6 +12,8 @@
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "src/probe.h"
+#include "src/settings.h"
+#include "tests/rounding.h"
 #include "tests/scratch.h"
 #include "tests/tensors.h"
 #include <jansson.h>
@@ -45,6 +47,7 @@ static struct setting cblas = {.gemm = "cblas"}, clblast = {.gemm = "clblast"},
 struct golden_case {
     const char *folder;
     struct setting *setting;
+    const char *dtype; /* of passes in 16 bits */
 };
 
 /* The largest errors so far, as parts of what is allowed: printed at the end. */
@@ -149,6 +152,51 @@ static void pass_agrees(void **state) {
     compare_pass(settings.out, golden);
 }
 
+/* ---- one pass in 16 bits: loss, logits and H */
+
+/* As test_model.c derives it: twice the root of the roundings on the way, 8 a sublayer and 4 outside, units of
+ * roundoff.
+ */
+static double rounding_of(enum element_type type, int64_t layers) {
+    return 2.0 * sqrt(8.0 * 2.0 * (double)layers + 4.0) * rounding_unit(type);
+}
+
+static void compare_rounded(const char *path, const struct golden_case *golden) {
+    struct safetensors *actual = tensors_open(path, "");
+    struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
+    struct model_config config;
+    require(model_config_read(golden_path(golden, "."), &config));
+    const double rounding = rounding_of(settings_type(golden->dtype), config.n_layer);
+    double worst_error = 0.0;
+    for (size_t i = 0; i < safetensors_count(actual); i++) {
+        const struct tensor_info *info = safetensors_at(actual, i);
+        const struct tensor_info *wanted = tensors_need(expected, "", info->name);
+        assert_same_shape(info, wanted);
+        float *values = tensors_read(actual, info), *right = tensors_read(expected, wanted);
+        judge(info->name, tensors_largest_difference(values, right, info->elements),
+              (ACTIVATION_TOLERANCE + rounding) * fmax(1.0, tensors_largest(right, info->elements)), &worst_error);
+        free(values);
+        free(right);
+    }
+    print_message("  %s in %s: largest error, as part of the tolerance: %.2g\n", golden->folder, golden->dtype,
+                  worst_error);
+    safetensors_close(actual);
+    safetensors_close(expected);
+}
+
+static void pass_in_16_bits_agrees(void **state) {
+    const struct golden_case *golden = *state;
+    struct probe_settings settings = {
+        .checkpoint = (char *)(uintptr_t)golden_path(golden, "."),
+        .batch = (char *)(uintptr_t)golden_path(golden, "batch.safetensors"),
+        .out = (char *)(uintptr_t)scratch_path("rounded.safetensors"),
+        .logits = true,
+        .dtype = (char *)(uintptr_t)golden->dtype,
+    };
+    require(probe_run(compute_of(golden->setting), &settings));
+    compare_rounded(settings.out, golden);
+}
+
 /* ---- optimiser steps */
 
 static double number(const json_t *json, const char *name) {
@@ -251,17 +299,33 @@ static int end(void **state) {
 }
 
 #define CASES(folder, setting)                                                                                     \
-    {#folder "_pass_agrees_with_" #setting, pass_agrees, NULL, NULL, &(struct golden_case){#folder, &setting}}, {  \
+    {#folder "_pass_agrees_with_" #setting, pass_agrees, NULL, NULL,                                               \
+     &(struct golden_case){#folder, &setting, NULL}},                                                              \
+    {                                                                                                              \
 #folder "_training_agrees_with_" #setting, training_agrees, NULL, NULL, &(struct golden_case) {            \
-#folder, &setting                                                                                      \
+#folder, &setting, NULL                                                                                \
         }                                                                                                          \
     }
 #define ALL_SETTINGS(folder) CASES(folder, cblas), CASES(folder, clblast), CASES(folder, eight_lanes)
 
+#define CASE_OF_16_BITS(folder, dtype)                                                                             \
+    {                                                                                                              \
+#folder "_pass_agrees_in_" #dtype, pass_in_16_bits_agrees, NULL, NULL, &(struct golden_case) {             \
+#folder, &cblas, #dtype                                                                                \
+        }                                                                                                          \
+    }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ALL_SETTINGS(rc),     ALL_SETTINGS(identity_n4), ALL_SETTINGS(hc_n4),
-        ALL_SETTINGS(mhc_n4), ALL_SETTINGS(mhc_lite_n4), ALL_SETTINGS(shc_n4),
+        ALL_SETTINGS(rc),
+        ALL_SETTINGS(identity_n4),
+        ALL_SETTINGS(hc_n4),
+        ALL_SETTINGS(mhc_n4),
+        ALL_SETTINGS(mhc_lite_n4),
+        ALL_SETTINGS(shc_n4),
+        CASE_OF_16_BITS(mhc_n4, bf16),
+        CASE_OF_16_BITS(shc_n4, bf16),
+        CASE_OF_16_BITS(shc_n4, fp16),
     };
     device_prepare_environment();
     return cmocka_run_group_tests(tests, scratch_begin, end);
