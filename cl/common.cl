@@ -105,10 +105,10 @@ typedef ushort act_t;
 /* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the bit odd. A NaN
  * could carry on into infinity; instead it becomes quiet, so that a payload in the lower half alone is not lost. */
 #define BF16(width, n, READ, WRITE)                                                                                     \
-    inline float##n act_load##width(__global const act_t *p) {                                                          \
+    static inline float##n act_load##width(__global const act_t *p) {                                                   \
         return as_float##n(convert_uint##n(READ) << 16);                                                                \
     }                                                                                                                   \
-    inline void act_store##width(float##n v, __global act_t *p) {                                                       \
+    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
         const uint##n bits = as_uint##n(v);                                                                             \
         const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                                   \
         const uint##n upper = select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;              \
@@ -118,8 +118,10 @@ typedef ushort act_t;
 BF16(1, , *p, *p = stored)
 BF16(2, 2, vload2(0, p), vstore2(stored, 0, p))
 BF16(4, 4, vload4(0, p), vstore4(stored, 0, p))
+#if VEC_MAX > 4
 BF16(8, 8, vload8(0, p), vstore8(stored, 0, p))
 BF16(16, 16, vload16(0, p), vstore16(stored, 0, p))
+#endif
 
 #else
 typedef half act_t;

@@ -89,18 +89,24 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
         return error_prefix("GEMM backend %s", backend->name);
     }
     compute->gemm = backend;
-    snprintf(state->description, sizeof(state->description), "%s%s%s%s", backend->name, *state->unit ? " on " : "",
-             state->unit, state->tuned ? ", tuned" : "");
+    snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s", backend->name,
+             *state->unit ? " on " : "", state->unit, state->tuned ? ", tuned" : "",
+             *state->refusal ? "; no matrix units: " : "", state->refusal);
     return 0;
 }
 
-/* Matrix units where they are worth it: open_backend of one that has to work, but need not be there. */
+/* Matrix units where they are worth it. Why they are not is kept for the description: its first line, without a
+ * compiler's log. */
 static bool open_units(struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = compute->gemm_state;
     if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
         return false;
     }
-    return open_backend(compute, &gemm_backend_mma) == 0;
+    if (open_backend(compute, &gemm_backend_mma) == 0) {
+        return true;
+    }
+    snprintf(state->refusal, sizeof(state->refusal), "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+    return false;
 }
 
 static int open_automatically(struct compute *compute) {

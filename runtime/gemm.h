@@ -64,7 +64,8 @@ bool gemm_copies(const struct compute *compute, enum element_type type);
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);
 
-/* The same for people: also on which unit it runs, and whether with parameters that a search found. */
+/* The same for people: also on which unit it runs, whether with parameters that a search found, and why not on
+ * matrix units where "auto" wanted some. */
 const char *gemm_description(const struct compute *compute);
 
 /* Whether it runs with the parameters that a search on this device found (runtime/gemm_tune.h). */

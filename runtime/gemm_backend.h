@@ -46,7 +46,8 @@ struct gemm_state {
         struct kernel kernel;
     } epilogues[2];             /* for the exact GELU, and by tanh */
     char unit[96];              /* set by a backend that runs on one of several, for people */
-    char description[192];      /* of gemm_description */
+    char refusal[160];          /* why "auto" did without matrix units, "" when it did not want any */
+    char description[384];      /* of gemm_description */
     enum element_type operands; /* what most products read */
     bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
     bool untuned;               /* wanted: no parameters from the cache folder */
