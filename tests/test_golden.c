@@ -1,6 +1,8 @@
 /* hc_probe's way through the model against results of an independent implementation in double precision
  * (tests/golden): one pass, and some optimiser steps, for every variant, with both GEMM backends and with the
- * kernels as GPUs run them (several work-items for a row). */
+ * kernels as GPUs run them (several work-items for a row).
+ *
+ *   test_golden [DEVICE]     on another device: with the backends that it chooses for itself */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -38,11 +40,15 @@ static const double GRADIENT_FLOOR = 1e-8;
 struct setting {
     const char *gemm;
     unsigned lanes;
+    enum element_type operands;
     struct compute *compute; /* opened when first needed, closed at the end */
 };
 
+static const char *device = "pocl";
 static struct setting cblas = {.gemm = "cblas"}, clblast = {.gemm = "clblast"},
-                      eight_lanes = {.gemm = "clblast", .lanes = 8};
+                      eight_lanes = {.gemm = "clblast", .lanes = 8}, own = {.gemm = "auto"},
+                      own_bf16 = {.gemm = "auto", .operands = ELEMENT_BF16},
+                      own_fp16 = {.gemm = "auto", .operands = ELEMENT_FP16};
 
 struct golden_case {
     const char *folder;
@@ -61,9 +67,10 @@ static void require(int status) {
 
 static struct compute *compute_of(struct setting *setting) {
     if (!setting->compute) {
-        const struct compute_options options = {.device = "pocl",
+        const struct compute_options options = {.device = device,
                                                 .gemm = setting->gemm,
                                                 .lanes = setting->lanes,
+                                                .operands = setting->operands,
                                                 .cache_dir = scratch_path("cache")};
         require(compute_open(&setting->compute, &options));
     }
@@ -288,9 +295,10 @@ static void training_agrees(void **state) {
 /* ---- all cases */
 
 static int end(void **state) {
-    compute_close(cblas.compute);
-    compute_close(clblast.compute);
-    compute_close(eight_lanes.compute);
+    struct setting *const settings[] = {&cblas, &clblast, &eight_lanes, &own, &own_bf16, &own_fp16};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        compute_close(settings[i]->compute);
+    }
     print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, h %.2g, gradients %.2g; "
                   "training losses %.2g, norms %.2g, weights %.2g\n",
                   worst.loss, worst.logits, worst.h, worst.gradient, worst.step_loss, worst.step_norm,
@@ -308,14 +316,29 @@ static int end(void **state) {
     }
 #define ALL_SETTINGS(folder) CASES(folder, cblas), CASES(folder, clblast), CASES(folder, eight_lanes)
 
-#define CASE_OF_16_BITS(folder, dtype)                                                                             \
+#define CASE_OF_16_BITS(folder, setting, dtype)                                                                    \
     {                                                                                                              \
 #folder "_pass_agrees_in_" #dtype, pass_in_16_bits_agrees, NULL, NULL, &(struct golden_case) {             \
-#folder, &cblas, #dtype                                                                                \
+#folder, &setting, #dtype                                                                              \
         }                                                                                                          \
     }
 
-int main(void) {
+/* On another device than the tests' own. */
+static int test_device(void) {
+#define OWN(folder)                                                                                                \
+    CASES(folder, own), CASE_OF_16_BITS(folder, own_bf16, bf16), CASE_OF_16_BITS(folder, own_fp16, fp16)
+    const struct CMUnitTest tests[] = {
+        OWN(rc), OWN(identity_n4), OWN(hc_n4), OWN(mhc_n4), OWN(mhc_lite_n4), OWN(shc_n4),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, end);
+}
+
+int main(int argc, char **argv) {
+    device_prepare_environment();
+    if (argc > 1) {
+        device = argv[1];
+        return test_device();
+    }
     const struct CMUnitTest tests[] = {
         ALL_SETTINGS(rc),
         ALL_SETTINGS(identity_n4),
@@ -323,10 +346,9 @@ int main(void) {
         ALL_SETTINGS(mhc_n4),
         ALL_SETTINGS(mhc_lite_n4),
         ALL_SETTINGS(shc_n4),
-        CASE_OF_16_BITS(mhc_n4, bf16),
-        CASE_OF_16_BITS(shc_n4, bf16),
-        CASE_OF_16_BITS(shc_n4, fp16),
+        CASE_OF_16_BITS(mhc_n4, cblas, bf16),
+        CASE_OF_16_BITS(shc_n4, cblas, bf16),
+        CASE_OF_16_BITS(shc_n4, cblas, fp16),
     };
-    device_prepare_environment();
     return cmocka_run_group_tests(tests, scratch_begin, end);
 }

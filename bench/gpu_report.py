@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""docs/gpu.md from what ci/gpu.sh left.
+
+  bench/gpu_report.py FOLDER DOCUMENT
+"""
+import datetime
+import json
+import pathlib
+import sys
+
+TYPES = ["fp32", "bf16", "fp16"]
+
+
+def read_json(folder, name):
+    path = folder / (name + ".json")
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def checks(folder):
+    rows = [line.split("\t") for line in (folder / "checks.txt").read_text().splitlines()]
+    return table(["check", "", "seconds", "command"], [[name, result, seconds, f"`{command}`"] for name, result, seconds, command in rows])
+
+
+def speeds(folder):
+    rows = []
+    for dtype in TYPES:
+        bench = read_json(folder, "bench-" + dtype)
+        for case in bench["cases"] if bench else []:
+            step = case["seconds"]["step"]["median"]
+            rows.append([dtype, case["residual"], case["n_streams"], f"{1e3 * step:.1f}", f"{case['tokens_per_second']:.0f}",
+                         f"{case['ratio_to_rc']:.3f}", case["gemm"], f"{1e-12 * case['gemm_rate']:.1f}", f"{100 * case['mfu']:.0f} %",
+                         f"{case['planned_bytes'] / 2 ** 30:.2f}"])
+    return table(["dtype", "residual", "n", "step ms", "tokens/s", "to rc", "products by", "at TFLOP/s", "used of that", "GiB"], rows)
+
+
+def peers(folder):
+    rows = []
+    for dtype in TYPES:
+        for row in read_json(folder, "torch-" + dtype) or []:
+            rows.append([dtype, row["residual"], f"{row['tokens_per_second']:.0f}", f"{row['torch_tokens_per_second']:.0f}",
+                         f"{row['ratio_to_torch']:.2f}", f"{row['peak_bytes'] / 2 ** 30:.2f}", f"{row['torch_peak_bytes'] / 2 ** 30:.2f}"])
+    if not rows:
+        return "There was no PyTorch on this machine."
+    return table(["dtype", "residual", "tokens/s", "PyTorch", "ratio", "GiB", "PyTorch"], rows)
+
+
+def products(folder):
+    found = read_json(folder, "torch-products")
+    if not found:
+        return ""
+    rows = [[dtype] + [f"{1e-12 * rate:.1f}" for rate in rates.values()] for dtype, rates in found["rates"].items()]
+    names = list(next(iter(found["rates"].values())))
+    return f"\nProducts of PyTorch {found['torch']} (the vendor's library), TFLOP/s:\n\n" + table(["dtype"] + names, rows) + "\n"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    text = f"""# On a GPU
+
+Measured by `ci/gpu.sh` on {datetime.date.today()}.
+
+    {(folder / "devices.txt").read_text().strip().replace(chr(10), chr(10) + "    ")}
+
+## Checks
+
+{checks(folder)}
+
+## Speed
+
+Model M or what `MODEL` named, random tokens, a step each in turn, medians; "used of that" is the share of the rate of products alone.
+
+{speeds(folder)}
+
+## Beside PyTorch
+
+The same model in eager mode (`bench/torch_peer.py`), bf16 by autocast, a step each in turn.
+
+{peers(folder)}
+{products(folder)}"""
+    pathlib.Path(sys.argv[2]).write_text(text.rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

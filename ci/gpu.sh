@@ -1,0 +1,57 @@
+#!/bin/sh
+# Everything that needs a GPU, in one go: the tests on it, the speed of each variant and type, PyTorch beside it if there is one.
+# Writes docs/gpu.md, or what DOCUMENT says.
+#
+#   ci/gpu.sh                  about 20 minutes; logs and figures in out/gpu
+#
+# DEVICE (gpu), OUT (out/gpu), STEPS (10) and MODEL (configs/M.conf) in the environment say otherwise; PYTHON (python3) is the one that
+# may have torch, TORCH_DEVICE (cuda) what it calls the GPU. Needs what ci/build.sh needs, and the GPU's OpenCL driver. What fails is
+# told at the end and in docs/gpu.md; the rest runs all the same.
+set -eu
+cd "$(dirname "$0")/.."
+device=${DEVICE:-gpu}
+out=${OUT:-out/gpu}
+steps=${STEPS:-10}
+model=${MODEL:-configs/M.conf}
+PYTHON=${PYTHON:-python3}
+variants=rc,identity,hc,mhc,mhc_lite,shc
+mkdir -p "$out"
+
+sh ci/build.sh >"$out/build.log" 2>&1 || { tail "$out/build.log" >&2; echo "ci/gpu.sh: cannot build" >&2; exit 1; }
+build/hc_devices >"$out/devices.txt"
+: >"$out/checks.txt"
+
+# check NAME COMMAND...: a line of checks.txt, and the command's output in a file of that name
+check() {
+    name=$1
+    shift
+    printf '%s ... ' "$name"
+    start=$(date +%s)
+    if "$@" >"$out/$name.log" 2>&1; then result=passed; else result="failed, exit status $?"; fi
+    printf '%s\n' "$result"
+    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "$(($(date +%s) - start))" "$*" >>"$out/checks.txt"
+}
+
+for dtype in fp32 bf16 fp16; do
+    check "operations-$dtype" build/tests/test_operations --device "$device" --dtype "$dtype"
+done
+check golden build/tests/test_golden "$device"
+check products build/tests/test_gemm
+check emulated-units build/tests/test_mma "$device"
+# opens them, and is refused with a reason where they do not compute what they should
+check matrix-units build/hc_bench --config "$model" --device "$device" --gemm mma --dtype bf16 --gradient-accumulation-steps 1 --steps 2
+for dtype in fp32 bf16 fp16; do
+    check "bench-$dtype" build/hc_bench --config "$model" --device "$device" --dtype "$dtype" --gradient-accumulation-steps 1 \
+        --steps "$steps" --compare "$variants" --json "$out/bench-$dtype.json"
+done
+check kernels build/hc_bench --config "$model" --device "$device" --dtype bf16 --gradient-accumulation-steps 1 --residual shc \
+    --steps "$steps" --profile
+if "$PYTHON" -c 'import torch' 2>/dev/null; then
+    for dtype in fp32 bf16; do
+        check "torch-$dtype" "$PYTHON" bench/vs_torch.py --device "$device" --torch-device "${TORCH_DEVICE:-cuda}" --dtype "$dtype" \
+            --batch-size 8 --json "$out/torch-$dtype.json"
+    done
+    check torch-products "$PYTHON" bench/torch_products.py --device "${TORCH_DEVICE:-cuda}" --json "$out/torch-products.json"
+fi
+python3 bench/gpu_report.py "$out" "${DOCUMENT:-docs/gpu.md}"
+! grep -q failed "$out/checks.txt"
