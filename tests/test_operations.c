@@ -204,6 +204,7 @@ static double direction_errors(struct bench *bench, const struct operation_test 
 static void compare_gradient(struct bench *bench, const struct operation_case *test, struct field *field,
                              const double *gradient, double slack, struct outcome *outcome) {
     const size_t samples = test->samples ? test->samples : SAMPLES;
+    const double rounded = test->rounded_slack > 0.0 ? test->rounded_slack : slack;
     double error = element_errors(bench, test->test, field, gradient, samples);
     if (field->count > 2 * samples && !isnan(error)) {
         const double along = direction_errors(bench, test->test, field, gradient);
@@ -212,7 +213,7 @@ static void compare_gradient(struct bench *bench, const struct operation_case *t
     char name[64];
     snprintf(name, sizeof name, "d_%s", field->name);
     note(outcome, name, error,
-         slack * (BACKWARD_TOLERANCE + BACKWARD_ROUNDINGS * rounding_unit(bench->shape.type)));
+         slack * BACKWARD_TOLERANCE + rounded * BACKWARD_ROUNDINGS * rounding_unit(bench->shape.type));
 }
 
 /* Gradients of parameters are what was added to the prefilled arena; all else in it is as it was. */
