@@ -50,29 +50,45 @@ done
 
 # "variant dtype seed loss" for each run, then a row per variant
 for variant in $variants; do
-    for dtype in fp32 bf16 fp16; do
-        for seed in $seeds; do
+    for seed in $seeds; do
+        for dtype in fp32 bf16 fp16; do
             echo "$variant $dtype $seed $(jq -s 'map(.val_loss // empty) | last' "$out/$variant-$dtype-$seed/metrics.jsonl")"
         done
     done
-done | awk '
-    { loss[$1, $2, $3] = $4; sum[$1, $2] += $4; if (!($1 in known)) { known[$1]; row[rows++] = $1 }; seed[$3] }
-    $2 == "fp32" { count[$1]++; if (count[$1] == 1 || $4 < low[$1]) low[$1] = $4; if ($4 > high[$1]) high[$1] = $4 }
-    function furthest(name, type,    s, distance, most) {
-        for (s in seed) {
-            distance = loss[name, type, s] - loss[name, "fp32", s]
+done | awk -v seeds="$seeds" '
+    { loss[$1, $2, $3] = $4; if (!($1 in known)) { known[$1]; row[rows++] = $1 } }
+    function furthest(name, type,    i, distance, most) {
+        for (i = 1; i <= count; i++) {
+            distance = loss[name, type, seed[i]] - loss[name, "fp32", seed[i]]
             distance = distance < 0 ? -distance : distance
             most = distance > most ? distance : most
         }
         return most
     }
+    function spread(name,    i, value, low, high) {
+        low = high = loss[name, "fp32", seed[1]]
+        for (i = 2; i <= count; i++) {
+            value = loss[name, "fp32", seed[i]]
+            low = value < low ? value : low
+            high = value > high ? value : high
+        }
+        return high - low
+    }
     END {
-        print "| variant | fp32 | bf16 | fp16 | spread of seeds in fp32 | bf16 from fp32, at most | fp16 from fp32, at most |"
-        print "| --- | --- | --- | --- | --- | --- | --- |"
-        for (i = 0; i < rows; i++) {
-            name = row[i]
-            printf "| %s | %.4f | %.4f | %.4f | %.4f | %.4f | %.4f |\n", name, sum[name, "fp32"] / count[name],
-                sum[name, "bf16"] / count[name], sum[name, "fp16"] / count[name], high[name] - low[name],
-                furthest(name, "bf16"), furthest(name, "fp16")
+        count = split(seeds, seed, " ")
+        head = "| variant |"; rule = "| --- |"
+        for (i = 1; i <= count; i++) {
+            head = head " fp32, seed " seed[i] " | bf16 | fp16 |"
+            rule = rule " --- | --- | --- |"
+        }
+        print head " seeds apart in fp32 | bf16 from fp32, at most | fp16 from fp32, at most |"
+        print rule " --- | --- | --- |"
+        for (k = 0; k < rows; k++) {
+            name = row[k]
+            printf "| %s |", name
+            for (i = 1; i <= count; i++)
+                printf " %.4f | %.4f | %.4f |", loss[name, "fp32", seed[i]], loss[name, "bf16", seed[i]],
+                    loss[name, "fp16", seed[i]]
+            printf " %.4f | %.4f | %.4f |\n", spread(name), furthest(name, "bf16"), furthest(name, "fp16")
         }
     }'
