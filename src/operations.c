@@ -1,6 +1,7 @@
 #include "src/operations.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
+#include "src/attention_units.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -222,6 +223,16 @@ static int build_branches(struct operations *operations) {
            BUILD(FILES("adamw.cl"), options, SLOT(adamw));
 }
 
+/* Where they cannot be had the portable kernels do, so that is no failure. */
+static void open_attention_units(struct operations *operations) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
+    if (shape->type != ELEMENT_FP32 &&
+        attention_units_open(operations->compute, &wanted, NULL, &operations->attention_units)) {
+        error_clear();
+    }
+}
+
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
     *operations = (struct operations){
         .compute = compute,
@@ -245,6 +256,7 @@ int operations_create(struct compute *compute, const struct operation_shape *sha
         operations_release(operations);
         return -1;
     }
+    open_attention_units(operations);
     return 0;
 }
 
@@ -261,6 +273,7 @@ void operations_release(struct operations *operations) {
     if (operations->partials.memory) {
         buffer_release(operations->compute, &operations->partials);
     }
+    attention_units_close(operations->attention_units);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);
 }
@@ -287,8 +300,6 @@ static size_t groups_for(size_t items, size_t group) {
 #define RUN_ELEMENTS(kernel, count, vector, ...)                                                                   \
     KERNEL_RUN(operations->compute, &KERNELS->kernel, groups_for((count) / (vector), ELEMENT_GROUP),               \
                ELEMENT_GROUP, __VA_ARGS__)
-
-#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
 
 struct chunking {
     size_t per_chunk, chunks;
@@ -486,9 +497,18 @@ static size_t attention_items(const struct operations *operations, struct token_
 #define ARG_TOKENS(operations, tokens)                                                                             \
     ARG_I32((tokens).batch), ARG_I32((tokens).sequence), ARG_I32(operations_padded(operations, (tokens).sequence))
 
+static bool take_attention_units(const struct operations *operations, struct token_shape tokens) {
+    return operations->attention_units && operations->attention_share == ATTENTION_AUTO &&
+           attention_units_take(operations->attention_units, tokens);
+}
+
 void attention_forward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
                        struct dropout dropout, const struct buffer *keys_t, const struct buffer *y,
                        const struct buffer *lse) {
+    if (take_attention_units(operations, tokens)) {
+        attention_units_forward(operations->attention_units, tokens, qkv, dropout, y, lse);
+        return;
+    }
     transpose_keys(operations, tokens, qkv, 1, keys_t);
     RUN_ITEMS(attention_forward, attention_items(operations, tokens, attention_tiles(operations->compute).queries),
               ARG_BUFFER(qkv), ARG_BUFFER(keys_t), ARG_TOKENS(operations, tokens), ARG_DROPOUT(dropout),
@@ -511,6 +531,10 @@ void attention_backward(struct operations *operations, struct token_shape tokens
                         struct dropout dropout, const struct buffer *y, const struct buffer *lse,
                         const struct buffer *d_y, const struct buffer *keys_t, const struct buffer *values_t,
                         const struct buffer *delta, const struct buffer *d_qkv) {
+    if (take_attention_units(operations, tokens)) {
+        attention_units_backward(operations->attention_units, tokens, qkv, dropout, y, lse, d_y, delta, d_qkv);
+        return;
+    }
     const struct attention_tiles tiles = attention_tiles(operations->compute);
     transpose_keys(operations, tokens, qkv, 1, keys_t);
     transpose_keys(operations, tokens, qkv, 2, values_t);

@@ -14,7 +14,8 @@ struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t sinkhorn_iterations;
     bool bias, norm_sum, freeze_gamma;
-    bool gelu_tanh; /* see model_config */
+    bool gelu_tanh;         /* see model_config */
+    enum element_type type; /* of activations */
     const struct residual_variant *residual;
 };
 
@@ -25,6 +26,9 @@ struct dropout {
     uint64_t first_row; /* number of the first token in the global batch */
 };
 
+/* As kernels take it: float rate, uint key0, uint key1, ulong first_row. */
+#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
+
 /* The key of a place ("embedding", "attention.3", ...) in an iteration. */
 uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);
 
@@ -34,13 +38,14 @@ struct token_shape {
 };
 
 /* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two
- * of seven products, else a block of queries or keys. */
+ * of seven products, else a block of queries or keys. AUTO takes matrix units instead where they are open. */
 enum attention_share { ATTENTION_AUTO, ATTENTION_BLOCKS, ATTENTION_HEADS };
 
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
-    enum attention_share attention_share; /* ATTENTION_AUTO but in tests */
+    enum attention_share attention_share;    /* ATTENTION_AUTO but in tests */
+    struct attention_units *attention_units; /* src/attention_units.h; NULL: attention runs on portable kernels */
 
     size_t columns;         /* projections per normalised row */
     size_t norm_groups;     /* normalised rows per token */

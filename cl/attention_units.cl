@@ -1,0 +1,572 @@
+/* Causal attention on matrix units, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout are those of
+ * attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float, and P and dS are rounded
+ * to 16 bits where they are factors. lse and delta are float.
+ *
+ *   forward           a group has ROWS queries; over blocks of KEYS keys:    S = Q K^T, P = exp(S - highest), Y += P V
+ *   backward_queries  a group has ROWS queries; over blocks of BLOCK keys:   S = Q K^T, dP = dY V^T, dQ += dS K
+ *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries:   S^T = K Q^T, dP^T = V dY^T,
+ *                                                                            dV += P^T dY, dK += dS^T Q
+ *
+ * A warp has UNIT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those that pass come
+ * in tiles, one ahead. All groups do the same work on every run and nothing is shared among them, so results are the
+ * same to the bit.
+ *
+ * Rows past the end of the sequence read as zeros with lse = delta = 0, hence give nothing to anybody; keys past it are masked
+ * because no query comes after them.
+ *
+ * Constants given at build time, besides those of matrix_unit.cl:
+ *   HEAD_SIZE  a multiple of 16
+ *   WARPS      of a work-group
+ *   KEYS       a multiple of UNIT_K
+ *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS UNIT_M and 2 KEYS >= WARPS UNIT_M
+ *   STRIP      rows of a block whose scores a warp has at a time, a multiple of UNIT_K
+ *   KEEP       1: the rows that stay are kept in registers, 0: in local memory
+ *   PLANTED    an error, for a test of the self-test: 1 in dropout, 2 in dS; else 0
+ *
+ * Comes after common.cl (philox), element.cl, matrix_unit.cl, matrix_unit_rows.cl.
+ */
+#define ITEMS     (WARPS * UNIT_WARP)
+#define ROWS      (WARPS * UNIT_M)
+#define DEPTH     (HEAD_SIZE / UNIT_K) /* fragments of a row that is multiplied */
+#define ACROSS    (HEAD_SIZE / UNIT_N) /* fragments of a row that is added up */
+#define TURN_SIZE (UNIT_TURN_LOCAL ? WARPS * UNIT_TURN_SIZE : 8) /* a local array must have elements */
+#define LOG2E     1.4426950408889634f
+#define LN2       0.6931471805599453f
+
+/* What scores are multiplied with to be powers of two. */
+#define SCORE_SCALE (LOG2E * rsqrt((float)HEAD_SIZE))
+
+INLINED float power_of_two(float x) {
+#if UNIT == 1
+    float y;
+    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return native_exp2(x);
+#endif
+}
+
+/* ---- tiles: rows of a head. Panels of a power of two of columns, one after the other, are what tile_at can permute. */
+#define PANEL_16 (HEAD_SIZE % 32 ? 16 : 32)
+#define PANEL    (HEAD_SIZE % 64 ? PANEL_16 : 64)
+
+/* Before loops over copies: those that a work-item waits for are better made together, others cost registers. */
+#if UNIT_ASYNC
+#define COPY_UNROLL _Pragma("nounroll")
+#else
+#define COPY_UNROLL UNIT_UNROLL
+#endif
+
+/* Starts to copy the rows first .. first + rows - 1 to a tile; there are `end` of them, the others are zero. */
+INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *from, uint stride, uint first,
+                       uint end) {
+    const uint chunks = rows * HEAD_SIZE / CHUNK;
+    COPY_UNROLL
+    for (uint i = 0; i < (chunks - 1) / ITEMS + 1; i++) {
+        const uint chunk = i * ITEMS + get_local_id(0);
+        if (chunks % ITEMS && chunk >= chunks)
+            break;
+        const uint panel = chunk / (rows * PANEL / CHUNK), row = chunk / (PANEL / CHUNK) % rows;
+        const uint column = chunk % (PANEL / CHUNK) * CHUNK;
+        const bool there = first + row < end;
+        unit_copy(tile + panel * rows * PANEL + tile_at(PANEL, row, column),
+                  from + (there ? first + row : 0) * stride + panel * PANEL + column,
+                  there ? CHUNK * sizeof(ushort) : 0);
+    }
+}
+
+#define TILE_COLUMN(tile, rows, column) (tile) + (column) / PANEL * (rows)*PANEL, PANEL
+#define IN_PANEL(column)                ((column) % PANEL)
+
+/* ---- the rows that stay: UNIT_M of a warp, as A */
+#if KEEP
+#define STAY_SIZE 8
+typedef struct {
+    unit_a fragments[DEPTH];
+} stay_t;
+#else
+#define STAY_SIZE (ROWS * HEAD_SIZE)
+typedef struct {
+    __local const ushort *tile;
+} stay_t;
+#endif
+
+/* Through `passing`, which is free before and after, or into `own`, where they remain. */
+INLINED stay_t stay_load(struct unit unit, __global const ushort *from, uint stride, uint first, uint end,
+                         __local ushort *passing, __local ushort *own) {
+    stay_t stay;
+#if KEEP
+    tile_copy(passing, ROWS, from, stride, first, end);
+    unit_copy_commit();
+    UNIT_COPY_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNIT_UNROLL
+    for (uint d = 0; d < DEPTH; d++)
+        stay.fragments[d] = unit_load_a(unit, TILE_COLUMN(passing, ROWS, d * UNIT_K), unit.warp * UNIT_M,
+                                        IN_PANEL(d * UNIT_K));
+    barrier(CLK_LOCAL_MEM_FENCE);
+#else
+    tile_copy(own, ROWS, from, stride, first, end);
+    stay.tile = own;
+#endif
+    return stay;
+}
+
+INLINED unit_a stay_fragment(struct unit unit, const stay_t *stay, uint d) {
+#if KEEP
+    return stay->fragments[d];
+#else
+    return unit_load_a(unit, TILE_COLUMN(stay->tile, ROWS, d * UNIT_K), unit.warp * UNIT_M, IN_PANEL(d * UNIT_K));
+#endif
+}
+
+/* ---- products */
+
+/* RDNA's compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until registers
+ * run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
+#if UNIT == 2
+#define IN_ORDER()   __builtin_amdgcn_sched_barrier(0)
+#define FORGET(unit) __asm__ volatile("" : "+v"((unit).lane))
+#else
+#define IN_ORDER()
+#define FORGET(unit)
+#endif
+
+/* A loop of memset in a function is not unrolled by clang 15, and the fragments stay in memory. */
+#define FRAGMENTS_CLEAR(c, count)                                                                                  \
+    do {                                                                                                           \
+        UNIT_UNROLL                                                                                                \
+        for (uint n = 0; n < (count); n++)                                                                         \
+            unit_clear(&(c)[n]);                                                                                   \
+    } while (0)
+
+/* c [UNIT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
+INLINED void rows_multiply(struct unit unit, const stay_t *stay, __local const ushort *tile, uint rows, uint row,
+                           uint columns, unit_c *c) {
+    FORGET(unit);
+    UNIT_UNROLL
+    for (uint d = 0; d < DEPTH; d++) {
+        const unit_a a = stay_fragment(unit, stay, d);
+        IN_ORDER();
+        UNIT_UNROLL
+        for (uint n = 0; n < columns / UNIT_N; n++) {
+            if (d == 0)
+                unit_clear(&c[n]);
+            unit_multiply(unit, &c[n], a,
+                          unit_load_b_transposed(unit, TILE_COLUMN(tile, rows, d * UNIT_K), row + n * UNIT_N,
+                                                 IN_PANEL(d * UNIT_K)));
+        }
+    }
+}
+
+/* sum [UNIT_M, HEAD_SIZE] += factors [UNIT_M, UNIT_K] times UNIT_K rows of a tile */
+INLINED void rows_add(struct unit unit, const unit_c *factors, __local ushort *turn, __local const ushort *tile,
+                      uint rows, uint row, unit_c *sum) {
+    const unit_a a = unit_turn(unit, factors, turn);
+    FORGET(unit);
+    UNIT_UNROLL
+    for (uint j = 0; j < ACROSS; j++) {
+        unit_multiply(unit, &sum[j], a,
+                      unit_load_b(unit, TILE_COLUMN(tile, rows, j * UNIT_N), row, IN_PANEL(j * UNIT_N)));
+        IN_ORDER();
+    }
+}
+
+/* The warp's rows of sum, times factor, rounded, to rows of a [.., stride] matrix, of which there are `end`. */
+INLINED void rows_store(struct unit unit, const unit_c *sum, float factor, uint first, uint end,
+                        __global ushort *to, uint stride) {
+    UNIT_UNROLL
+    for (uint i = 0; i < UNIT_ELEMENTS; i += UNIT_PAIRS + 1) {
+        const uint row = first + unit.warp * UNIT_M + unit_row(unit, i);
+        if (row >= end)
+            continue;
+        __global ushort *at = to + row * stride + unit_column(unit, i);
+        UNIT_UNROLL
+        for (uint j = 0; j < ACROSS; j++) {
+#if UNIT_PAIRS
+            *(__global uint *)(at + j * UNIT_N) = unit_round_pair(factor * sum[j].v[i], factor * sum[j].v[i + 1]);
+#else
+            at[j * UNIT_N] = unit_round(factor * sum[j].v[i]);
+#endif
+        }
+    }
+}
+
+/* ---- dropout: whether elements are kept, as bits in local memory, since four of them come from one call of philox, and rarely
+ * lie in one lane */
+struct dropout {
+    float rate, factor; /* of what is kept */
+    uint2 key;
+    ulong first_row; /* of token 0 of this sequence in the global batch */
+    uint element;    /* of key 0 */
+};
+
+#define KEPT_QUADS(keys) ((keys) / 4 + 1) /* of a row whose first element need not begin one */
+
+/* For queries from `query` on and keys from `key` on. */
+INLINED void kept_fill(__local uchar *kept, struct dropout dropout, uint queries, uint query, uint keys, uint key) {
+    const uint quads = KEPT_QUADS(keys);
+    for (uint i = get_local_id(0); i < queries * quads; i += ITEMS) {
+        const ulong row = dropout.first_row + query + i / quads;
+        const uint4 words = philox((uint4)((dropout.element + key) / 4 + i % quads, 0, (uint)row, (uint)(row >> 32)),
+                                   dropout.key);
+        const uint4 bits = (uint4)(1, 2, 4, 8);
+        const uint4 set = select((uint4)(0), bits, convert_float4(words >> 8) * 0x1p-24f >= dropout.rate);
+        kept[i] = (uchar)(set.x | set.y | set.z | set.w);
+    }
+}
+
+/* Factor of a query and a key, both counted in what kept_fill was called for. */
+INLINED float kept_factor(__local const uchar *kept, struct dropout dropout, uint keys, uint key, uint query_at,
+                          uint key_at) {
+    const uint element = (dropout.element + key + (PLANTED == 1)) % 4 + key_at;
+    return kept[query_at * KEPT_QUADS(keys) + element / 4] >> element % 4 & 1 ? dropout.factor : 0.0f;
+}
+
+/* ---- which head, and which of its blocks of ROWS; the longest come first */
+struct place {
+    size_t head;   /* of the batch */
+    size_t token;  /* the head's first one */
+    uint first;    /* row of the block */
+    uint width;    /* C */
+    size_t column; /* of the head, in C */
+    size_t qkv;    /* where its rows begin in qkv */
+    struct dropout dropout;
+};
+
+INLINED struct place place_of(bool queries, uint heads, uint sequence, float rate, uint key0, uint key1,
+                              ulong first_row) {
+    const uint blocks = (sequence - 1) / ROWS + 1, block = get_group_id(0) % blocks;
+    struct place place;
+    place.head = get_group_id(0) / blocks;
+    place.token = place.head / heads * sequence;
+    place.first = (queries ? blocks - 1 - block : block) * ROWS;
+    place.width = heads * HEAD_SIZE;
+    place.column = place.head % heads * HEAD_SIZE;
+    place.qkv = place.token * 3 * place.width + place.column;
+    place.dropout.rate = rate;
+    place.dropout.factor = 1.0f / (1.0f - rate);
+    place.dropout.key = (uint2)(key0, key1);
+    place.dropout.first_row = first_row + place.token;
+    place.dropout.element = place.head % heads * sequence;
+    return place;
+}
+
+/* ---- forward */
+
+/* What a lane knows of its rows. */
+struct softmax {
+    float highest[UNIT_ROWS];
+    float sum[UNIT_ROWS]; /* of the lane's own elements */
+};
+
+/* p = exp(s - highest) in place, for keys from `key` on and the warp's queries from `query` on; the sum so far shrinks to the new
+ * highest, and so does y. */
+INLINED void softmax_add(struct unit unit, struct softmax *softmax, uint query, uint key, bool masked, unit_c *s,
+                         unit_c *y) {
+    float highest[UNIT_ROWS], shrink[UNIT_ROWS];
+    UNIT_UNROLL
+    for (uint r = 0; r < UNIT_ROWS; r++)
+        highest[r] = softmax->highest[r];
+    UNIT_UNROLL
+    for (uint n = 0; n < KEYS / UNIT_N; n++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+            const uint at = key + n * UNIT_N + unit_column(unit, i);
+            s[n].v[i] = masked && at > query + unit_row(unit, i) ? -INFINITY : SCORE_SCALE * s[n].v[i];
+            highest[UNIT_ROW_OF(i)] = fmax(highest[UNIT_ROW_OF(i)], s[n].v[i]);
+        }
+    }
+    UNIT_UNROLL
+    for (uint r = 0; r < UNIT_ROWS; r++) {
+        highest[r] = unit_row_highest(unit, highest[r]);
+        shrink[r] = power_of_two(softmax->highest[r] - highest[r]);
+        softmax->highest[r] = highest[r];
+        softmax->sum[r] *= shrink[r];
+    }
+    UNIT_UNROLL
+    for (uint n = 0; n < KEYS / UNIT_N; n++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+            s[n].v[i] = power_of_two(s[n].v[i] - highest[UNIT_ROW_OF(i)]);
+            softmax->sum[UNIT_ROW_OF(i)] += s[n].v[i];
+        }
+    }
+    UNIT_UNROLL
+    for (uint j = 0; j < ACROSS; j++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++)
+            y[j].v[i] *= shrink[UNIT_ROW_OF(i)];
+    }
+}
+
+INLINED void softmax_drop(struct unit unit, __local const uchar *kept, struct dropout dropout, uint key, unit_c *p) {
+    UNIT_UNROLL
+    for (uint n = 0; n < KEYS / UNIT_N; n++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++)
+            p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, unit.warp * UNIT_M + unit_row(unit, i),
+                                     n * UNIT_N + unit_column(unit, i));
+    }
+}
+
+/* sum / its total, and lse, of the warp's rows */
+INLINED void softmax_finish(struct unit unit, struct softmax *softmax, struct place place, uint sequence, unit_c *sum,
+                            __global float *lse) {
+    float factors[UNIT_ROWS];
+    UNIT_UNROLL
+    for (uint r = 0; r < UNIT_ROWS; r++) {
+        const uint query = place.first + unit.warp * UNIT_M + unit_row(unit, UNIT_IN_ROW(r));
+        const float total = unit_row_sum(unit, softmax->sum[r]);
+        factors[r] = 1.0f / total;
+        if (query < sequence && unit.lane % UNIT_ROW_LANES == 0)
+            lse[place.head * sequence + query] = (softmax->highest[r] + log2(total)) * LN2;
+    }
+    UNIT_UNROLL
+    for (uint j = 0; j < ACROSS; j++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++)
+            sum[j].v[i] *= factors[UNIT_ROW_OF(i)];
+    }
+}
+
+/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
+UNIT_KERNEL(WARPS)
+void attention_units_forward(__global const ushort *qkv, uint heads, uint sequence, float dropout_rate, uint key0,
+                             uint key1, ulong first_row, __global ushort *y, __global float *lse) {
+    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
+    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
+    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
+    UNIT_BEGIN(unit, WARPS);
+    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+    const uint stride = 3 * place.width;
+    __global const ushort *rows = qkv + place.qkv;
+    const uint end = min(place.first + ROWS, sequence); /* of the keys */
+    const stay_t query = stay_load(unit, rows, stride, place.first, sequence, tiles[0], own);
+    unit_c sum[ACROSS], p[KEYS / UNIT_N];
+    struct softmax softmax;
+    UNIT_UNROLL
+    for (uint r = 0; r < UNIT_ROWS; r++) {
+        softmax.highest[r] = -INFINITY;
+        softmax.sum[r] = 0.0f;
+    }
+    FRAGMENTS_CLEAR(sum, ACROSS);
+    tile_copy(tiles[0], KEYS, rows + place.width, stride, 0, sequence);
+    unit_copy_commit();
+    for (uint start = 0; start < end; start += KEYS) {
+        UNIT_COPY_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
+        tile_copy(tiles[1], KEYS, rows + 2 * place.width, stride, start, sequence);
+        unit_copy_commit();
+        if (dropout_rate > 0.0f)
+            kept_fill(kept, place.dropout, ROWS, place.first, KEYS, start);
+        rows_multiply(unit, &query, tiles[0], KEYS, 0, KEYS, p);
+        softmax_add(unit, &softmax, place.first + unit.warp * UNIT_M, start, start + KEYS > place.first, p, sum);
+        UNIT_COPY_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
+        if (start + KEYS < end)
+            tile_copy(tiles[0], KEYS, rows + place.width, stride, start + KEYS, sequence);
+        unit_copy_commit();
+        if (dropout_rate > 0.0f)
+            softmax_drop(unit, kept, place.dropout, start, p);
+        UNIT_UNROLL
+        for (uint k = 0; k < KEYS; k += UNIT_K)
+            rows_add(unit, p + k / UNIT_N, turn, tiles[1], KEYS, k, sum);
+    }
+    softmax_finish(unit, &softmax, place, sequence, sum, lse);
+    rows_store(unit, sum, 1.0f, place.first, sequence, y + place.token * place.width + place.column, place.width);
+}
+
+/* ---- backward */
+
+/* The rows that pass: of K and V, or of Q and dY, in blocks, of which two are in local memory, one of them on its way. */
+struct passing {
+    __global const ushort *first, *second;
+    uint first_stride, second_stride;
+    __local ushort *tiles; /* [2 stages][2][BLOCK, HEAD_SIZE] */
+};
+
+#define PASSING_SIZE (2 * 2 * BLOCK * HEAD_SIZE)
+
+INLINED __local ushort *passing_tile(struct passing passing, uint stage, uint which) {
+    return passing.tiles + (stage * 2 + which) * BLOCK * HEAD_SIZE;
+}
+
+INLINED void passing_copy(struct passing passing, uint stage, uint row, uint end) {
+    tile_copy(passing_tile(passing, stage, 0), BLOCK, passing.first, passing.first_stride, row, end);
+    tile_copy(passing_tile(passing, stage, 1), BLOCK, passing.second, passing.second_stride, row, end);
+    unit_copy_commit();
+}
+
+/* lse or delta of rows, times factor, zero past the end. */
+INLINED void values_copy(__local float *to, uint rows, __global const float *from, uint first, uint end,
+                         float factor) {
+    for (uint row = get_local_id(0); row < rows; row += ITEMS)
+        to[row] = first + row < end ? factor * from[first + row] : 0.0f;
+}
+
+/* A warp's scores: UNIT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the other way round. */
+struct scores {
+    bool keys_down;
+    uint query, key;                  /* where the group's block begins */
+    uint row, column;                 /* where the scores begin, in the block */
+    __local const float *lse, *delta; /* of the queries of the block; lse times LOG2E */
+    __local const uchar *kept;        /* of the block */
+};
+
+/* In place: s becomes p with dropout, d_p becomes ds. */
+INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
+    UNIT_UNROLL
+    for (uint n = 0; n < STRIP / UNIT_N; n++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+            const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
+            const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
+            const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
+            const float p = at.key + key > at.query + query ? 0.0f : power;
+            const float factor = dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK,
+                                                                   at.key, query, key)
+                                                     : 1.0f;
+            s[n].v[i] = factor * p;
+            d_p[n].v[i] = p * (factor * d_p[n].v[i] - (PLANTED == 2 ? 0.0f : at.delta[query]));
+        }
+    }
+}
+
+/* delta = <y, dy> of the group's rows, each by neighbours in the group, to local and global memory. */
+#define DELTA_SHARING (ITEMS / ROWS)
+INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, uint stride, uint first, uint end,
+                        __local float *parts, __local float *delta, __global float *delta_all) {
+    const uint row = first + get_local_id(0) / DELTA_SHARING;
+    float sum = 0.0f;
+    for (uint d = get_local_id(0) % DELTA_SHARING * CHUNK; d < HEAD_SIZE && row < end; d += DELTA_SHARING * CHUNK) {
+        const ushort8 a = vload8(0, y + row * stride + d), b = vload8(0, d_y + row * stride + d);
+        sum += unit_value(a.s0) * unit_value(b.s0) + unit_value(a.s1) * unit_value(b.s1) +
+               unit_value(a.s2) * unit_value(b.s2) + unit_value(a.s3) * unit_value(b.s3) +
+               unit_value(a.s4) * unit_value(b.s4) + unit_value(a.s5) * unit_value(b.s5) +
+               unit_value(a.s6) * unit_value(b.s6) + unit_value(a.s7) * unit_value(b.s7);
+    }
+    parts[get_local_id(0)] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = get_local_id(0); i < ROWS; i += ITEMS) {
+        float total = 0.0f;
+        for (uint part = 0; part < DELTA_SHARING; part++)
+            total += parts[i * DELTA_SHARING + part];
+        delta[i] = total;
+        if (first + i < end)
+            delta_all[first + i] = total;
+    }
+}
+
+/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_units_backward_keys. Groups as forward. */
+UNIT_KERNEL(WARPS)
+void attention_units_backward_queries(__global const ushort *qkv, __global const ushort *y,
+                                      __global const ushort *d_y, __global const float *lse_all, uint heads,
+                                      uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
+                                      __global ushort *d_qkv, __global float *delta_all) {
+    __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
+    __local ushort own[2][STAY_SIZE] __attribute__((aligned(16)));
+    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    __local float lse[ROWS], delta[ROWS], parts[ITEMS];
+    __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
+    UNIT_BEGIN(unit, WARPS);
+    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+    const uint stride = 3 * place.width, narrow = place.token * place.width + place.column;
+    __global const ushort *rows = qkv + place.qkv;
+    const struct passing passing = {rows + place.width, rows + 2 * place.width, stride, stride, tiles};
+    const uint first = place.first, end = min(first + ROWS, sequence); /* of the keys */
+    const stay_t query = stay_load(unit, rows, stride, first, sequence, tiles, own[0]);
+    const stay_t d_out = stay_load(unit, d_y + narrow, place.width, first, sequence, tiles, own[1]);
+    passing_copy(passing, 0, 0, sequence);
+    if (dropout_rate > 0.0f)
+        kept_fill(kept[0], place.dropout, ROWS, first, BLOCK, 0);
+    values_copy(lse, ROWS, lse_all + place.head * sequence, first, sequence, LOG2E);
+    delta_rows(y + narrow, d_y + narrow, place.width, first, sequence, parts, delta,
+               delta_all + place.head * sequence);
+    unit_c sum[ACROSS], s[STRIP / UNIT_N], d_p[STRIP / UNIT_N];
+    FRAGMENTS_CLEAR(sum, ACROSS);
+    for (uint start = 0, stage = 0; start < end; start += BLOCK, stage ^= 1) {
+        UNIT_COPY_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
+        if (start + BLOCK < end) {
+            passing_copy(passing, stage ^ 1, start + BLOCK, sequence);
+            if (dropout_rate > 0.0f)
+                kept_fill(kept[stage ^ 1], place.dropout, ROWS, first, BLOCK, start + BLOCK);
+        }
+        for (uint strip = 0; strip < BLOCK; strip += STRIP) {
+            const struct scores at = {false, first, start, unit.warp * UNIT_M, strip, lse, delta, kept[stage]};
+            rows_multiply(unit, &query, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
+            rows_multiply(unit, &d_out, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
+            scores_backward(unit, at, place.dropout, s, d_p);
+            UNIT_UNROLL
+            for (uint k = 0; k < STRIP; k += UNIT_K)
+                rows_add(unit, d_p + k / UNIT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + k, sum);
+        }
+    }
+    rows_store(unit, sum, rsqrt((float)HEAD_SIZE), first, sequence, d_qkv + place.qkv, stride);
+}
+
+/* What goes with a block of queries that passes. */
+struct passing_values {
+    __global const float *lse_from, *delta_from;
+    __local float *lse, *delta; /* [2 stages][BLOCK] */
+    __local uchar *kept;        /* [2 stages][BLOCK, KEPT_QUADS(ROWS)] */
+};
+
+INLINED void queries_copy(struct passing passing, struct passing_values values, struct dropout dropout, uint stage,
+                          uint query, uint key, uint sequence) {
+    passing_copy(passing, stage, query, sequence);
+    values_copy(values.lse + stage * BLOCK, BLOCK, values.lse_from, query, sequence, LOG2E);
+    values_copy(values.delta + stage * BLOCK, BLOCK, values.delta_from, query, sequence, 1.0f);
+    if (dropout.rate > 0.0f)
+        kept_fill(values.kept + stage * BLOCK * KEPT_QUADS(ROWS), dropout, BLOCK, query, ROWS, key);
+}
+
+/* dk and dv into d_qkv [B, T, 3, H, D]. Groups as forward. */
+UNIT_KERNEL(WARPS)
+void attention_units_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
+                                   __global const float *lse_all, __global const float *delta_all, uint heads,
+                                   uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
+                                   __global ushort *d_qkv) {
+    __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
+    __local ushort own[2][STAY_SIZE] __attribute__((aligned(16)));
+    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    __local float lse[2 * BLOCK], delta[2 * BLOCK];
+    __local uchar kept[2 * BLOCK * KEPT_QUADS(ROWS)];
+    UNIT_BEGIN(unit, WARPS);
+    const struct place place = place_of(false, heads, sequence, dropout_rate, key0, key1, first_row);
+    const uint stride = 3 * place.width;
+    __global const ushort *rows = qkv + place.qkv;
+    const struct passing passing = {rows, d_y + place.token * place.width + place.column, stride, place.width, tiles};
+    const struct passing_values values = {lse_all + place.head * sequence, delta_all + place.head * sequence, lse,
+                                          delta, kept};
+    const uint first = place.first;
+    const stay_t key = stay_load(unit, rows + place.width, stride, first, sequence, tiles, own[0]);
+    const stay_t value = stay_load(unit, rows + 2 * place.width, stride, first, sequence, tiles, own[1]);
+    unit_c d_key[ACROSS], d_value[ACROSS], s[STRIP / UNIT_N], d_p[STRIP / UNIT_N];
+    FRAGMENTS_CLEAR(d_key, ACROSS);
+    FRAGMENTS_CLEAR(d_value, ACROSS);
+    queries_copy(passing, values, place.dropout, 0, first, first, sequence);
+    for (uint start = first, stage = 0; start < sequence; start += BLOCK, stage ^= 1) {
+        UNIT_COPY_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
+        if (start + BLOCK < sequence)
+            queries_copy(passing, values, place.dropout, stage ^ 1, start + BLOCK, first, sequence);
+        for (uint strip = 0; strip < BLOCK; strip += STRIP) {
+            const struct scores at = {true, start, first, unit.warp * UNIT_M, strip, lse + stage * BLOCK,
+                                      delta + stage * BLOCK, kept + stage * BLOCK * KEPT_QUADS(ROWS)};
+            rows_multiply(unit, &key, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
+            rows_multiply(unit, &value, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
+            scores_backward(unit, at, place.dropout, s, d_p);
+            UNIT_UNROLL
+            for (uint q = 0; q < STRIP; q += UNIT_K) {
+                rows_add(unit, s + q / UNIT_N, turn, passing_tile(passing, stage, 1), BLOCK, strip + q, d_value);
+                rows_add(unit, d_p + q / UNIT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + q, d_key);
+            }
+        }
+    }
+    __global ushort *d_rows = d_qkv + place.qkv;
+    rows_store(unit, d_key, rsqrt((float)HEAD_SIZE), first, sequence, d_rows + place.width, stride);
+    rows_store(unit, d_value, 1.0f, first, sequence, d_rows + 2 * place.width, stride);
+}
