@@ -138,7 +138,7 @@ static const struct attention_case all_cases[] = {
 
 static const struct attention_case few_cases[] = {
     {.batch = 2, .sequence = 17, .spread = 1.0, .dropout = 0.2f},
-    {.batch = 1, .sequence = 83, .spread = 1.0},
+    {.batch = 1, .sequence = 130, .spread = 1.0},
 };
 
 static void test_head_16_bf16(void **state) {
@@ -148,7 +148,7 @@ static void test_head_16_bf16(void **state) {
 
 static void test_head_64_fp16(void **state) {
     (void)state;
-    check_cases(2, 64, ELEMENT_FP16, false, all_cases, COUNT(all_cases));
+    check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
 }
 
 /* Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes through local memory. */
