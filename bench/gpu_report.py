@@ -33,9 +33,9 @@ def speeds(folder):
         for case in bench["cases"] if bench else []:
             step = case["seconds"]["step"]["median"]
             rows.append([dtype, case["residual"], case["n_streams"], f"{1e3 * step:.1f}", f"{case['tokens_per_second']:.0f}",
-                         f"{case['ratio_to_rc']:.3f}", case["gemm"], f"{1e-12 * case['gemm_rate']:.1f}", f"{100 * case['mfu']:.0f} %",
+                         f"{case['ratio_to_rc']:.3f}", case["gemm"], case["attention"], f"{1e-12 * case['gemm_rate']:.1f}", f"{100 * case['mfu']:.0f} %",
                          f"{case['planned_bytes'] / 2 ** 30:.2f}"])
-    return table(["dtype", "residual", "n", "step ms", "tokens/s", "to rc", "products by", "at TFLOP/s", "used of that", "GiB"], rows)
+    return table(["dtype", "residual", "n", "step ms", "tokens/s", "to rc", "products by", "attention on", "at TFLOP/s", "used of that", "GiB"], rows)
 
 
 def peers(folder):

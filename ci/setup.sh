@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what building, testing and the demo need, from Debian's or Ubuntu's packages. Needs root or sudo, asks
-# nothing, and can be repeated: what is installed is left alone.
+# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `tests` also what only
+# the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can
+# be repeated: what is installed is left alone.
 set -eu
 
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
@@ -8,7 +9,7 @@ ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
 libclblast-dev libopenblas-dev liblapacke-dev
 libjansson-dev libssl-dev libpcre2-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
-dict-gcide clang python3-numpy gnuplot-nox spirv-tools"
+dict-gcide clang python3-numpy gnuplot-nox"
 
 fail() {
     echo "ci/setup.sh: $*" >&2
@@ -44,6 +45,18 @@ gpu_packages() {
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
+# Ubuntu's chromium is no package but a snap, which containers cannot install.
+test_packages() {
+    gpu_packages
+    echo "spirv-tools"
+    [ "${system%% *}" != debian ] || echo "chromium"
+}
+
+all_packages() {
+    # shellcheck disable=SC2086
+    echo $packages $(runtime_package) $([ "$for_tests" = no ] || test_packages)
+}
+
 # The network may be away for a moment.
 retry() {
     "$@" && return
@@ -51,6 +64,12 @@ retry() {
     sleep 5
     "$@"
 }
+
+case "${1:-}" in
+"") for_tests=no ;;
+tests) for_tests=yes ;;
+*) fail "the argument is '$1'; there is none but 'tests'" ;;
+esac
 
 system=$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${ID_LIKE:-}") || system=
 case " $system " in
@@ -60,8 +79,8 @@ $packages
 and clang's sanitizer and fuzzer runtime libraries; clang 15 or later, libclc and llvm-spirv of one version" ;;
 esac
 
-# shellcheck disable=SC2086  # words are wanted
-missing=$(missing_of $packages $(runtime_package) $(gpu_packages))
+# shellcheck disable=SC2046  # words are wanted
+missing=$(missing_of $(all_packages))
 if [ -z "$missing" ]; then
     echo "everything is there"
     exit 0
@@ -79,8 +98,8 @@ echo "updating the package lists"
 # shellcheck disable=SC2086
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get update -q || fail "cannot update the package lists"
 # With fresh lists the runtime package may have a name that was not known before.
-# shellcheck disable=SC2046,SC2086
-missing=$(missing_of $packages $(runtime_package) $(gpu_packages))
+# shellcheck disable=SC2046
+missing=$(missing_of $(all_packages))
 echo "installing: $missing"
 # shellcheck disable=SC2086
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing ||

@@ -2,7 +2,7 @@
 # Every test: set-up, build with warnings as errors, all of CTest, and the readers of files under sanitizers.
 set -eu
 cd "$(dirname "$0")/.."
-sh ci/setup.sh
+sh ci/setup.sh tests
 sh ci/build.sh
 cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize

@@ -24,9 +24,9 @@
 #define UNROLL(n)
 #endif
 
-/* The same for what only lanes need unrolled: their share of a row is a few registers each, that of a single work-item on a
- * CPU an array in its cache. */
-#if LANES == 1
+/* The same for what only the lanes of a GPU need unrolled: their share of a row is a few registers each, that of a single
+ * work-item on a CPU an array in its cache, and few lanes are a test of the CPU's, which would be long in compiling. */
+#if LANES < 32
 #define UNROLL_LANES(n)
 #else
 #define UNROLL_LANES(n) UNROLL(n)

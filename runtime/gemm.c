@@ -427,27 +427,43 @@ static int measure(struct compute *compute, const struct gemm_call *call, double
     }
 }
 
+/* Creates a buffer of 16-bit elements with what is in another of floats, which is released. */
+static int narrow(struct compute *compute, struct buffer *buffer, enum element_type type) {
+    struct buffer wide = *buffer;
+    const size_t count = wide.bytes / sizeof(float);
+    int result = buffer_create(compute, buffer, count * element_size(type));
+    buffer->type = type;
+    if (!result) {
+        convert_elements(compute, (struct span){&wide, 0}, (struct span){buffer, 0}, count);
+        result = compute_check(compute);
+    }
+    buffer_release(compute, &wide);
+    return result;
+}
+
 /* Creates the buffer of a rows x columns matrix with something in it. */
-static int create_matrix(struct compute *compute, struct buffer *buffer, size_t rows, size_t columns) {
+static int create_matrix(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
+                         size_t columns) {
     size_t bytes;
     if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes)) {
         return error_set("a matrix of %zu x %zu is too large", rows, columns);
     }
-    if (buffer_create(compute, buffer, bytes)) {
+    if (buffer_create(compute, buffer, bytes) || fill_buffer(compute, buffer)) {
         return -1;
     }
-    return fill_buffer(compute, buffer);
+    return type == ELEMENT_FP32 ? 0 : narrow(compute, buffer, type);
 }
 
-int gemm_measure_rate(struct compute *compute, size_t m, size_t n, size_t k, double *flops_per_second) {
+int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
+                      double *flops_per_second) {
     struct buffer a = {0}, b = {0}, c = {0};
     *flops_per_second = 0.0;
     if (!m || !n || !k) {
         return error_set("cannot measure the rate of an empty product");
     }
     struct gemm_call call = {.m = m, .n = n, .k = k, .a = {&a, 0, k}, .b = {&b, 0, k}, .c = {&c, 0, n}};
-    int result = create_matrix(compute, &a, m, k) || create_matrix(compute, &b, n, k) ||
-                 create_matrix(compute, &c, m, n) || measure(compute, &call, flops_per_second);
+    int result = create_matrix(compute, &a, type, m, k) || create_matrix(compute, &b, type, n, k) ||
+                 create_matrix(compute, &c, type, m, n) || measure(compute, &call, flops_per_second);
     buffer_release(compute, &a);
     buffer_release(compute, &b);
     buffer_release(compute, &c);

@@ -71,8 +71,9 @@ const char *gemm_description(const struct compute *compute);
 /* Whether it runs with the parameters that a search on this device found (runtime/gemm_tune.h). */
 bool gemm_is_tuned(const struct compute *compute);
 
-/* Measures float32 multiply-add rate in FLOP/s for C[m, n] = A[m, k] B[n, k]^T, best of a few calls (about 0.3 s);
- * what metrics call mfu is relative to this. Returns 0 rate with an error on failure. */
-int gemm_measure_rate(struct compute *compute, size_t m, size_t n, size_t k, double *flops_per_second);
+/* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, best of a few
+ * calls (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on failure. */
+int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
+                      double *flops_per_second);
 
 #endif

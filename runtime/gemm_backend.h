@@ -54,8 +54,8 @@ struct gemm_state {
     bool tuned;                 /* set by a backend that took some from there */
 };
 
-/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work and are
- * faster than what follows; else the host's BLAS where it can run, else CLBlast. */
+/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work; else
+ * the host's BLAS where it can run, else CLBlast. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 void gemm_close(struct compute *compute);
 

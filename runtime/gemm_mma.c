@@ -2,8 +2,6 @@
 #include "runtime/gemm_mma.h"
 #include "runtime/error.h"
 #include "runtime/gemm_epilogue.h"
-#include "runtime/progress.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +13,6 @@
  * about what the kernel takes: a few more and there is room for one group only. */
 #define TWO_GROUPS_ITEMS  256
 #define TWO_GROUPS_OPTION " -cl-nv-maxrregcount=128"
-#define TRIAL_EDGE        1024 /* of the product that shows whether the units are worth it */
 
 /* ---- variants of the kernel */
 
@@ -201,15 +198,8 @@ struct mma_backend {
 static int open_fallback(struct compute *compute, struct mma_backend *own) {
     struct gemm_state *state = compute->gemm_state;
     const bool tuned = state->tuned; /* is about our tiles, not about the fallback's parameters */
-    own->fallback = &gemm_backend_clblast;
-    int status = own->fallback->open(compute, &own->fallback_state);
-    if (status) {
-        own->fallback = &gemm_backend_portable;
-        status = own->fallback->open(compute, &own->fallback_state);
-    }
-    if (status) {
-        own->fallback = NULL;
-    }
+    const int status = gemm_backend_clblast.open(compute, &own->fallback_state);
+    own->fallback = status ? NULL : &gemm_backend_clblast;
     state->tuned = tuned;
     return status;
 }
@@ -256,70 +246,11 @@ static int find_unit(struct mma *mma) {
             return 0;
         }
     }
-    if (state->automatic || count > 0) {
+    if (state->automatic || count > 0 || mma->compute->device.is_gpu) {
         return -1;
     }
     const struct mma_unit emulation = mma_unit_emulation();
     return try_unit(mma, &emulation);
-}
-
-/* ---- whether it pays */
-
-/* Seconds of a product, best of a few after one that compiles; -1 on failure. */
-static double time_product(struct compute *compute, const struct gemm_backend *backend, void *state,
-                           const struct gemm_call *call) {
-    double best = INFINITY;
-    for (int round = 0; round < 4; round++) {
-        const double start = progress_clock();
-        backend->run(compute, state, call);
-        if (compute_finish(compute)) {
-            compute_forget(compute);
-            return -1.0;
-        }
-        const double seconds = progress_clock() - start;
-        best = round && seconds < best ? seconds : best;
-    }
-    return best;
-}
-
-/* Seconds of a product of cubes of this edge, in the form of a layer's forward pass. */
-static double time_cube(struct compute *compute, const struct gemm_backend *backend, void *state,
-                        enum element_type type, size_t edge) {
-    struct buffer buffers[3] = {{0}};
-    bool made = true;
-    for (int i = 0; i < 3; i++) {
-        made = made && buffer_create(compute, &buffers[i], edge * edge * element_size(type)) == 0;
-        buffers[i].type = type;
-    }
-    const struct gemm_call call = {.transpose_b = true,
-                                   .m = edge,
-                                   .n = edge,
-                                   .k = edge,
-                                   .alpha = 1.0f,
-                                   .a = {&buffers[0], 0, edge},
-                                   .b = {&buffers[1], 0, edge},
-                                   .c = {&buffers[2], 0, edge},
-                                   .name = "trial",
-                                   .batch = {.count = 1}};
-    const double seconds = made ? time_product(compute, backend, state, &call) : -1.0;
-    for (int i = 0; i < 3; i++) {
-        buffer_release(compute, &buffers[i]);
-    }
-    return seconds;
-}
-
-/* Nobody asked for it by name: then it has to be faster than products in fp32. */
-static int check_worth(struct compute *compute, struct mma_backend *own) {
-    const struct gemm_state *state = compute->gemm_state;
-    if (!state->automatic) {
-        return 0;
-    }
-    const double ours = time_cube(compute, &gemm_backend_mma, own, state->operands, TRIAL_EDGE);
-    const double theirs = time_cube(compute, own->fallback, own->fallback_state, ELEMENT_FP32, TRIAL_EDGE);
-    if (ours > 0.0 && (theirs < 0.0 || ours < theirs)) {
-        return 0;
-    }
-    return error_set("%s is slower than %s", own->mma.unit.name, own->fallback->name);
 }
 
 static void describe(const struct mma *mma, char *text, size_t size) {
@@ -343,7 +274,7 @@ static int mma_open(struct compute *compute, void **state) {
         return error_set("out of memory");
     }
     own->mma.compute = compute;
-    if (find_unit(&own->mma) || open_fallback(compute, own) || check_worth(compute, own)) {
+    if (find_unit(&own->mma) || open_fallback(compute, own)) {
         mma_close(compute, own);
         return -1;
     }

@@ -73,6 +73,10 @@ static size_t find_intel(const struct device *device, struct mma_unit *unit) {
 }
 
 size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOST_UNITS]) {
+    if (!device->is_gpu) {
+        error_set("%s is no GPU", device->name);
+        return 0;
+    }
     if (is_made_by(device, "NVIDIA")) {
         return find_nvidia(device, units);
     }
@@ -82,7 +86,7 @@ size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOS
     if (is_made_by(device, "Advanced Micro Devices") || is_made_by(device, "AMD")) {
         units[0] = (struct mma_unit){MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false};
         units[1] = (struct mma_unit){MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false};
-        return device->is_gpu ? 2 : 0;
+        return 2;
     }
     error_set("hctrain knows no matrix units of this device");
     return 0;

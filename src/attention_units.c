@@ -42,14 +42,15 @@ static size_t larger(size_t a, size_t b) {
 }
 
 /* Bytes of local memory of the kernel that needs most: the rows that pass, two blocks of them backward; those that
- * stay unless they are kept in registers; bits of dropout; and less than 8 bytes a work-item of other things. */
+ * stay unless they are kept in registers; bits of dropout; numbers of rows, and parts of their sums. */
 static size_t local_needed(const struct mma_unit *unit, struct tiles tiles, int64_t head_size) {
     const size_t rows = WARPS * unit->m, row = (size_t)head_size * 2;
     const size_t forward = 2 * tiles.keys * row + rows * (tiles.keys / 4 + 1) + (tiles.keep ? 0 : rows * row);
     const size_t kept = larger(rows * (tiles.block / 4 + 1), tiles.block * (rows / 4 + 1));
     const size_t backward = 4 * tiles.block * row + 2 * kept + (tiles.keep ? 0 : 2 * rows * row);
     const size_t turned = WARPS * unit->m * unit->k * 2;
-    return larger(forward, backward) + turned + (size_t)WARPS * (unit->warp * 8 + unit->scratch_bytes);
+    return larger(forward, backward) + turned + WARPS * unit->scratch_bytes +
+           larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
 static int check_fits(const struct attention_units *units) {
@@ -122,6 +123,7 @@ static int try_unit(struct attention_units *units, const struct mma_unit *unit,
                                 units->compute->device.local_bytes);
     if (check_fits(units) || build(units, options) || (!options->unchecked && self_test(units))) {
         release_kernels(units);
+        compute_forget(units->compute); /* the next unit's launches should run */
         return error_prefix("%s", unit->name);
     }
     return 0;

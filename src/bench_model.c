@@ -131,9 +131,10 @@ json_t *bench_model_facts(struct bench_model *bench) {
     const struct gpt *gpt = &bench->gpt;
     const struct device *device = &bench->compute->device;
     json_t *facts =
-        json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", device->name,
-                  "platform", device->platform_name, "cpu", (int)device->is_cpu, "gemm", gemm_name(bench->compute),
-                  "dtype", element_name(gpt->options.type), "residual", gpt->config.residual->name, "n_streams",
+        json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", device->name,
+                  "platform", device->platform_name, "cpu", (int)device->is_cpu, "gemm",
+                  gemm_description(bench->compute), "attention", gpt->operations.attention_by, "dtype",
+                  element_name(gpt->options.type), "residual", gpt->config.residual->name, "n_streams",
                   (json_int_t)gpt->config.n_streams, "n_layer", (json_int_t)gpt->config.n_layer, "n_embd",
                   (json_int_t)gpt->config.n_embd, "block_size", (json_int_t)gpt->config.block_size, "batch_size",
                   (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);

@@ -299,16 +299,19 @@ static int read_state(json_t *json, struct training_state *state) {
 }
 
 /* A run in fp16 goes on with its scale; in any type the steps that were left out do not count. */
-static int read_loss_scale(const json_t *json, struct loss_scale *scale) {
+static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_scale *scale) {
     const json_t *saved = json_object_get(json, "loss_scale");
+    const json_t *number = json_object_get(saved, "scale"), *good = json_object_get(saved, "good_steps"),
+                 *skipped = json_object_get(saved, "skipped");
     struct loss_scale read = *scale;
     if (!saved) {
         return 0;
     }
-    read.scale = (float)json_number_value(json_object_get(saved, "scale"));
-    read.good_steps = json_integer_value(json_object_get(saved, "good_steps"));
-    read.skipped = json_integer_value(json_object_get(saved, "skipped"));
-    if (!loss_scale_is_valid(&read)) {
+    read.scale = (float)json_number_value(number);
+    read.good_steps = json_integer_value(good);
+    read.skipped = json_integer_value(skipped);
+    if (!json_is_number(number) || !json_is_integer(good) || !json_is_integer(skipped) ||
+        !loss_scale_is_valid(&read) || read.skipped > iteration) {
         return error_set("loss_scale is not one that this program writes: resume from an older checkpoint");
     }
     scale->skipped = read.skipped;
@@ -322,7 +325,7 @@ int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state
     json_t *json = NULL;
     char *path = files_path("%s/state.json", folder);
     int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
-    if (status == 0 && (read_state(json, state) || read_loss_scale(json, &gpt->loss_scale))) {
+    if (status == 0 && (read_state(json, state) || read_loss_scale(json, state->iteration, &gpt->loss_scale))) {
         status = error_prefix("%s", path);
     }
     if (status == 0) {

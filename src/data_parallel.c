@@ -52,7 +52,8 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 
 int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
     const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
-    return gemm_measure_rate(gpt->compute, tokens < 1024 ? tokens : 1024, 4 * width, width, rate) ||
+    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < 1024 ? tokens : 1024, 4 * width, width,
+                             rate) ||
                    ranks_sum(gpt->options.ranks, rate, 1)
                ? -1
                : 0;

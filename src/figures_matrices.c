@@ -208,10 +208,11 @@ static void draw_matrix(struct figure *figure, const json_t *run, const json_t *
         }
         figure_plot(figure, "%s'%.2f' %zu", i ? ", " : "", sum, i);
     }
-    figure_plot(figure,
-                ")\nplot $matrix with image pixels notitle, $matrix using 1:2:(sprintf('%%.2f', $3)) with labels font "
-                "',%d' tc rgb '#222222' notitle\n",
-                n > 5 ? 6 : 9);
+    figure_plot(
+        figure,
+        ")\nplot $matrix with image pixels notitle, $matrix using 1:2:(sprintf('%%.2f', $3)) with labels font "
+        "',%d' tc rgb '#222222' notitle\n",
+        n > 5 ? 6 : 9);
 }
 
 void figure_heat_maps(const json_t *analysis, struct figure *figure) {

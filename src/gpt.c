@@ -523,7 +523,10 @@ static void plan_copies(struct gpt *gpt) {
         b = larger(larger(b, wide), residual_is_plain(config->residual) ? 0 : streams);
         c = larger(c, residual_is_plain(config->residual) ? 0 : streams);
     }
-    memory_plan_count(&gpt->plan, "fp32 copies for products", (a + b + c) * sizeof(float));
+    const uint64_t sizes[] = {a, b, c};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        memory_plan_count_buffer(&gpt->plan, "fp32 copies for products", sizes[i], sizeof(float));
+    }
 }
 
 /* What ranks exchange through is allocated on the host, which counts where the device works there too. */

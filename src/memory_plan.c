@@ -38,6 +38,13 @@ static struct memory_item *add_item(struct memory_plan *plan, const char *group,
     return item;
 }
 
+static void note_largest(struct memory_plan *plan, const char *group, uint64_t bytes) {
+    if (bytes > plan->largest_bytes) {
+        plan->largest_bytes = bytes;
+        plan->largest_group = group;
+    }
+}
+
 static struct buffer *add(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes,
                           enum element_type type) {
     uint64_t bytes;
@@ -48,10 +55,7 @@ static struct buffer *add(struct memory_plan *plan, const char *group, uint64_t 
         return &no_buffer;
     }
     item->type = type;
-    if (bytes > plan->largest_bytes) {
-        plan->largest_bytes = bytes;
-        plan->largest_group = group;
-    }
+    note_largest(plan, group, bytes);
     return &item->buffer;
 }
 
@@ -63,6 +67,17 @@ struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint
 struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
                                      enum element_type type) {
     return add(plan, group, elements, element_size(type), type);
+}
+
+void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
+                              size_t element_bytes) {
+    uint64_t bytes;
+    if (__builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes)) {
+        plan->failed = true;
+        return;
+    }
+    memory_plan_count(plan, group, bytes);
+    note_largest(plan, group, bytes);
 }
 
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {

@@ -28,6 +28,9 @@ struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group
 /* Counts bytes that others allocate on the device or, where it works there, on the host. */
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
 
+/* The same of one buffer of the device, whose size has a limit of its own. */
+void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes);
+
 /* -1 with a message that says how much is needed, how much there is, and what to change. */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);
 

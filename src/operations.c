@@ -1,5 +1,6 @@
 #include "src/operations.h"
 #include "runtime/error.h"
+#include "runtime/gemm.h"
 #include "runtime/random.h"
 #include "src/attention_units.h"
 #include <inttypes.h>
@@ -225,13 +226,19 @@ static int build_branches(struct operations *operations) {
            BUILD(FILES("adamw.cl"), options, SLOT(adamw));
 }
 
-/* Where they cannot be had the portable kernels do, so that is no failure. */
+/* Units where products use them too. Where they cannot be had the portable kernels do, so that is no failure. */
 static void open_attention_units(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
-    if (shape->type != ELEMENT_FP32 &&
-        attention_units_open(operations->compute, &wanted, NULL, &operations->attention_units)) {
+    char *text = operations->attention_by;
+    const size_t size = sizeof operations->attention_by;
+    if (shape->type == ELEMENT_FP32 || strcmp(gemm_name(operations->compute), "mma") != 0) {
+        snprintf(text, size, "portable kernels");
+    } else if (attention_units_open(operations->compute, &wanted, NULL, &operations->attention_units)) {
+        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
         error_clear();
+    } else {
+        snprintf(text, size, "%s", attention_units_name(operations->attention_units));
     }
 }
 

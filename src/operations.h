@@ -47,6 +47,7 @@ struct operations {
     struct operation_shape shape;
     enum attention_share attention_share;    /* ATTENTION_AUTO but in tests */
     struct attention_units *attention_units; /* src/attention_units.h; NULL: attention runs on portable kernels */
+    char attention_by[160];                  /* what attention runs on, and why not on units, for people */
 
     size_t columns;         /* projections per normalised row */
     size_t norm_groups;     /* normalised rows per token */

@@ -202,6 +202,30 @@ static int dump_gradients(struct gpt *gpt, struct dump *dump) {
     return 0;
 }
 
+static int run_loss(struct gpt *gpt, float *loss) {
+    gpt_zero(gpt);
+    gpt_loss(gpt, 1.0f, false);
+    return gpt_read_results(gpt, loss, NULL);
+}
+
+/* Loss and gradients after a forward pass; in fp16 with the largest scale that they do not overflow at. */
+static int run_backward(struct gpt *gpt, float *loss) {
+    const struct parameters *parameters = &gpt->parameters;
+    float norm;
+    for (;;) {
+        gpt_zero(gpt);
+        gpt_loss(gpt, 1.0f, true);
+        gpt_backward(gpt, NULL);
+        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f, gpt->gradient_norm, 0);
+        if (gpt_read_results(gpt, loss, &norm)) {
+            return -1;
+        }
+        if (isfinite(norm) || !gpt->loss_scale.dynamic || !loss_scale_update(&gpt->loss_scale, false)) {
+            return 0; /* what is not finite at any scale is dumped as it is */
+        }
+    }
+}
+
 /* The order matters: logits are computed from the top before the loss overwrites their memory with gradients. */
 static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, struct dump *dump) {
     const uint64_t one[1] = {1};
@@ -212,16 +236,11 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     if (!loss || (settings->logits && !logits)) {
         return -1;
     }
-    gpt_zero(gpt);
     gpt_forward(gpt, (struct gpt_pass){.dropout = false});
     if (logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) {
         return -1;
     }
-    gpt_loss(gpt, 1.0f, settings->grad);
-    if (settings->grad) {
-        gpt_backward(gpt, NULL);
-    }
-    if (gpt_read_results(gpt, loss, NULL)) {
+    if (settings->grad ? run_backward(gpt, loss) : run_loss(gpt, loss)) {
         return -1;
     }
     for (int64_t index = 0; !residual_is_plain(gpt->config.residual) && index < 2 * gpt->config.n_layer; index++) {
@@ -264,6 +283,11 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
                : error_set("the gradient norm is not finite at step %" PRId64, iteration);
 }
 
+/* JSON has no infinities; a step that was left out keeps its place. */
+static json_t *real_or_null(float value) {
+    return isfinite(value) ? json_real((double)value) : json_null();
+}
+
 static int write_losses(const char *folder, json_t *losses, json_t *norms) {
     json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
     char *path = files_path("%s/losses.json", folder);
@@ -279,8 +303,8 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
         status = train_step(gpt, settings, batches, iteration, &loss, &norm);
-        json_array_append_new(losses, json_real(loss));
-        json_array_append_new(norms, json_real(norm));
+        json_array_append_new(losses, real_or_null(loss));
+        json_array_append_new(norms, real_or_null(norm));
     }
     char *path = files_path("%s/model.safetensors", settings->out);
     status = status || !path || write_weights(path, gpt) || write_losses(settings->out, losses, norms);

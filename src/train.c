@@ -309,6 +309,9 @@ static int measure_rate(struct trainer *trainer) {
     if (data_parallel_measure_rate(&trainer->gpt, &trainer->gemm_rate)) {
         return -1;
     }
+    if (trainer->gpt.options.type != ELEMENT_FP32) {
+        fprintf(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
+    }
     fprintf(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
             1e-9 * trainer->gemm_rate, trainer->ranks->count > 1 ? ", on all ranks together" : "");
     return 0;

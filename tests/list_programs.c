@@ -4,9 +4,9 @@
  *   {"texts": {FILES: TEXT, ...}, "programs": [{"model": ..., "rare": 0 or 1, "files": FILES, "options": ...},
  * ...]}
  *
- * It opens no device. The programs come from the functions that build them in training, so this list cannot differ
- * from what is run. The same program may be listed several times. `rare` ones differ from others only in which
- * switches are combined. */
+ * It opens no device. The operations' programs come from the functions that build them in training, so their list
+ * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
+ * program may be listed several times. `rare` ones differ from others only in which switches are combined. */
 #include "runtime/error.h"
 #include "runtime/gemm_backend.h"
 #include "src/operations.h"
@@ -94,10 +94,17 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
 
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
+    static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
+    static const char *const epilogue[] = {"common.cl", "elementwise.cl", "element.cl", "gemm_epilogue.cl", NULL};
+    cl_program none;
     list->rare = false;
-    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true);
+    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
+                       program_build(compute, conversion, "-DACT=1 -DVEC=4", &none) ||
+                       program_build(compute, conversion, "-DACT=2 -DVEC=4", &none) ||
+                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=0", &none) ||
+                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=1", &none);
     gemm_close(compute);
-    return status;
+    return status ? -1 : 0;
 }
 
 static int list_all(struct list *list) {

@@ -356,11 +356,14 @@ static void test_rate(void **state) {
     struct compute_options options = {.cache_dir = ""};
     double rate = 0.0;
     assert_int_equal(compute_open(&compute, &options), 0);
-    assert_int_equal(gemm_measure_rate(compute, 64, 64, 64, &rate), 0);
+    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, 64, 64, 64, &rate), 0);
     assert_true(rate > 0.0); /* a simulator makes less than a megaflop */
     assert_int_equal(compute->allocated_bytes, 0);
-    assert_int_equal(gemm_measure_rate(compute, 64, 0, 64, &rate), -1);
-    assert_int_equal(gemm_measure_rate(compute, SIZE_MAX / 2, 1, 8, &rate), -1);
+    rate = 0.0;
+    assert_int_equal(gemm_measure_rate(compute, ELEMENT_BF16, 64, 64, 64, &rate), 0);
+    assert_true(rate > 0.0);
+    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, 64, 0, 64, &rate), -1);
+    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, SIZE_MAX / 2, 1, 8, &rate), -1);
     compute_close(compute);
 }
 

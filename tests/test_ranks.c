@@ -120,7 +120,7 @@ static void shared_moments_are_the_same_moments(void **state) {
     assert_near("whole", "shared", 1e-5);
 }
 
-/* Weights that come from another rank reach the 16-bit copy, too; and the ranks agree on the scale. */
+/* Weights that come from another rank reach the 16-bit copy, too. */
 static void so_they_are_in_fp16(void **state) {
     (void)state;
     assert_done(RANKS("2", "whole-fp16", "--dtype", "fp16"));

@@ -71,27 +71,34 @@ static void so_it_is_with_dropout_and_accumulation(void **state) {
     repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
 }
 
-static void so_it_is_in_fp16(void **state) {
-    (void)state;
-    repeat_and_resume((const char *const[]){"--dtype", "fp16", "--seed", "1"});
-}
-
-/* Writes the loss's scale into a checkpoint. */
-static void set_loss_scale(const char *state_file, double scale) {
+/* Writes a part of the loss's scale into a checkpoint. */
+static void set_loss_scale(const char *state_file, const char *key, json_t *value) {
     json_t *json = json_load_file(scratch_path(state_file), 0, NULL);
     assert_non_null(json);
     json_t *loss_scale = json_object_get(json, "loss_scale");
-    assert_int_equal(json_object_set_new(loss_scale, "scale", json_real(scale)), 0);
+    assert_int_equal(json_object_set_new(loss_scale, key, value), 0);
     assert_int_equal(json_dump_file(json, scratch_path(state_file), 0), 0);
     json_decref(json);
 }
 
-/* Steps whose gradients overflow are left out, and the scale falls until one does not. */
+/* Trains in fp16, from iteration 2 on with a scale at which gradients overflow. */
+static void train_with_overflow(const char *run) {
+    char state_file[64];
+    snprintf(state_file, sizeof state_file, "%s/ckpt-2/state.json", run);
+    assert_done(TRAIN(run, "--dtype", "fp16", "--max-iters", "2"));
+    set_loss_scale(state_file, "scale", json_real(0x1p+32));
+}
+
+/* Steps whose gradients overflow are left out, and the scale falls until one does not; resuming changes nothing. */
 static void fp16_run_leaves_out_steps_that_overflow(void **state) {
     (void)state;
-    assert_done(TRAIN("overflow", "--dtype", "fp16", "--max-iters", "2"));
-    set_loss_scale("overflow/ckpt-2/state.json", 0x1p+32);
+    train_with_overflow("overflow");
     assert_done(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    train_with_overflow("overflow-in-parts");
+    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "25"));
+    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    assert_same_metrics("overflow", "overflow-in-parts");
+    assert_same_checkpoint("overflow", "overflow-in-parts", "ckpt-30");
     json_t *lines = metrics("overflow");
     json_int_t skipped = 0;
     assert_int_equal(json_array_size(lines), 30);
@@ -105,8 +112,11 @@ static void fp16_run_leaves_out_steps_that_overflow(void **state) {
     assert_true(json_is_number(json_object_get(json_array_get(lines, 29), "grad_norm")));
     assert_true(loss_at(lines, 29) < loss_at(lines, 2));
     json_decref(lines);
-    set_loss_scale("overflow/ckpt-30/state.json", 3.0);
+    set_loss_scale("overflow/ckpt-30/state.json", "scale", json_real(3.0));
     assert_failed(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
+                  "state.json: loss_scale is not one");
+    set_loss_scale("overflow-in-parts/ckpt-30/state.json", "skipped", json_integer(31));
+    assert_failed(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
                   "state.json: loss_scale is not one");
 }
 
@@ -418,7 +428,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
         cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
-        cmocka_unit_test(so_it_is_in_fp16),
         cmocka_unit_test(fp16_run_leaves_out_steps_that_overflow),
         cmocka_unit_test(resumed_run_keeps_its_settings),
         cmocka_unit_test(another_seed_is_another_run),
