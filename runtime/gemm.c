@@ -161,6 +161,10 @@ bool gemm_copies(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && !compute->gemm->takes;
 }
 
+bool gemm_fuses(const struct compute *compute, enum element_type type) {
+    return type != ELEMENT_FP32 && compute->gemm->takes;
+}
+
 const char *gemm_name(const struct compute *compute) {
     return compute->gemm->name;
 }

@@ -61,6 +61,9 @@ void gemm_run_fused(struct compute *compute, bool transpose_a, bool transpose_b,
  * for A, B and C, as large as the largest: for memory plans. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
+/* Whether gemm_run_fused on operands of this type does all in one kernel, and not only the same. */
+bool gemm_fuses(const struct compute *compute, enum element_type type);
+
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);
 

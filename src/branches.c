@@ -50,11 +50,13 @@ void branch_forward(struct gpt *gpt, int64_t index) {
     struct operations *operations = &gpt->operations;
     const struct sublayer *sublayer = &gpt->sublayers[index];
     const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    linear_forward(operations, &gpt->parameters, layer_in(gpt, index), tokens, sublayer->normed, sublayer->wide);
+    const struct linear in = layer_in(gpt, index);
     if (index % 2 == 0) {
+        linear_forward(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide);
         attend(gpt, index);
     } else {
-        gelu_forward(operations, tokens * 4 * width, sublayer->wide, sublayer->inner);
+        linear_forward_gelu(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide,
+                            sublayer->inner);
     }
     linear_forward(operations, &gpt->parameters, layer_out(gpt, index), tokens, sublayer->inner, sublayer->output);
     dropout_apply(operations, tokens, width, dropout_at(gpt, index, "output"), sublayer->output);

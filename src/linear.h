@@ -18,6 +18,11 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y);
 
+/* x [rows, in] -> y [rows, out] and gelu(y), in one kernel where products can; y is what the way back needs. */
+void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                         size_t rows, const struct buffer *x, const struct buffer *y,
+                         const struct buffer *activated);
+
 /* d_y [rows, out] -> d_x [rows, in]; gradients of weight and bias are added to the arena. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x);

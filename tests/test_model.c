@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm.h"
 #include "runtime/random.h"
 #include "tests/reference_model.h"
 #include "tests/rounding.h"
@@ -175,6 +176,25 @@ static void model_agrees_with_the_reference(void **state) {
     compare_with_the_reference(&config, is_large(shape) ? 1 : 3, shape->type);
 }
 
+/* Products by a backend that takes 16 bits and does what follows them, as on a GPU: bias and both GELUs. */
+static void matrix_units_agree_too(void **state) {
+    (void)state;
+    const struct model_case shape = {"rc", 1, true, true, false, ELEMENT_BF16};
+    struct model_config config = config_of(&shape);
+    struct compute *usual = compute;
+    const struct compute_options options = {.device = "pocl",
+                                            .gemm = "mma",
+                                            .operands = ELEMENT_BF16,
+                                            .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(&compute, &options));
+    assert_true(gemm_fuses(compute, ELEMENT_BF16));
+    compare_with_the_reference(&config, 3, ELEMENT_BF16);
+    config.gelu_tanh = true;
+    compare_with_the_reference(&config, 3, ELEMENT_BF16);
+    compute_close(compute);
+    compute = usual;
+}
+
 /* ---- parts of a model's life */
 
 /* A batch smaller than planned, right after a larger one. */
@@ -310,6 +330,7 @@ int main(int argc, char **argv) {
         CASE_OF_16_BITS(hc, 4, 0, 0, 0, FP16),
         CASE_OF_16_BITS(mhc, 4, 1, 1, 0, FP16),
         CASE_OF_16_BITS(shc, 4, 0, 1, 1, BF16),
+        cmocka_unit_test(matrix_units_agree_too),
         cmocka_unit_test(smaller_batches_agree_too),
         cmocka_unit_test(gelu_by_tanh_agrees_too),
         cmocka_unit_test(frozen_gamma_has_no_gradient),
