@@ -65,7 +65,9 @@ nvidia() {
                     print line
                     if (memory) print line >> failures
                     name = ""
-                }' "$work/log"
+                    count++
+                }
+                END { if (count != 3) print what ": " count + 0 " kernels of 3 found in what ptxas says" | "tee -a " failures " >&2" }' "$work/log"
         done
     done
 }
@@ -97,7 +99,9 @@ amd() {
                     print line
                     if (strict && scratch) print line >> failures
                     name = ""
-                }' "$work/a.s"
+                    count++
+                }
+                END { if (count != 3) print what ": " count + 0 " kernels of 3 found in the assembly" | "tee -a " failures " >&2" }' "$work/a.s"
         done
     done
 }
