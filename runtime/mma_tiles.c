@@ -74,7 +74,7 @@ static size_t find_intel(const struct device *device, struct mma_unit *unit) {
 
 size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOST_UNITS]) {
     if (!device->is_gpu) {
-        error_set("%s is no GPU", device->name);
+        error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
         return 0;
     }
     if (is_made_by(device, "NVIDIA")) {
