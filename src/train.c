@@ -226,8 +226,10 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
     trainer->tokens_per_second = trainer->tokens_per_second > 0.0
                                      ? 0.9 * trainer->tokens_per_second + 0.1 * metrics->tokens_per_second
                                      : metrics->tokens_per_second;
-    snprintf(details, sizeof details, "loss %.4f  grad %.3f  lr %.2e  %.0f tokens/s", metrics->loss,
-             metrics->gradient_norm, metrics->rate, trainer->tokens_per_second);
+    /* of a step that was left out: an overflow, which may show as NaN */
+    const double norm = isfinite(metrics->gradient_norm) ? (double)metrics->gradient_norm : HUGE_VAL;
+    snprintf(details, sizeof details, "loss %.4f  grad %.3f  lr %.2e  %.0f tokens/s", metrics->loss, norm,
+             metrics->rate, trainer->tokens_per_second);
     if (metrics->skipped > 0) {
         const size_t used = strlen(details);
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
