@@ -229,7 +229,7 @@ static bool epilogue_fits(struct compute *compute, const struct gemm_call *call)
             matrix_fits(compute, call, "residual", &epilogue->residual, call->m, call->n));
 }
 
-static bool is_plain_fp32(const struct gemm_call *call) {
+bool gemm_call_is_plain_fp32(const struct gemm_call *call) {
     return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
            call->c.buffer->type == ELEMENT_FP32 && call->batch.count == 1 && !gemm_epilogue_exists(&call->epilogue);
 }
@@ -238,7 +238,8 @@ static bool is_plain_fp32(const struct gemm_call *call) {
  * them counts. */
 static bool is_taken(const struct compute *compute, const struct gemm_call *call) {
     const struct gemm_backend *backend = compute->gemm;
-    return call->k && call->alpha != 0.0f && (backend->takes ? backend->takes(call) : is_plain_fp32(call));
+    return call->k && call->alpha != 0.0f &&
+           (backend->takes ? backend->takes(call) : gemm_call_is_plain_fp32(call));
 }
 
 /* Elements from the first to the last one of a matrix, with those between its rows. */
@@ -302,7 +303,7 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
 /* One product without an epilogue. */
 static void run_single(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *state = compute->gemm_state;
-    if (is_plain_fp32(call)) {
+    if (gemm_call_is_plain_fp32(call)) {
         run_fp32(compute, call);
     } else if (is_taken(compute, call)) {
         compute->gemm->run(compute, state->backend, call);
@@ -335,61 +336,49 @@ static void name_call(struct gemm_call *call) {
     }
 }
 
-static void run_call(struct compute *compute, struct gemm_call *call) {
+static void run_call(struct compute *compute, struct gemm_call call) {
     struct gemm_state *state = compute->gemm_state;
-    if (compute->failure || !call->m || !call->n || !call->batch.count) {
+    if (compute->failure || !call.m || !call.n || !call.batch.count) {
         return;
     }
-    name_call(call);
-    if (!batch_fits(compute, call) || !epilogue_fits(compute, call)) {
+    name_call(&call);
+    if (!batch_fits(compute, &call) || !epilogue_fits(compute, &call)) {
         return;
     }
-    if (is_taken(compute, call)) {
-        compute->gemm->run(compute, state->backend, call);
+    if (is_taken(compute, &call)) {
+        compute->gemm->run(compute, state->backend, &call);
     } else {
-        run_pieces(compute, call);
+        run_pieces(compute, &call);
     }
+}
+
+/* Of the arguments that all forms have; a single product with nothing behind it. */
+#define CALL                                                                                                       \
+    {                                                                                                              \
+        .transpose_a = transpose_a, .transpose_b = transpose_b, .m = m, .n = n, .k = k, .alpha = alpha, .a = a,    \
+        .b = b, .beta = beta, .c = c, .batch = {.count = 1},                                                       \
+    }
+
+void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
+    const struct gemm_call call = CALL;
+    run_call(compute, call);
 }
 
 void gemm_run_batched(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
                       float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
                       struct gemm_batch batch) {
-    struct gemm_call call = {.transpose_a = transpose_a,
-                             .transpose_b = transpose_b,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .alpha = alpha,
-                             .a = a,
-                             .b = b,
-                             .beta = beta,
-                             .c = c,
-                             .batch = batch};
-    run_call(compute, &call);
-}
-
-void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c) {
-    gemm_run_batched(compute, transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c,
-                     (struct gemm_batch){.count = 1});
+    struct gemm_call call = CALL;
+    call.batch = batch;
+    run_call(compute, call);
 }
 
 void gemm_run_fused(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
                     float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
                     const struct gemm_epilogue *epilogue) {
-    struct gemm_call call = {.transpose_a = transpose_a,
-                             .transpose_b = transpose_b,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .alpha = alpha,
-                             .a = a,
-                             .b = b,
-                             .beta = beta,
-                             .c = c,
-                             .batch = {.count = 1},
-                             .epilogue = *epilogue};
-    run_call(compute, &call);
+    struct gemm_call call = CALL;
+    call.epilogue = *epilogue;
+    run_call(compute, call);
 }
 
 /* ---- measuring */

@@ -32,6 +32,9 @@ struct gemm_backend {
 extern const struct gemm_backend gemm_backend_cblas;
 extern const struct gemm_backend gemm_backend_clblast;
 extern const struct gemm_backend gemm_backend_portable;
+
+/* Whether it is a single product of fp32 matrices with nothing behind it, which every backend takes. */
+bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 extern const struct gemm_backend gemm_backend_mma;
 
 /* What compute.gemm_state points to. */

@@ -283,18 +283,13 @@ static int mma_open(struct compute *compute, void **state) {
     return 0;
 }
 
-static bool is_fp32(const struct gemm_call *call) {
-    return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
-           call->c.buffer->type == ELEMENT_FP32 && call->batch.count == 1 && !gemm_epilogue_exists(&call->epilogue);
-}
-
 static bool backend_takes(const struct gemm_call *call) {
-    return is_fp32(call) || mma_takes(call);
+    return gemm_call_is_plain_fp32(call) || mma_takes(call);
 }
 
 static void backend_run(struct compute *compute, void *state, const struct gemm_call *call) {
     struct mma_backend *own = state;
-    if (is_fp32(call)) {
+    if (gemm_call_is_plain_fp32(call)) {
         own->fallback->run(compute, own->fallback_state, call);
     } else {
         mma_run(&own->mma, call);
