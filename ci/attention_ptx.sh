@@ -8,26 +8,9 @@
 # needs is as for ci/ptx.sh. The sizes of blocks are those that src/attention_units.c chooses.
 set -eu
 cd "$(dirname "$0")/.."
-first_of() {
-    for program in "$@"; do
-        command -v "$program" && return
-    done
-    echo "ci/attention_ptx.sh: there is none of: $*" >&2
-    exit 1
-}
-clang=${CLANG:-$(first_of clang-15 clang-16 clang-17 clang-18 clang-19 clang)}
-clang_amd=${CLANG_AMD:-$(first_of clang-20 clang-19 "$clang")}
-ptxas=${PTXAS:-$(command -v ptxas || true)}
-libclc=${LIBCLC:-/usr/lib/clc}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+script=attention_ptx.sh
+. ci/ptx_common.sh
 cat cl/common.cl cl/element.cl cl/matrix_unit.cl cl/matrix_unit_rows.cl cl/attention_units.cl >"$work/all.cl"
-
-# What went wrong is kept in a file, since loops behind a pipe have variables of their own.
-fail() {
-    echo "ci/attention_ptx.sh: $*" >&2
-    echo "$*" >>"$work/failures"
-}
 
 # Options of unit $1 with warps of $2, KEYS $3, BLOCK $4, KEEP $5, for heads of $6 channels in bf16 ($7 = 0) or fp16 (1).
 options() {
@@ -107,12 +90,8 @@ amd() {
 }
 
 intel() {
-    cat >"$work/extension.h" <<'DECLARATIONS'
-#define MAD(name, a_type) float8 __attribute__((overloadable)) name(a_type a, int8 b, float8 c);
-MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, short8)
-MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, int8)
-MAD(intel_sub_group_f16_f16_matrix_mad_k16, short8)
-MAD(intel_sub_group_f16_f16_matrix_mad_k16, int8)
+    declare_intel
+    cat >>"$work/extension.h" <<'DECLARATIONS'
 float intel_sub_group_shuffle_xor(float x, uint bit);
 DECLARATIONS
     for warp in 16 8; do
@@ -128,15 +107,4 @@ DECLARATIONS
     done
 }
 
-[ $# -gt 0 ] || set -- nvidia amd intel
-[ -n "$ptxas" ] || echo "ci/attention_ptx.sh: there is no ptxas: PTX is made, but not assembled"
-for vendor in "$@"; do
-    case $vendor in
-    nvidia | amd | intel) "$vendor" ;;
-    *)
-        echo "ci/attention_ptx.sh: nvidia, amd or intel, not $vendor" >&2
-        exit 2
-        ;;
-    esac
-done
-[ ! -e "$work/failures" ]
+run_vendors "$@"

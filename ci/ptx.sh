@@ -9,28 +9,11 @@
 # where. Registers are bounded as runtime/gemm_mma.c does it on NVIDIA. A line per variant: transpositions, LOAD and C's type as in cl/mma_gemm.cl, registers, local memory.
 set -eu
 cd "$(dirname "$0")/.."
-first_of() {
-    for program in "$@"; do
-        command -v "$program" && return
-    done
-    echo "ci/ptx.sh: there is none of: $*" >&2
-    exit 1
-}
-clang=${CLANG:-$(first_of clang-15 clang-16 clang-17 clang-18 clang-19 /usr/lib/llvm-15/bin/clang clang)}
-clang_amd=${CLANG_AMD:-$(first_of clang-20 clang-19 "$clang")}
-ptxas=${PTXAS:-$(command -v ptxas || true)}
-libclc=${LIBCLC:-/usr/lib/clc}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+script=ptx.sh
+. ci/ptx_common.sh
 
 cat cl/element.cl cl/matrix_unit.cl cl/mma_gemm.cl >"$work/plain.cl"
 cat cl/common.cl cl/elementwise.cl cl/element.cl cl/matrix_unit.cl cl/gemm_epilogue.cl cl/mma_gemm.cl >"$work/full.cl"
-
-# What went wrong is kept in a file, since loops behind a pipe have variables of their own.
-fail() {
-    echo "ci/ptx.sh: $*" >&2
-    echo "$*" >>"$work/failures"
-}
 
 # Variants, one a line: tiles, fp16, A and B transposed, LOAD, C's type and evenness, epilogue, GELU by tanh.
 variants() {
@@ -130,13 +113,7 @@ amd() {
 }
 
 intel() {
-    cat >"$work/extension.h" <<'DECLARATIONS'
-#define MAD(name, a_type) float8 __attribute__((overloadable)) name(a_type a, int8 b, float8 c);
-MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, short8)
-MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, int8)
-MAD(intel_sub_group_f16_f16_matrix_mad_k16, short8)
-MAD(intel_sub_group_f16_f16_matrix_mad_k16, int8)
-DECLARATIONS
+    declare_intel
     for warp in 16 8; do
         variants "128 128 32 32 32 2" "64 64 32 16 32 2" | while read -r variant; do
             # shellcheck disable=SC2086
@@ -150,15 +127,4 @@ DECLARATIONS
     done
 }
 
-[ $# -gt 0 ] || set -- nvidia amd intel
-[ -n "$ptxas" ] || echo "ci/ptx.sh: there is no ptxas: PTX is made, but not assembled"
-for vendor in "$@"; do
-    case $vendor in
-    nvidia | amd | intel) "$vendor" ;;
-    *)
-        echo "ci/ptx.sh: nvidia, amd or intel, not $vendor" >&2
-        exit 2
-        ;;
-    esac
-done
-[ ! -e "$work/failures" ]
+run_vendors "$@"

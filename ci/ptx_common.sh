@@ -1,0 +1,48 @@
+# What ci/ptx.sh and ci/attention_ptx.sh share; $script is the name of the one that reads this. Their own are the functions nvidia,
+# amd and intel, which compile for a vendor, and call `fail` where something is wrong.
+first_of() {
+    for program in "$@"; do
+        command -v "$program" && return
+    done
+    echo "ci/$script: there is none of: $*" >&2
+    exit 1
+}
+clang=${CLANG:-$(first_of clang-15 clang-16 clang-17 clang-18 clang-19 /usr/lib/llvm-15/bin/clang clang)}
+clang_amd=${CLANG_AMD:-$(first_of clang-20 clang-19 "$clang")}
+ptxas=${PTXAS:-$(command -v ptxas || true)}
+libclc=${LIBCLC:-/usr/lib/clc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# What went wrong is kept in a file, since loops behind a pipe have variables of their own.
+fail() {
+    echo "ci/$script: $*" >&2
+    echo "$*" >>"$work/failures"
+}
+
+# For Intel: the extension's functions, in $work/extension.h.
+declare_intel() {
+    cat >"$work/extension.h" <<'DECLARATIONS'
+#define MAD(name, a_type) float8 __attribute__((overloadable)) name(a_type a, int8 b, float8 c);
+MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, short8)
+MAD(intel_sub_group_bf16_bf16_matrix_mad_k16, int8)
+MAD(intel_sub_group_f16_f16_matrix_mad_k16, short8)
+MAD(intel_sub_group_f16_f16_matrix_mad_k16, int8)
+DECLARATIONS
+}
+
+# The work of the script, with its arguments.
+run_vendors() {
+    [ $# -gt 0 ] || set -- nvidia amd intel
+    [ -n "$ptxas" ] || echo "ci/$script: there is no ptxas: PTX is made, but not assembled"
+    for vendor in "$@"; do
+        case $vendor in
+        nvidia | amd | intel) "$vendor" ;;
+        *)
+            echo "ci/$script: nvidia, amd or intel, not $vendor" >&2
+            exit 2
+            ;;
+        esac
+    done
+    [ ! -e "$work/failures" ]
+}
