@@ -3,6 +3,7 @@
 #define HC_RUNTIME_ELEMENT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum element_type {
     ELEMENT_FP32,
@@ -23,5 +24,11 @@ static inline const char *element_name(enum element_type type) {
 static inline size_t element_size(enum element_type type) {
     return type == ELEMENT_FP32 ? 4 : 2;
 }
+
+/* The number that 16 bits of this type stand for, exactly. */
+float element_decode(uint16_t bits, enum element_type type);
+
+/* The bits of a normal number or zero that the 16-bit type has exactly, as those that self-tests draw. */
+uint16_t element_encode_exact(float value, enum element_type type);
 
 #endif

@@ -10,35 +10,16 @@
 /* ---- elements */
 
 static float decode(const void *elements, size_t at, enum element_type type) {
-    uint32_t bits;
-    float value;
-    if (type == ELEMENT_FP32) {
-        return ((const float *)elements)[at];
-    }
-    bits = ((const uint16_t *)elements)[at];
-    if (type == ELEMENT_FP16) {
-        const uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
-        value = exponent == 31
-                    ? (fraction ? NAN : INFINITY)
-                    : ldexpf((float)(exponent ? fraction | 1024 : fraction), (exponent ? (int)exponent : 1) - 25);
-        return bits >> 15 ? -value : value;
-    }
-    bits <<= 16;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return type == ELEMENT_FP32 ? ((const float *)elements)[at]
+                                : element_decode(((const uint16_t *)elements)[at], type);
 }
 
 /* A number that every type has exactly. */
 static void encode(float value, void *elements, size_t at, enum element_type type) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
     if (type == ELEMENT_FP32) {
         ((float *)elements)[at] = value;
-    } else if (type == ELEMENT_BF16) {
-        ((uint16_t *)elements)[at] = (uint16_t)(bits >> 16);
     } else {
-        const uint32_t exponent = value == 0.0f ? 0 : (bits >> 23 & 255) - 127 + 15;
-        ((uint16_t *)elements)[at] = (uint16_t)(bits >> 31 << 15 | exponent << 10 | (bits >> 13 & 1023));
+        ((uint16_t *)elements)[at] = element_encode_exact(value, type);
     }
 }
 

@@ -11,34 +11,6 @@
 #define QUANTUM 0x1p-6 /* of the numbers drawn, which have at most 8 digits: every type has them exactly */
 #define MOST    (255 * QUANTUM)
 
-/* ---- 16-bit numbers */
-
-static double decode(uint16_t bits, enum element_type type) {
-    if (type == ELEMENT_BF16) {
-        const uint32_t wide = (uint32_t)bits << 16;
-        float value;
-        memcpy(&value, &wide, sizeof(value));
-        return (double)value;
-    }
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double value = exponent == 31 ? (fraction ? NAN : INFINITY)
-                         : exponent     ? ldexp(fraction + 1024, exponent - 25)
-                                        : ldexp(fraction, -24);
-    return bits >> 15 ? -value : value;
-}
-
-/* Of a number that the type has exactly. */
-static uint16_t encode(double number, enum element_type type) {
-    const float value = (float)number;
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    if (type == ELEMENT_BF16) {
-        return (uint16_t)(bits >> 16);
-    }
-    const uint32_t exponent = number == 0.0 ? 0 : (bits >> 23 & 255) - 127 + 15;
-    return (uint16_t)(bits >> 31 << 15 | exponent << 10 | (bits >> 13 & 1023));
-}
-
 /* ---- numbers of a case */
 
 static int draw(uint64_t key, size_t count, double deviation, enum element_type type, uint16_t **bits,
@@ -53,7 +25,7 @@ static int draw(uint64_t key, size_t count, double deviation, enum element_type 
     random_normal(key, 0, count, 0.0, deviation, normals);
     for (size_t i = 0; i < count; i++) {
         (*values)[i] = fmax(-MOST, fmin(MOST, QUANTUM * rint((double)normals[i] / QUANTUM)));
-        (*bits)[i] = encode((*values)[i], type);
+        (*bits)[i] = element_encode_exact((float)(*values)[i], type);
     }
     free(normals);
     return 0;
@@ -138,7 +110,7 @@ static int compare(struct compute *compute, const char *name, const struct buffe
         float single = 0.0f;
         uint16_t bits = 0;
         memcpy(type == ELEMENT_FP32 ? (void *)&single : (void *)&bits, data + i * size, size);
-        const double value = type == ELEMENT_FP32 ? (double)single : decode(bits, type);
+        const double value = type == ELEMENT_FP32 ? (double)single : (double)element_decode(bits, type);
         const double part = fabs(value - expected[i].value) / expected[i].bound;
         *worst = fmax(*worst, part);
         if (!(part <= 1.0)) {
