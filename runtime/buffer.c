@@ -100,8 +100,8 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
         return;
     }
     /* OpenCL keeps a released memory object alive while launches use it, but not the pages that we lent to it. */
-    if (buffer->host) {
-        clFinish(compute->queue);
+    if (buffer->host && !compute_settle(compute)) {
+        return;
     }
     clReleaseMemObject(buffer->memory);
     if (buffer->host) {

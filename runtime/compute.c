@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char no_memory_failure[] = "out of memory while reporting a failure";
 
@@ -50,6 +51,25 @@ int compute_finish(struct compute *compute) {
         profiler_collect(compute->profiler);
     }
     return compute_check(compute);
+}
+
+/* Before the exit handlers of libraries, which were registered earlier, take away what their threads work on. */
+static void leave_at_once(int status, void *unused) {
+    (void)unused;
+    fflush(NULL);
+    _exit(status);
+}
+
+bool compute_settle_queue(struct compute *compute, cl_command_queue queue) {
+    if (!compute->lost && queue && clFinish(queue) != CL_SUCCESS) {
+        compute->lost = true;
+        on_exit(leave_at_once, NULL);
+    }
+    return !compute->lost;
+}
+
+bool compute_settle(struct compute *compute) {
+    return compute_settle_queue(compute, compute->queue);
 }
 
 /* The largest power of two that is at most `limit` (and at least 1). */
@@ -140,11 +160,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
 }
 
 void compute_close(struct compute *compute) {
-    if (!compute) {
+    if (!compute || !compute_settle(compute)) {
         return;
-    }
-    if (compute->queue) {
-        clFinish(compute->queue);
     }
     gemm_close(compute);
     convert_close(compute);

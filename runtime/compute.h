@@ -50,6 +50,7 @@ struct compute {
     struct conversions *conversions; /* NULL before the first */
     char *cache_dir;                 /* NULL: no cache */
     char *failure;                   /* the first failure's text, NULL while all is well */
+    bool lost;                       /* the device failed and may still be working, see compute_settle */
     size_t allocated_bytes;          /* in live buffers */
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
@@ -70,6 +71,14 @@ int compute_check(struct compute *compute);
 
 /* Waits for all work; then as compute_check. Collects the profile of what ran. */
 int compute_finish(struct compute *compute);
+
+/* Waits for all work of a queue of this device before something is freed that the work may use: whether that may be.
+ * A device that fails can still be working, and cannot be waited for then: what it may use has to stay, so the
+ * functions that release leave all as it is, and the process ends without the libraries' last clean-up. */
+bool compute_settle_queue(struct compute *compute, cl_command_queue queue);
+
+/* The same for the compute's own queue. */
+bool compute_settle(struct compute *compute);
 
 /* ---- buffers */
 

@@ -173,7 +173,7 @@ int exchange_create(struct compute *compute, const struct ranks *ranks, const st
 }
 
 void exchange_release(struct exchange *exchange) {
-    if (!exchange) {
+    if (!exchange || !transfer_settle(&exchange->transfer)) {
         return;
     }
     for (size_t i = 0; i < exchange->count && exchange->items; i++) {

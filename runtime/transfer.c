@@ -12,9 +12,13 @@ int transfer_create(struct compute *compute, struct transfer *transfer) {
     return 0;
 }
 
+bool transfer_settle(struct transfer *transfer) {
+    return !transfer->compute || (compute_settle_queue(transfer->compute, transfer->queue) &&
+                                  compute_settle(transfer->compute));
+}
+
 void transfer_release(struct transfer *transfer) {
-    if (transfer->queue) {
-        clFinish(transfer->queue);
+    if (transfer->queue && transfer_settle(transfer)) {
         clReleaseCommandQueue(transfer->queue);
     }
     *transfer = (struct transfer){0};

@@ -18,6 +18,9 @@ struct pinned {
 };
 
 int transfer_create(struct compute *compute, struct transfer *transfer);
+
+/* Waits for both queues, see compute_settle. */
+bool transfer_settle(struct transfer *transfer);
 void transfer_release(struct transfer *transfer); /* waits for what is under way */
 
 int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes);

@@ -599,6 +599,9 @@ int gpt_create(struct gpt *gpt) {
 }
 
 void gpt_release(struct gpt *gpt) {
+    if (gpt->compute && !compute_settle(gpt->compute)) {
+        return;
+    }
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     buckets_release(&gpt->buckets);
