@@ -4,21 +4,23 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TEMPORARY_PREFIX ".tmp-"
 
 enum {
-    WALK_DESCRIPTORS = 16,  /* that nftw may keep open */
-    SECONDS_TO_KEEP = 3600, /* of leftovers whose process cannot be asked for */
-    MOST_ATTEMPTS = 10000,  /* at a free temporary name */
+    WALK_DESCRIPTORS = 16, /* that nftw may keep open */
+    MOST_ATTEMPTS = 10000, /* at a free temporary name */
+    MOST_LINKS = 40,       /* followed one after the other, as Linux does */
+    IDENTITY_DIGITS = 16,
 };
 
 char *files_path(const char *format, ...) {
@@ -50,10 +52,48 @@ static bool is_folder(const char *path) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-int files_make_folder(const char *path) {
-    if (is_folder(path)) {
-        return 0;
+/* ---- symbolic links
+ *
+ * Users put a link where a folder or file is to be, and mean what it leads to: all that is written goes there, and
+ * the link stays. */
+
+/* What a link at `path` leads to, one step; NULL with an error. */
+static char *read_link(const char *path) {
+    char *target = malloc(PATH_MAX), *next = NULL;
+    const ssize_t length = target == NULL ? -1 : readlink(path, target, PATH_MAX - 1);
+    if (length < 0) {
+        error_set_errno("cannot read the link %s", path);
+    } else {
+        const char *slash = strrchr(path, '/');
+        target[length] = '\0';
+        next = *target == '/' || slash == NULL ? files_path("%s", target)
+                                               : files_path("%.*s/%s", (int)(slash - path), path, target);
     }
+    free(target);
+    return next;
+}
+
+char *files_follow_links(const char *path) {
+    char *at = files_path("%s", path);
+    for (int steps = 0; at != NULL; steps++) {
+        for (size_t end = strlen(at); end > 1 && at[end - 1] == '/'; end--) {
+            at[end - 1] = '\0';
+        }
+        struct stat status;
+        if (lstat(at, &status) != 0 || !S_ISLNK(status.st_mode)) {
+            return at;
+        }
+        char *next = steps < MOST_LINKS ? read_link(at) : NULL;
+        if (steps == MOST_LINKS) {
+            error_set("cannot write %s: its symbolic links lead in a circle", path);
+        }
+        free(at);
+        at = next;
+    }
+    return NULL;
+}
+
+static int make_folders(const char *path) {
     char *partial = files_path("%s", path);
     if (partial == NULL) {
         return -1;
@@ -76,6 +116,32 @@ int files_make_folder(const char *path) {
         result = error_set_errno("cannot make folder '%s'", path);
     }
     free(partial);
+    return result;
+}
+
+int files_make_folder(const char *path) {
+    if (is_folder(path)) {
+        return 0;
+    }
+    char *place = files_follow_links(path);
+    const int result = place != NULL ? make_folders(place) : -1;
+    free(place);
+    return result;
+}
+
+int files_refuse_same(const char *output, const char *input) {
+    return files_are_same(output, input)
+               ? error_set("%s is an input of this command: writing the results there would destroy it", output)
+               : 0;
+}
+
+int files_refuse_members(const char *folder, const char *const *names, const char *path) {
+    int result = 0;
+    for (; *names != NULL && result == 0; names++) {
+        char *member = files_path("%s/%s", folder, *names);
+        result = member != NULL ? files_refuse_same(member, path) : -1;
+        free(member);
+    }
     return result;
 }
 
@@ -135,9 +201,13 @@ static int read_descriptor(int descriptor, const char *path, size_t limit, char 
     if (data == NULL) {
         return error_set("cannot read %s: out of memory", path);
     }
-    const ssize_t got = files_read_all(descriptor, data, size); /* less if it got shorter meanwhile */
-    if (got < 0) {
-        error_set_errno("cannot read %s", path);
+    const ssize_t got = files_read_all(descriptor, data, size);
+    if (got < (ssize_t)size) {
+        if (got < 0) {
+            error_set_errno("cannot read %s", path);
+        } else {
+            error_set("%s became shorter while it was read", path);
+        }
         free(data);
         return -1;
     }
@@ -145,6 +215,44 @@ static int read_descriptor(int descriptor, const char *path, size_t limit, char 
     *text = data;
     *bytes = (size_t)got;
     return 0;
+}
+
+/* What comes out of a pipe until its end, NUL-terminated. */
+static int read_stream(int descriptor, const char *path, size_t limit, char **text, size_t *bytes) {
+    char *data = malloc(limit + 1);
+    if (data == NULL) {
+        return error_set("cannot read %s: out of memory", path);
+    }
+    const ssize_t got = files_read_all(descriptor, data, limit + 1);
+    if (got < 0 || (size_t)got > limit) {
+        if (got < 0) {
+            error_set_errno("cannot read %s", path);
+        } else {
+            error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit);
+        }
+        free(data);
+        return -1;
+    }
+    data[got] = '\0';
+    *text = data;
+    *bytes = (size_t)got;
+    return 0;
+}
+
+int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes) {
+    struct stat status;
+    *text = NULL;
+    *bytes = 0;
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) {
+        return files_read(path, limit, text, bytes);
+    }
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return error_set_errno("cannot open %s", path);
+    }
+    const int result = read_stream(descriptor, path, limit, text, bytes);
+    close(descriptor);
+    return result;
 }
 
 int files_read(const char *path, size_t limit, char **text, size_t *bytes) {
@@ -162,18 +270,63 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes) {
 
 /* ---- temporary names
  *
- * "<parent>/.tmp-<name>-<host>-<process>-<number>": who made a leftover can be told from its name. The host is a
- * hash, for folders that several machines share. */
+ * "<parent>/.tmp-<name>-<identity>-<process>-<number>": who made a leftover can be told from its name. The identity
+ * is that of a space of process numbers: a boot of a host, or a container. Only there can it be asked whether the
+ * process is still alive, and only what such a dead process left is ever removed. */
 
-static uint32_t host_hash(void) {
-    char host[256] = "";
-    uint32_t hash = 0x811C9DC5u; /* FNV-1a */
-    if (gethostname(host, sizeof host - 1) == 0) {
-        for (const char *at = host; *at != '\0'; at++) {
-            hash = (hash ^ (unsigned char)*at) * 0x01000193u;
-        }
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
+    for (const unsigned char *at = data, *end = at + bytes; at < end; at++) {
+        hash = (hash ^ *at) * 0x100000001B3u; /* FNV-1a */
     }
     return hash;
+}
+
+static uint64_t own_identity(void) {
+    char host[256] = "", boot[64] = "";
+    struct stat space = {0};
+    gethostname(host, sizeof host - 1);
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (files_read_all(file, boot, sizeof boot - 1) < 0) {
+            boot[0] = '\0';
+        }
+        close(file);
+    }
+    uint64_t hash = hash_bytes(0xCBF29CE484222325u, host, strlen(host));
+    hash = hash_bytes(hash, boot, strlen(boot));
+    if (stat("/proc/self/ns/pid", &space) == 0) {
+        hash = hash_bytes(hash, &space.st_dev, sizeof space.st_dev);
+        hash = hash_bytes(hash, &space.st_ino, sizeof space.st_ino);
+    }
+    return hash;
+}
+
+/* Takes "-" and digits of this kind off the end of [name, end): where they begin, NULL if there are none. */
+static const char *take_number(const char *name, const char *end, const char *digits) {
+    const char *at = end;
+    while (at > name && strchr(digits, at[-1]) != NULL) {
+        at--;
+    }
+    return at < end && at > name && at[-1] == '-' ? at - 1 : NULL;
+}
+
+/* Whether a name is one of this identity's, made by make_temporary; *process is the one that made it. */
+static bool is_own_name(const char *name, uint64_t identity, long *process) {
+    static const char decimal[] = "0123456789", hexadecimal[] = "0123456789abcdef";
+    char own[IDENTITY_DIGITS + 1];
+    if (strncmp(name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) != 0) {
+        return false;
+    }
+    const char *first = name + strlen(TEMPORARY_PREFIX), *end = name + strlen(name);
+    const char *number = take_number(first, end, decimal);
+    const char *owner = number != NULL ? take_number(first, number, decimal) : NULL;
+    const char *space = owner != NULL ? take_number(first, owner, hexadecimal) : NULL;
+    if (space == NULL || space == first || owner - space - 1 != IDENTITY_DIGITS) {
+        return false;
+    }
+    snprintf(own, sizeof own, "%0*" PRIx64, IDENTITY_DIGITS, identity);
+    *process = strtol(owner + 1, NULL, 10);
+    return strncmp(space + 1, own, IDENTITY_DIGITS) == 0;
 }
 
 /* The folder that `path` is in, and its last component; both heap memory. Names like "." or "/" are refused. */
@@ -222,10 +375,10 @@ static char *make_temporary(const char *path, int *descriptor) {
         return NULL;
     }
     char *made = NULL;
-    const uint32_t host = host_hash();
+    const uint64_t identity = own_identity();
     for (int attempt = 0; attempt < MOST_ATTEMPTS && made == NULL; attempt++) {
-        char *wanted = files_path("%s/" TEMPORARY_PREFIX "%s-%08x-%ld-%u", parent, name, host, (long)getpid(),
-                                  __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+        char *wanted = files_path("%s/" TEMPORARY_PREFIX "%s-%0*" PRIx64 "-%ld-%u", parent, name, IDENTITY_DIGITS,
+                                  identity, (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
         if (wanted == NULL) {
             break;
         }
@@ -254,7 +407,7 @@ static char *make_temporary(const char *path, int *descriptor) {
 /* ---- syncing */
 
 static int sync_path(const char *path, int flags) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | flags);
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (descriptor < 0) {
         return error_set_errno("cannot open %s", path);
     }
@@ -292,8 +445,8 @@ static int walk(const char *path, int (*visit)(const char *, const struct stat *
 
 static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
     (void)place;
-    const int failed = S_ISREG(status->st_mode) ? sync_path(path, 0)
-                       : kind == FTW_DP         ? sync_path(path, O_DIRECTORY)
+    const int failed = S_ISREG(status->st_mode) ? sync_path(path, O_NOFOLLOW)
+                       : kind == FTW_DP         ? sync_path(path, O_DIRECTORY | O_NOFOLLOW)
                                                 : 0;
     return failed ? VISIT_FAILED : 0;
 }
@@ -311,32 +464,54 @@ static int write_synced(int descriptor, const char *path, const void *data, size
     return fsync(descriptor) == 0 ? 0 : error_set_errno("cannot write %s to disk", path);
 }
 
-int files_write(const char *path, const void *data, size_t bytes) {
+/* Makes the temporary file for `target`, which is no link, and fills it; NULL with an error. */
+static char *write_temporary(const char *target, const void *data, size_t bytes) {
     int descriptor = -1;
-    char *temporary = make_temporary(path, &descriptor);
+    char *temporary = make_temporary(target, &descriptor);
     if (temporary == NULL) {
-        return -1;
+        return NULL;
     }
-    int result = write_synced(descriptor, path, data, bytes);
+    int result = write_synced(descriptor, target, data, bytes);
     if (close(descriptor) != 0 && result == 0) {
-        result = error_set_errno("cannot write %s", path);
+        result = error_set_errno("cannot write %s", target);
     }
     if (result != 0) {
         files_replace_abandon(temporary);
+        return NULL;
+    }
+    return temporary;
+}
+
+/* As files_replace_commit, where `target` is no link. */
+static int replace(const char *target, char *temporary) {
+    if (rename(temporary, target) != 0) {
+        error_set_errno("cannot move the new %s into place", target);
+        files_replace_abandon(temporary);
         return -1;
     }
-    return files_replace_commit(path, temporary);
+    free(temporary);
+    return sync_parent(target);
+}
+
+int files_write(const char *path, const void *data, size_t bytes) {
+    char *target = files_follow_links(path);
+    char *temporary = target != NULL ? write_temporary(target, data, bytes) : NULL;
+    const int result = temporary != NULL ? replace(target, temporary) : -1;
+    free(target);
+    return result;
 }
 
 int files_replace_begin(const char *path, char **temporary) {
     int descriptor = -1;
-    char *parent, *name;
-    if (split_path(path, &parent, &name) == 0) {
+    char *parent, *name, *target = files_follow_links(path);
+    *temporary = NULL;
+    if (target != NULL && split_path(target, &parent, &name) == 0) {
         files_stage_clean(parent);
+        *temporary = make_temporary(target, &descriptor);
         free(parent);
         free(name);
     }
-    *temporary = make_temporary(path, &descriptor);
+    free(target);
     if (*temporary == NULL) {
         return -1;
     }
@@ -345,13 +520,14 @@ int files_replace_begin(const char *path, char **temporary) {
 }
 
 int files_replace_commit(const char *path, char *temporary) {
-    if (rename(temporary, path) != 0) {
-        error_set_errno("cannot move the new %s into place", path);
+    char *target = files_follow_links(path);
+    if (target == NULL) {
         files_replace_abandon(temporary);
         return -1;
     }
-    free(temporary);
-    return sync_parent(path);
+    const int result = replace(target, temporary);
+    free(target);
+    return result;
 }
 
 void files_replace_abandon(char *temporary) {
@@ -367,17 +543,17 @@ int files_flush(FILE *stream, const char *name) {
 /* ---- staged folders */
 
 int files_stage_begin(const char *path, char **staging) {
-    char *parent, *name;
+    char *parent, *name, *target = files_follow_links(path);
     *staging = NULL;
-    if (split_path(path, &parent, &name) != 0) {
-        return -1;
+    if (target != NULL && split_path(target, &parent, &name) == 0) {
+        if (files_make_folder(parent) == 0) {
+            files_stage_clean(parent);
+            *staging = make_temporary(target, NULL);
+        }
+        free(parent);
+        free(name);
     }
-    if (files_make_folder(parent) == 0) {
-        files_stage_clean(parent);
-        *staging = make_temporary(path, NULL);
-    }
-    free(parent);
-    free(name);
+    free(target);
     return *staging != NULL ? 0 : -1;
 }
 
@@ -420,13 +596,17 @@ static int move_folder(const char *path, const char *staging) {
 }
 
 int files_stage_commit(const char *path, char *staging) {
-    if (sync_folder(staging) != 0 || move_folder(path, staging) != 0) {
+    char *target = files_follow_links(path);
+    int result = target == NULL || sync_folder(staging) != 0 || move_folder(target, staging) != 0 ? -1 : 0;
+    if (result != 0) {
         error_prefix("cannot write %s", path);
         files_stage_abandon(staging);
-        return -1;
+    } else {
+        free(staging);
+        result = sync_parent(target);
     }
-    free(staging);
-    return sync_parent(path);
+    free(target);
+    return result;
 }
 
 /* Both paths of a name; true if it still has to be moved. */
@@ -490,29 +670,13 @@ void files_stage_abandon(char *staging) {
     }
 }
 
-/* Whether a temporary name was left behind: its process ran on this host and runs no more, or it is old. */
-static bool is_leftover(const char *path, const char *name) {
+/* Whether a temporary name was left behind by a process of this user that ran here and runs no more. */
+static bool is_leftover(const char *path, const char *name, uint64_t identity) {
     struct stat status;
-    if (strncmp(name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) != 0 || lstat(path, &status) != 0) {
-        return false;
-    }
-    /* The last three parts of the name, from its end, since the first may have hyphens. */
-    const char *part = name + strlen(name);
-    for (int hyphens = 0; hyphens < 3 && part != NULL; hyphens++) {
-        part = memrchr(name, '-', (size_t)(part - name));
-    }
-    unsigned host = 0, number = 0;
-    long process = 0;
-    if (part != NULL && sscanf(part, "-%8x-%ld-%u", &host, &process, &number) == 3 && host == host_hash() &&
-        process > 0) {
-        if (process == (long)getpid()) {
-            return false;
-        }
-        if (kill((pid_t)process, 0) != 0 && errno == ESRCH) {
-            return true;
-        }
-    }
-    return time(NULL) - status.st_mtime > SECONDS_TO_KEEP;
+    long process;
+    return is_own_name(name, identity, &process) && process > 0 && process != (long)getpid() &&
+           lstat(path, &status) == 0 && status.st_uid == geteuid() && kill((pid_t)process, 0) != 0 &&
+           errno == ESRCH;
 }
 
 void files_stage_clean(const char *parent) {
@@ -520,10 +684,11 @@ void files_stage_clean(const char *parent) {
     if (folder == NULL) {
         return;
     }
+    const uint64_t identity = own_identity();
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
         char *path = files_path("%s/%s", parent, entry->d_name);
-        if (path != NULL && is_leftover(path, entry->d_name) && unlink(path) != 0) {
+        if (path != NULL && is_leftover(path, entry->d_name, identity) && unlink(path) != 0) {
             files_remove_folder(path);
         }
         free(path);

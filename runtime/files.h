@@ -1,5 +1,5 @@
 /* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path.
- */
+ * A path may be a symbolic link: what it leads to is written, and the link stays. */
 #ifndef HC_RUNTIME_FILES_H
 #define HC_RUNTIME_FILES_H
 
@@ -17,6 +17,16 @@ bool files_exist(const char *path);
 /* Whether both are there and one file. */
 bool files_are_same(const char *a, const char *b);
 
+/* The path that `path` stands for when its last part is a symbolic link, or a chain of them, also one that leads to
+ * nothing yet; else a copy. Heap memory; NULL with an error, where links lead in a circle for example. */
+char *files_follow_links(const char *path);
+
+/* An error where `output`, which is to be written, is the file or folder `input` that the same command reads. */
+int files_refuse_same(const char *output, const char *input);
+
+/* The same where one of the two is any of the files `names` (ends with NULL) of a folder. */
+int files_refuse_members(const char *folder, const char *const *names, const char *path);
+
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
 
@@ -27,6 +37,9 @@ int files_write_all(int descriptor, const void *data, size_t bytes);
 
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
+
+/* The same, also of pipes and devices, which are waited for. What came out of a pipe cannot be read again. */
+int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
@@ -45,7 +58,7 @@ void files_replace_abandon(char *temporary);
 int files_flush(FILE *stream, const char *name);
 
 /* A folder written aside and moved into place: files_stage_begin makes a fresh
- * "<parent>/.tmp-<name>-<host>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
+ * "<parent>/.tmp-<name>-<identity>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
  * files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an existing folder is
  * replaced in one step where the file system can exchange names, and removed) and syncs the parent.
  * files_stage_abandon removes it and leaves the error text as it is. *staging is heap memory, freed by commit and
@@ -65,8 +78,9 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
  * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
 int files_lock_folder(const char *path, int *descriptor);
 
-/* Removes leftovers ".tmp-*" of dead processes from `parent`, older than an hour or of a process that no longer
- * runs. files_stage_begin and files_replace_begin do that themselves. */
+/* Removes from `parent` what files_stage_begin and files_replace_begin made for this user, in a process of this boot
+ * of this host (and this container) that no longer runs. Nothing else is touched, whatever its name and age: what
+ * was left elsewhere, or before a restart, stays. files_stage_begin and files_replace_begin do that themselves. */
 void files_stage_clean(const char *parent);
 
 /* Removes a folder with the regular files and folders in it; does not follow links. */

@@ -10,6 +10,7 @@
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "tests/scratch.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,32 @@ static void test_write(void **state) {
     assert_int_equal(files_write("plain", "x", 1), 0);
     assert_int_equal(chdir(before), 0);
     assert_content(scratch_path("w/plain"), "x");
+}
+
+static void assert_link(const char *name) {
+    struct stat status;
+    assert_int_equal(lstat(scratch_path(name), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+}
+
+static void test_write_through_links(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("linked/real")), 0);
+    scratch_write("linked/real/f", "old", 3);
+    assert_int_equal(symlink("real", scratch_path("linked/folder")), 0);
+    assert_int_equal(symlink("real/f", scratch_path("linked/file")), 0);
+    assert_int_equal(symlink("file", scratch_path("linked/twice")), 0);
+    assert_int_equal(files_write(scratch_path("linked/folder/f"), "one", 3), 0);
+    assert_content(scratch_path("linked/real/f"), "one");
+    assert_int_equal(files_write(scratch_path("linked/file"), "two", 3), 0);
+    assert_content(scratch_path("linked/real/f"), "two");
+    assert_int_equal(files_write(scratch_path("linked/twice"), "three", 5), 0);
+    assert_content(scratch_path("linked/real/f"), "three");
+    assert_link("linked/folder");
+    assert_link("linked/file");
+    assert_link("linked/twice");
+    assert_int_equal(scratch_entries(scratch_path("linked/real")), 1);
+    assert_int_equal(scratch_entries(scratch_path("linked")), 4);
 }
 
 static void test_failed_writes_leave_the_old_file(void **state) {
@@ -205,6 +232,26 @@ static void test_stage(void **state) {
     assert_int_equal(scratch_entries(scratch_path("stage/parent")), 1);
 }
 
+static void test_stage_through_links(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("aside/real")), 0);
+    scratch_write("aside/real/old", "old", 3);
+    assert_int_equal(symlink("real", scratch_path("aside/link")), 0);
+    const char *path = scratch_path("aside/link");
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "first")), 0);
+    assert_link("aside/link");
+    assert_content(scratch_path("aside/real/sub/file"), "first");
+    assert_int_equal(scratch_entries(scratch_path("aside/real")), 1);
+    /* a folder in one that is reached through a link */
+    path = scratch_path("aside/link/ckpt");
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "second")), 0);
+    assert_content(scratch_path("aside/real/ckpt/sub/file"), "second");
+    files_stage_abandon(fill_stage(scratch_path("aside/link"), "third"));
+    assert_content(scratch_path("aside/real/sub/file"), "first");
+    assert_int_equal(scratch_entries(scratch_path("aside/real")), 2);
+    assert_int_equal(scratch_entries(scratch_path("aside")), 2);
+}
+
 static void test_stage_over_a_file(void **state) {
     (void)state;
     assert_int_equal(files_make_folder(scratch_path("over")), 0);
@@ -267,33 +314,63 @@ static void die_staging(const char *path) {
     assert_int_equal(status, 0);
 }
 
+static void make_old(const char *path) {
+    const struct utimbuf old = {.actime = 1000, .modtime = 1000};
+    assert_int_equal(utime(path, &old), 0);
+}
+
+/* Somebody else's file, however old, whose name is that of a temporary file but for its form or identity. */
+static void leave_foreign(const char *name) {
+    char path[80];
+    snprintf(path, sizeof path, "clean/%s", name);
+    make_old(scratch_write(path, "", 0));
+}
+
+/* The name that is left of a temporary folder of "ckpt-1", but of another machine, boot or container. */
+static void leave_with_other_identity(const char *parent) {
+    static const char begins[] = ".tmp-ckpt-1-";
+    char name[64] = "";
+    DIR *folder = opendir(parent);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (strncmp(entry->d_name, begins, strlen(begins)) == 0) {
+            snprintf(name, sizeof name, "%.60s", entry->d_name);
+        }
+    }
+    closedir(folder);
+    assert_true(strlen(name) > strlen(begins));
+    char *digit = name + strlen(begins);
+    *digit = *digit == '0' ? '1' : '0';
+    leave_foreign(name);
+}
+
 static void test_clean(void **state) {
     (void)state;
+    static const char *const foreign[] = {".tmp-recent", ".tmp-", ".tmp-a-b-c", ".tmp-old-00000000-1-1", "kept"};
+    enum { FOREIGN = sizeof foreign / sizeof *foreign + 2 }; /* and a folder, and a name of another identity */
     const char *parent = scratch_path("clean");
     char *mine;
     assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
     die_staging(scratch_path("clean/ckpt-1"));
-    scratch_write("clean/.tmp-recent", "", 0);
-    scratch_write("clean/.tmp-", "", 0);
-    scratch_write("clean/.tmp-a-b-c", "", 0);
-    scratch_write("clean/.tmp-old-00000000-1-1", "", 0);
-    scratch_write("clean/kept", "", 0);
-    const struct utimbuf old = {.actime = 1000, .modtime = 1000};
-    assert_int_equal(utime(scratch_path("clean/.tmp-old-00000000-1-1"), &old), 0);
-    assert_int_equal(utime(scratch_path("clean/kept"), &old), 0);
-    assert_int_equal(scratch_entries(parent), 7);
+    leave_with_other_identity(parent);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        leave_foreign(foreign[i]);
+    }
+    assert_int_equal(files_make_folder(scratch_path("clean/.tmp-mystuff")), 0);
+    make_old(scratch_path("clean/.tmp-mystuff"));
+    make_old(mine);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 2);
     files_stage_clean(parent);
     assert_true(files_exist(mine));
-    assert_true(files_exist(scratch_path("clean/.tmp-recent")));
-    assert_true(files_exist(scratch_path("clean/kept")));
-    assert_int_equal(scratch_entries(parent), 5);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
     files_stage_abandon(mine);
     /* beginning cleans, too */
     die_staging(scratch_path("clean/ckpt-1"));
-    assert_int_equal(scratch_entries(parent), 5);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
     assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), &mine), 0);
-    assert_int_equal(scratch_entries(parent), 5);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
     files_stage_abandon(mine);
+    assert_int_equal(scratch_entries(parent), FOREIGN);
     files_stage_clean(scratch_path("no-such-folder"));
 }
 
@@ -319,10 +396,12 @@ int main(void) {
         cmocka_unit_test(test_make_folder),
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_through_links),
         cmocka_unit_test(test_failed_writes_leave_the_old_file),
         cmocka_unit_test(test_descriptors),
         cmocka_unit_test(test_replace),
         cmocka_unit_test(test_stage),
+        cmocka_unit_test(test_stage_through_links),
         cmocka_unit_test(test_stage_over_a_file),
         cmocka_unit_test(test_move_into),
         cmocka_unit_test(test_clean),
