@@ -57,6 +57,25 @@ int error_set_errno(const char *format, ...) {
     return -1;
 }
 
+int error_replace(const char *from, const char *to) {
+    const size_t length = strlen(from);
+    draft[0] = '\0';
+    for (char *at = text, *found; length > 0 && *at != '\0'; at = found + length) {
+        found = strstr(at, from);
+        if (found == NULL) {
+            draft_append(at);
+            break;
+        }
+        *found = '\0';
+        draft_append(at);
+        draft_append(to);
+    }
+    if (length > 0) {
+        memcpy(text, draft, TEXT_SIZE);
+    }
+    return -1;
+}
+
 const char *error_text(void) {
     return text;
 }

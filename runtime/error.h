@@ -13,6 +13,9 @@ int error_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As error_set, with ": <strerror(errno)>" appended. errno is read on entry. Returns -1. */
 int error_set_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Puts `to` wherever the message has `from`, such as a name that says nothing to people. Returns -1. */
+int error_replace(const char *from, const char *to);
+
 /* The message of the last failure on this thread, "" when none. Valid until the next call here. */
 const char *error_text(void);
 

@@ -30,7 +30,24 @@ uint64_t json_file_number(const json_t *object, const char *name) {
     return value > 0 ? (uint64_t)value : 0;
 }
 
+bool json_file_is_text(const char *text) {
+    json_t *json = json_string(text);
+    const bool is_text = json != NULL;
+    json_decref(json);
+    return is_text;
+}
+
 json_t *json_file_name(const char *path) {
     json_t *name = json_string(path);
-    return name ? name : json_string("(a name that is not UTF-8)");
+    char *spelt = name == NULL ? malloc(4 * strlen(path) + 1) : NULL;
+    if (spelt != NULL) {
+        char *end = spelt;
+        for (const char *at = path; *at != '\0'; at++) {
+            end += sprintf(end, (unsigned char)*at < 0x80 ? "%c" : "\\x%02x", (unsigned char)*at);
+        }
+        *end = '\0';
+        name = json_string(spelt);
+        free(spelt);
+    }
+    return name;
 }

@@ -3,6 +3,7 @@
 #define HC_RUNTIME_JSON_FILE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,11 @@ int json_file_write(const char *path, const json_t *json, size_t flags);
 /* A number of an object; 0 where there is none, or a negative one. */
 uint64_t json_file_number(const json_t *object, const char *name);
 
-/* A path as a JSON string; "(a name that is not UTF-8)" where it cannot be one. NULL when memory runs out. */
+/* Whether a string is UTF-8, which JSON has to be. */
+bool json_file_is_text(const char *text);
+
+/* A path as a JSON string; where it is not UTF-8, its bytes from 0x80 on are written as \xHH. NULL when memory runs
+ * out. */
 json_t *json_file_name(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 #include "runtime/options.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "runtime/json_file.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -164,7 +165,7 @@ static bool is_text(const struct option_spec *spec) {
     return spec->type == OPTION_TEXT || spec->type == OPTION_CHOICE;
 }
 
-static int set_defaults(struct option_spec *specs, size_t count) {
+int options_set_defaults(struct option_spec *specs, size_t count) {
     /* All texts first: then options_free finds no garbage, whatever fails. */
     for (size_t i = 0; i < count; i++) {
         specs[i].given = false;
@@ -271,7 +272,21 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Takes the quotes off a value that begins with one, in place: \" \\ \n \r \t stand for what they do in C.
+/* The byte that the two hexadecimal digits of \xHH stand for; 0: they are not there, or say 00. */
+static char unescape_byte(const char *digits) {
+    static const char hexadecimal[] = "0123456789abcdef";
+    int byte = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *found = digits[i] != '\0' ? strchr(hexadecimal, digits[i]) : NULL;
+        if (found == NULL) {
+            return 0;
+        }
+        byte = 16 * byte + (int)(found - hexadecimal);
+    }
+    return (char)byte;
+}
+
+/* Takes the quotes off a value that begins with one, in place: \" \\ \n \r \t \xHH stand for what they do in C.
  * Returns what is wrong with it, NULL if nothing. */
 static const char *unquote(char *value) {
     char *to = value;
@@ -285,10 +300,15 @@ static const char *unquote(char *value) {
             continue;
         }
         from++;
+        if (*from == 'x' && (*to = unescape_byte(from + 1)) != '\0') {
+            to++;
+            from += 2;
+            continue;
+        }
         static const char escapes[] = "\"\\nrt", meanings[] = "\"\\\n\r\t";
         const char *escape = *from != '\0' ? strchr(escapes, *from) : NULL;
         if (escape == NULL) {
-            return "a backslash in quotes needs one of \" \\ n r t after it";
+            return "a backslash in quotes needs one of \" \\ n r t after it, or x and two hexadecimal digits";
         }
         *to++ = meanings[escape - escapes];
     }
@@ -339,12 +359,7 @@ static int apply_line(struct option_spec *specs, size_t count, char *line, const
     return 0;
 }
 
-static int apply_config(struct option_spec *specs, size_t count, const char *path) {
-    char *text;
-    size_t bytes;
-    if (files_read(path, MOST_CONFIG_BYTES, &text, &bytes) != 0) {
-        return error_prefix("--config");
-    }
+int options_apply_text(struct option_spec *specs, size_t count, const char *name, char *text, size_t bytes) {
     int result = 0;
     size_t number = 1;
     for (char *line = text; result == 0 && line < text + bytes; number++) {
@@ -352,12 +367,11 @@ static int apply_config(struct option_spec *specs, size_t count, const char *pat
         end = end != NULL ? end : text + bytes;
         *end = '\0';
         char place[400];
-        snprintf(place, sizeof place, "%.360s:%zu", path, number);
+        snprintf(place, sizeof place, "%.360s:%zu", name, number);
         result = strlen(line) == (size_t)(end - line) ? apply_line(specs, count, line, place)
                                                       : error_set("%s: there is a NUL byte in this line", place);
         line = end + 1;
     }
-    free(text);
     return result;
 }
 
@@ -459,8 +473,8 @@ static void print_help(FILE *file, const struct option_spec *specs, size_t count
 
 /* ---- the command line */
 
-/* What the command line says, kept until the config files are through. */
-struct command_line {
+/* What the command line says, and the config files that it names, which may be pipes: read once. */
+struct options_given {
     struct option *words;               /* getopt's table */
     char (*names)[MOST_NAME_BYTES + 4]; /* that the table points to */
     size_t word_count;
@@ -469,24 +483,35 @@ struct command_line {
         const char *value;
     } * assignments;
     size_t assignment_count;
-    const char **configs;
+    struct config {
+        const char *path;
+        char *text;
+        size_t bytes;
+    } * configs;
     size_t config_count;
     char **ordered; /* the arguments, options first */
     int option_count, free_count;
     char **free_arguments;
 };
 
-static void command_line_free(struct command_line *line) {
-    free(line->words);
-    free(line->names);
-    free(line->assignments);
-    free(line->configs);
-    free(line->ordered);
-    free(line->free_arguments);
+void options_given_free(struct options_given *given) {
+    if (given == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < given->config_count; i++) {
+        free(given->configs[i].text);
+    }
+    free(given->words);
+    free(given->names);
+    free(given->assignments);
+    free(given->configs);
+    free(given->ordered);
+    free(given->free_arguments);
+    free(given);
 }
 
 /* Adds a name in both spellings. */
-static void add_word(struct command_line *line, const char *prefix, const char *name, int has_argument, int value) {
+static void add_word(struct options_given *line, const char *prefix, const char *name, int has_argument, int value) {
     static const char spellings[] = "-_";
     for (int i = 0; i < 2; i++) {
         char whole[MOST_NAME_BYTES + 4];
@@ -497,7 +522,7 @@ static void add_word(struct command_line *line, const char *prefix, const char *
     }
 }
 
-static int command_line_prepare(struct command_line *line, const struct option_spec *specs, size_t count,
+static int command_line_prepare(struct options_given *line, const struct option_spec *specs, size_t count,
                                 int argc) {
     const size_t most_words = 2 * (2 * count + ADDED_COUNT);
     const size_t arguments = (size_t)argc + 1;
@@ -527,7 +552,7 @@ static int command_line_prepare(struct command_line *line, const struct option_s
 }
 
 /* Refuses what getopt_long would take as an abbreviation, and unknown names. */
-static int check_word(const struct command_line *line, const struct option_spec *specs, size_t count,
+static int check_word(const struct options_given *line, const struct option_spec *specs, size_t count,
                       const char *argument) {
     const size_t length = strcspn(argument + 2, "=");
     for (size_t i = 0; i < line->word_count; i++) {
@@ -547,7 +572,7 @@ static int check_word(const struct command_line *line, const struct option_spec 
 }
 
 /* Notes one option that getopt_long has found. */
-static enum options_result take_word(struct command_line *line, struct option_spec *specs, size_t count,
+static enum options_result take_word(struct options_given *line, struct option_spec *specs, size_t count,
                                      const struct program_info *program, int word) {
     switch (word) {
     case WORD_HELP:
@@ -557,7 +582,7 @@ static enum options_result take_word(struct command_line *line, struct option_sp
         printf("%s %s\n", program->name, HC_VERSION);
         return files_flush(stdout, "the version") == 0 ? OPTIONS_DONE : OPTIONS_FAILED;
     case WORD_CONFIG:
-        line->configs[line->config_count++] = optarg;
+        line->configs[line->config_count++] = (struct config){.path = optarg};
         return OPTIONS_OK;
     default:
         break;
@@ -571,7 +596,7 @@ static enum options_result take_word(struct command_line *line, struct option_sp
 
 /* Goes through the arguments once. getopt_long reports them in order (the "-"), so that optind tells which one is
  * next. */
-static enum options_result scan_arguments(struct command_line *line, struct option_spec *specs, size_t count,
+static enum options_result scan_arguments(struct options_given *line, struct option_spec *specs, size_t count,
                                           const struct program_info *program, int argc, char **argv) {
     optind = 0; /* starts anew, also after an earlier call */
     opterr = 0;
@@ -610,14 +635,55 @@ static enum options_result scan_arguments(struct command_line *line, struct opti
     return OPTIONS_OK;
 }
 
-static int apply_command_line(struct command_line *line, struct option_spec *specs, size_t count) {
+static int read_configs(struct options_given *line) {
     for (size_t i = 0; i < line->config_count; i++) {
-        if (apply_config(specs, count, line->configs[i]) != 0) {
+        struct config *config = &line->configs[i];
+        if (files_read_stream(config->path, MOST_CONFIG_BYTES, &config->text, &config->bytes) != 0) {
+            return error_prefix("--config");
+        }
+    }
+    return 0;
+}
+
+enum options_result options_read(struct option_spec *specs, size_t count, const struct program_info *program,
+                                 int argc, char **argv, struct options_given **given) {
+    struct options_given *line = *given = calloc(1, sizeof **given);
+    enum options_result result = OPTIONS_WRONG;
+    if (line == NULL) {
+        error_set("out of memory");
+    } else if (command_line_prepare(line, specs, count, argc) == 0) {
+        result = scan_arguments(line, specs, count, program, argc, argv);
+        if (result == OPTIONS_OK && read_configs(line) != 0) {
+            result = OPTIONS_WRONG;
+        }
+    }
+    if (result != OPTIONS_OK) {
+        options_given_free(line);
+        *given = NULL;
+    }
+    return result;
+}
+
+/* Lines are changed while they are applied, so that is done to a copy. */
+static int apply_config(const struct config *config, struct option_spec *specs, size_t count) {
+    char *copy = malloc(config->bytes + 1);
+    if (copy == NULL) {
+        return error_set("out of memory");
+    }
+    memcpy(copy, config->text, config->bytes + 1);
+    const int result = options_apply_text(specs, count, config->path, copy, config->bytes);
+    free(copy);
+    return result;
+}
+
+int options_apply_given(const struct options_given *given, struct option_spec *specs, size_t count) {
+    for (size_t i = 0; i < given->config_count; i++) {
+        if (apply_config(&given->configs[i], specs, count) != 0) {
             return -1;
         }
     }
-    for (size_t i = 0; i < line->assignment_count; i++) {
-        struct assignment *assignment = &line->assignments[i];
+    for (size_t i = 0; i < given->assignment_count; i++) {
+        const struct assignment *assignment = &given->assignments[i];
         char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
         copy_name(name, sizeof name, assignment->spec->name, '_', '-');
         snprintf(where, sizeof where, "--%s: ", name);
@@ -629,35 +695,43 @@ static int apply_command_line(struct command_line *line, struct option_spec *spe
     return 0;
 }
 
+int options_given_order(const struct options_given *given, char **argv) {
+    memcpy(argv + 1, given->ordered, (size_t)given->option_count * sizeof *argv);
+    memcpy(argv + 1 + given->option_count, given->free_arguments, (size_t)given->free_count * sizeof *argv);
+    return 1 + given->option_count;
+}
+
 enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program,
                                   int argc, char **argv, int *first_free) {
-    struct command_line line = {0};
-    enum options_result result = OPTIONS_WRONG;
+    struct options_given *given = NULL;
     *first_free = argc;
-    if (set_defaults(specs, count) == 0 && command_line_prepare(&line, specs, count, argc) == 0) {
-        result = scan_arguments(&line, specs, count, program, argc, argv);
-        if (result == OPTIONS_OK && apply_command_line(&line, specs, count) != 0) {
-            result = OPTIONS_WRONG;
-        }
+    if (options_set_defaults(specs, count) != 0) {
+        return OPTIONS_WRONG;
+    }
+    enum options_result result = options_read(specs, count, program, argc, argv, &given);
+    if (result == OPTIONS_OK && options_apply_given(given, specs, count) != 0) {
+        result = OPTIONS_WRONG;
     }
     if (result == OPTIONS_OK) {
-        *first_free = 1 + line.option_count;
-        memcpy(argv + 1, line.ordered, (size_t)line.option_count * sizeof *argv);
-        memcpy(argv + *first_free, line.free_arguments, (size_t)line.free_count * sizeof *argv);
+        *first_free = options_given_order(given, argv);
     }
-    command_line_free(&line);
+    options_given_free(given);
     return result;
 }
 
 /* ---- writing */
 
+/* What is not UTF-8, such as the names of some files, is written by its bytes: so the settings are always text. */
 static void write_quoted(const char *text, FILE *file) {
     static const char special[] = "\"\\\n\r\t", escapes[] = "\"\\nrt";
+    const bool is_text = json_file_is_text(text);
     fputc('"', file);
     for (; *text != '\0'; text++) {
         const char *found = strchr(special, *text);
         if (found != NULL) {
             fprintf(file, "\\%c", escapes[found - special]);
+        } else if (!is_text && (unsigned char)*text >= 0x80) {
+            fprintf(file, "\\x%02x", (unsigned)(unsigned char)*text);
         } else {
             fputc(*text, file);
         }

@@ -49,11 +49,29 @@ enum options_result {
  * that names option, file and line, and a near name if there is one. Abbreviations are not taken. Arguments that
  * are not options are left, in order, in argv[*first_free .. argc).
  *
- * In config files a value may stand in double quotes, where \" \\ \n \r \t mean what they do in C and # begins no
- * comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again.
+ * In config files a value may stand in double quotes, where \" \\ \n \r \t \xHH mean what they do in C and # begins
+ * no comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again.
  */
 enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program,
                                   int argc, char **argv, int *first_free);
+
+/* The steps of options_parse, for programs that put other settings under those that are given:
+ *
+ *   options_read           goes through the command line and reads the config files, once, since they may be pipes
+ *   options_set_defaults   sets all targets to their defaults; texts that they hold are not freed
+ *   options_apply_text     applies the lines of a config file, which it changes; `name` is for messages
+ *   options_apply_given    applies the config files and then the command line; may be repeated
+ *   options_given_order    puts options first into argv; the index of the first argument that is none
+ *
+ * *given points into argv and specs and is freed by options_given_free (NULL does nothing). */
+struct options_given;
+enum options_result options_read(struct option_spec *specs, size_t count, const struct program_info *program,
+                                 int argc, char **argv, struct options_given **given);
+int options_set_defaults(struct option_spec *specs, size_t count);
+int options_apply_text(struct option_spec *specs, size_t count, const char *name, char *text, size_t bytes);
+int options_apply_given(const struct options_given *given, struct option_spec *specs, size_t count);
+int options_given_order(const struct options_given *given, char **argv);
+void options_given_free(struct options_given *given);
 
 /* Writes all settings as a config file that reproduces them: `name = value` lines with their headings as comments.
  */
