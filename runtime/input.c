@@ -28,6 +28,7 @@ struct input {
     bool stopped;
     struct checksum *checksum;
     uint64_t stored; /* bytes read from the descriptor */
+    uint64_t least;  /* that there must be: what the file had when it was opened; 0 for pipes */
     enum input_form form;
     bool in_member; /* of compressed data: begun and not ended */
     bool members;   /* one at least has ended */
@@ -66,7 +67,7 @@ int input_examine(const char *path, struct input_status *status) {
 }
 
 int input_open(const char *path, int stop_descriptor, struct input **opened) {
-    struct input_status status;
+    struct input_status status = {0};
     struct input *input = calloc(1, sizeof *input);
     *opened = NULL;
     if (!input || !(input->path = strdup(path))) {
@@ -82,6 +83,10 @@ int input_open(const char *path, int stop_descriptor, struct input **opened) {
                      ? examine_status(path, &found, &status)
                      : error_set_errno("cannot open %s", input->name);
     if (result == 0) {
+        const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
+        input->least = status.regular && begin >= 0 && (uint64_t)begin < status.bytes
+                           ? status.bytes - (uint64_t)begin
+                           : 0;
         input->checksum = checksum_create();
         result = input->checksum ? 0 : -1;
     }
@@ -135,6 +140,10 @@ static int fill_block(struct input *input) {
         }
         if (checksum_update(input->checksum, input->block + input->held, (size_t)got)) {
             return -1;
+        }
+        if (got == 0 && input->stored < input->least) {
+            return error_set("%s became shorter while it was read: it had %" PRIu64 " bytes, and ends after %" PRIu64,
+                             input->name, input->least, input->stored);
         }
         input->at_end = got == 0;
         input->held += (size_t)got;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,14 +14,14 @@
 
 struct token_file {
     char *path;
-    const unsigned char *bytes; /* the whole file, mapped */
-    uint64_t count;             /* tokens */
+    int descriptor;
+    uint64_t count; /* tokens */
 };
 
-/* Maps the open file and keeps its path. */
-static int map_tokens(struct token_file *file, int descriptor, const char *path) {
+/* Counts the tokens of an open file. */
+static int measure_tokens(struct token_file *file, const char *path) {
     struct stat status;
-    if (fstat(descriptor, &status) != 0) {
+    if (fstat(file->descriptor, &status) != 0) {
         return error_set_errno("cannot read token file %s", path);
     }
     if (!S_ISREG(status.st_mode)) {
@@ -38,36 +37,27 @@ static int map_tokens(struct token_file *file, int descriptor, const char *path)
                          "short or not a token file; prepare it again with hc_prepare",
                          path, (uint64_t)status.st_size);
     }
-    if ((uint64_t)status.st_size > SIZE_MAX) {
-        return error_set("token file %s is too large for this machine's address space", path);
-    }
-    void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (bytes == MAP_FAILED) {
-        return error_set_errno("cannot map token file %s", path);
-    }
-    file->bytes = bytes;
     file->count = (uint64_t)status.st_size / 2;
     return 0;
 }
 
 int token_file_open(const char *path, struct token_file **opened) {
     *opened = NULL;
-    /* O_NONBLOCK: a named pipe is refused, not waited for. */
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) {
-        return error_set_errno("cannot open token file %s", path);
-    }
     struct token_file *file = calloc(1, sizeof *file);
-    if (file == NULL || (file->path = strdup(path)) == NULL) {
-        error_set("out of memory opening token file %s", path);
-    } else if (map_tokens(file, descriptor, path) == 0) {
-        *opened = file;
+    if (file == NULL) {
+        return error_set("out of memory opening token file %s", path);
     }
-    close(descriptor);
-    if (*opened == NULL) {
+    /* O_NONBLOCK: a named pipe is refused, not waited for. */
+    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file->path = strdup(path);
+    const int result = file->descriptor < 0 ? error_set_errno("cannot open token file %s", path)
+                       : file->path == NULL ? error_set("out of memory opening token file %s", path)
+                                            : measure_tokens(file, path);
+    if (result != 0) {
         token_file_close(file);
         return -1;
     }
+    *opened = file;
     return 0;
 }
 
@@ -75,8 +65,8 @@ void token_file_close(struct token_file *file) {
     if (file == NULL) {
         return;
     }
-    if (file->bytes != NULL) {
-        munmap((void *)(uintptr_t)file->bytes, (size_t)(file->count * 2));
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
     }
     free(file->path);
     free(file);
@@ -86,11 +76,41 @@ uint64_t token_file_count(const struct token_file *file) {
     return file->count;
 }
 
-/* -1 with the place of the first token of [first, first + count) that is not in the vocabulary. */
-static int check_tokens(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size) {
-    const unsigned char *at = file->bytes + 2 * first;
-    for (uint64_t i = 0; i < count; i++, at += 2) {
-        const uint32_t token = at[0] | (uint32_t)at[1] << 8;
+static int fail_shorter(const struct token_file *file) {
+    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
+                     " tokens; put the whole file back",
+                     file->path, file->count);
+}
+
+int token_file_check(const struct token_file *file) {
+    struct stat status;
+    if (fstat(file->descriptor, &status) != 0) {
+        return error_set_errno("cannot read token file %s", file->path);
+    }
+    return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
+}
+
+/* Reads tokens [first, first + count) of the file as they are stored. */
+static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, unsigned char *bytes) {
+    const size_t wanted = (size_t)(2 * count);
+    for (size_t done = 0; done < wanted;) {
+        const ssize_t got = pread(file->descriptor, bytes + done, wanted - done, (off_t)(2 * first + done));
+        if (got < 0 && errno != EINTR) {
+            return error_set_errno("cannot read token file %s", file->path);
+        }
+        if (got == 0) {
+            return fail_shorter(file);
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+/* -1 with the place of the first of these tokens, which begin at `first`, that is not in the vocabulary. */
+static int check_tokens(const struct token_file *file, const unsigned char *bytes, uint64_t first, uint64_t count,
+                        uint32_t vocab_size) {
+    for (uint64_t i = 0; i < count; i++, bytes += 2) {
+        const uint32_t token = bytes[0] | (uint32_t)bytes[1] << 8;
         if (token >= vocab_size) {
             return error_set("%s: token %" PRIu32 " at position %" PRIu64 " does not fit a vocabulary of %" PRIu32
                              "; is vocab_size that of meta.json?",
@@ -100,23 +120,32 @@ static int check_tokens(const struct token_file *file, uint64_t first, uint64_t 
     return 0;
 }
 
+/* The digest of one block, whose tokens must be in the vocabulary. */
+static int examine_block(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                         unsigned char *block, char digest[CHECKSUM_SIZE]) {
+    return read_stored(file, first, count, block) || check_tokens(file, block, first, count, vocab_size) ||
+                   checksum_memory(block, 2 * (size_t)count, digest)
+               ? -1
+               : 0;
+}
+
 int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     char parts[BLOCKS + 1][CHECKSUM_SIZE];
     const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
+    unsigned char *block = malloc(2 * (size_t)BLOCK);
+    int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path);
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
-    for (uint64_t i = 0; i < blocks; i++) {
+    for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
         const uint64_t first =
             file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
-        if (check_tokens(file, first, count, vocab_size) ||
-            checksum_memory(file->bytes + 2 * first, 2 * count, parts[i])) {
-            return -1;
-        }
+        result = examine_block(file, first, count, vocab_size, block, parts[i]);
     }
-    return checksum_memory(parts, sizeof parts, digest);
+    free(block);
+    return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
 }
 
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
@@ -126,12 +155,14 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
                          " on are wanted, but the file has only %" PRIu64,
                          file->path, count, first, file->count);
     }
-    if (check_tokens(file, first, count, vocab_size)) {
+    /* They come into the upper half of the array and spread from there, each behind what is still to be read. */
+    unsigned char *bytes = (unsigned char *)tokens + 2 * count;
+    if (read_stored(file, first, count, bytes) || check_tokens(file, bytes, first, count, vocab_size)) {
         return -1;
     }
-    const unsigned char *at = file->bytes + 2 * first;
-    for (uint64_t i = 0; i < count; i++, at += 2) {
-        tokens[i] = (int32_t)(at[0] | (uint32_t)at[1] << 8);
+    for (uint64_t i = 0; i < count; i++, bytes += 2) {
+        const int32_t token = (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8);
+        memcpy(&tokens[i], &token, sizeof token);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* Token files: nanoGPT's format, little-endian uint16, no header. Read through a memory map, so size does not
- * matter. */
+/* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not matter,
+ * and not through a memory map: a file that became shorter would end the process there by a signal. */
 #ifndef HC_RUNTIME_TOKEN_FILE_H
 #define HC_RUNTIME_TOKEN_FILE_H
 
@@ -19,6 +19,9 @@ uint64_t token_file_count(const struct token_file *file);
  * the file, the position and the value. */
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                     int32_t *tokens);
+
+/* An error if the file has become shorter since it was opened. Cheap enough for every step of a run. */
+int token_file_check(const struct token_file *file);
 
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
  * of a file of up to 64 MiB, of larger ones 256 blocks of 256 KiB spread evenly, the first and last among them. */

@@ -43,6 +43,10 @@ int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
     return status ? -1 : 0;
 }
 
+int data_set_check(const struct data_set *data) {
+    return token_file_check(data->train) || (data->val && token_file_check(data->val)) ? -1 : 0;
+}
+
 void data_set_close(struct data_set *data) {
     token_file_close(data->train);
     token_file_close(data->val);

@@ -13,6 +13,10 @@ struct data_set {
 
 /* Fails with what is missing and how to prepare it. val stays NULL unless it is needed. */
 int data_set_open(const char *folder, bool needs_val, struct data_set *data);
+
+/* An error if a file has become shorter since it was opened. */
+int data_set_check(const struct data_set *data);
+
 void data_set_close(struct data_set *data);
 
 #endif

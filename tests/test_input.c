@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -164,6 +165,24 @@ static void test_examine(void **state) {
     assert_string_equal(input_name("-"), "standard input");
 }
 
+/* Somebody truncates the file while it is read: what there is left is not the input. */
+static void test_became_shorter(void **state) {
+    (void)state;
+    static char got[TEXT_BYTES];
+    size_t count;
+    struct input *input;
+    const char *path = scratch_write("shrinking", text, TEXT_BYTES);
+    assert_int_equal(input_open(path, -1, &input), 0);
+    assert_int_equal(input_read(input, got, 1000, &count), 0);
+    assert_int_equal(count, 1000);
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_int_equal(input_read(input, got, TEXT_BYTES - 1000, &count), -1);
+    assert_non_null(strstr(error_text(), "became shorter"));
+    assert_non_null(strstr(error_text(), "shrinking"));
+    assert_false(input_stopped(input));
+    input_close(input);
+}
+
 static int begin(void **state) {
     make_text();
     return scratch_begin(state);
@@ -171,8 +190,9 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),       cmocka_unit_test(test_compressed), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_other_forms), cmocka_unit_test(test_examine),
+        cmocka_unit_test(test_plain),   cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_other_forms),
+        cmocka_unit_test(test_examine), cmocka_unit_test(test_became_shorter),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }
