@@ -10,10 +10,13 @@
 
 /* The formats, as far as they are used here:
  *   record:  u64 length, u32 masked CRC of the length, bytes, u32 masked CRC of the bytes; little-endian
- *   Event:   1 wall_time (double), 2 step (varint), 3 file_version (string) or 5 summary (Summary)
+ *   Event:   1 wall_time (double), 2 step (varint), 3 file_version (string), 5 summary (Summary) or 7 session_log
  *   Summary: 1 value (Value), repeated;  Value: 1 tag (string), 2 simple_value (float)
+ *   SessionLog: 1 status (varint), 1 for START
  * tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto. */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+
+enum { SESSION_START = 1 }; /* SessionLog's word for it */
 
 enum { MOST_FILES_PER_SECOND = 1000 };
 
@@ -199,6 +202,19 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
         message_field(&event, 5, summary.bytes, summary.size);
     }
     free(summary.bytes);
+    return write_record(file, &event);
+}
+
+int event_file_restart(struct event_file *file, int64_t step) {
+    struct message log = {0}, event = {0};
+    message_key(&log, 1, WIRE_VARINT);
+    message_varint(&log, SESSION_START);
+    message_double(&event, 1, (double)time(NULL));
+    message_key(&event, 2, WIRE_VARINT);
+    message_varint(&event, (uint64_t)step);
+    message_field(&event, 7, log.bytes, log.size);
+    event.failed = event.failed || log.failed;
+    free(log.bytes);
     return write_record(file, &event);
 }
 

@@ -18,6 +18,11 @@ int event_file_create(const char *folder, struct event_file **created);
 /* Appends one event with these scalars and flushes, so that a live TensorBoard sees it. wall_time in seconds. */
 int event_file_add(struct event_file *file, double wall_time, int64_t step, const struct event_scalar *scalars,
                    size_t count);
+
+/* Says that a run goes on at `step` after an interruption: of older files in the folder TensorBoard then leaves out
+ * what they have from there on. */
+int event_file_restart(struct event_file *file, int64_t step);
+
 int event_file_close(struct event_file *file);
 
 /* The CRC-32C (Castagnoli) that the records carry, before masking. */

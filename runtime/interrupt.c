@@ -35,6 +35,7 @@ void interrupt_install(void) {
         sigaction(SIGHUP, &action, NULL);
     }
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit then is a failed write, which can be reported */
+    signal(SIGPIPE, SIG_IGN); /* and so is a reader of the output that has gone, which ends no run */
 }
 
 bool interrupt_requested(void) {

@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PIECE ((uint64_t)1 << 20) /* elements moved between file and device at a time */
+#define PIECE            ((uint64_t)1 << 20) /* elements moved between file and device at a time */
+#define MOST_STATE_BYTES ((size_t)1 << 20)
 
 static const char *const optimizer_file = "optimizer.safetensors";
 
@@ -233,12 +234,13 @@ static int write_state(const char *folder, const struct gpt *gpt, const struct c
         return error_prefix("cannot compute checksums");
     }
     json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o*, s:o, s:o}", "iteration", (json_int_t)state->iteration,
+        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "iteration", (json_int_t)state->iteration,
                   "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
                   (json_int_t)state->best_iteration, "best_val_loss",
                   isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "evaluated_at",
                   (json_int_t)state->evaluated_at, "seconds", state->seconds, "loss_scale",
-                  loss_scale_json(&gpt->loss_scale), "settings",
+                  loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest, "val",
+                  state->val_digest, "settings",
                   settings_json(content->settings, content->setting_count), "checksums", checksums);
     char *path = files_path("%s/state.json", folder);
     const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
@@ -277,7 +279,13 @@ static int verify_checksums(const char *folder, json_t *json) {
     return 0;
 }
 
-static int read_state(json_t *json, struct training_state *state) {
+/* Of a file of data; "" where older programs, or a run without that file, left none. */
+static void read_digest(const json_t *json, const char *name, char digest[CHECKSUM_SIZE]) {
+    const char *saved = json_string_value(json_object_get(json_object_get(json, "data"), name));
+    snprintf(digest, CHECKSUM_SIZE, "%s", saved ? saved : "");
+}
+
+static int read_state(const json_t *json, struct training_state *state) {
     json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens");
     json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
     json_t *best_iteration = json_object_get(json, "best_iteration");
@@ -295,6 +303,8 @@ static int read_state(json_t *json, struct training_state *state) {
         .evaluated_at = json_is_integer(evaluated) ? json_integer_value(evaluated) : json_integer_value(iteration),
         .seconds = json_number_value(json_object_get(json, "seconds")),
     };
+    read_digest(json, "train", state->train_digest);
+    read_digest(json, "val", state->val_digest);
     return 0;
 }
 
@@ -321,21 +331,38 @@ static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_sc
     return 0;
 }
 
-int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
-    json_t *json = NULL;
+/* *json is the caller's, NULL on failure. `scale` may be NULL. */
+static int open_state(const char *folder, struct training_state *state, struct loss_scale *scale, json_t **json) {
     char *path = files_path("%s/state.json", folder);
-    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
-    if (status == 0 && (read_state(json, state) || read_loss_scale(json, state->iteration, &gpt->loss_scale))) {
+    *json = NULL;
+    int status = path ? json_file_read(path, MOST_STATE_BYTES, json) : -1;
+    if (status == 0 && (read_state(*json, state) || (scale && read_loss_scale(*json, state->iteration, scale)))) {
         status = error_prefix("%s", path);
+        json_decref(*json);
+        *json = NULL;
     }
-    if (status == 0) {
-        status = verify_checksums(folder, json) || checkpoint_load_weights(folder, gpt) || load_moments(folder, gpt)
-                     ? -1
-                     : 0;
-    }
-    json_decref(json);
     free(path);
     return status;
+}
+
+int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {
+    json_t *json;
+    int status = open_state(folder, state, NULL, &json);
+    if (status == 0 && settings) {
+        const char *text = json_string_value(json_object_get(json, "settings"));
+        *settings = strdup(text ? text : "");
+        status = *settings ? 0 : error_set("out of memory");
+    }
+    json_decref(json);
+    return status;
+}
+
+int checkpoint_resume(const char *folder, struct gpt *gpt, struct training_state *state) {
+    json_t *json;
+    const int status = open_state(folder, state, &gpt->loss_scale, &json) || verify_checksums(folder, json) ||
+                       checkpoint_load_weights(folder, gpt) || load_moments(folder, gpt);
+    json_decref(json);
+    return status ? -1 : 0;
 }
 
 /* ---- folders */
@@ -366,8 +393,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     return files_stage_commit(path, staging) ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
-/* The iteration of a name as checkpoints have it, "ckpt-<iteration>" without leading zeros, -1 for other names. */
-static int64_t iteration_of(const char *name) {
+int64_t checkpoint_iteration_of(const char *name) {
     if (strncmp(name, "ckpt-", 5) != 0) {
         return -1;
     }
@@ -377,10 +403,15 @@ static int64_t iteration_of(const char *name) {
     return strcmp(name, canonical) == 0 ? iteration : -1;
 }
 
-/* A link to a folder is none: pruning would not remove it. */
 static bool is_folder(DIR *parent, const char *name) {
     struct stat status;
-    return fstatat(dirfd(parent), name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+    return fstatat(dirfd(parent), name, &status, 0) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* What a link leads to was put there by somebody else. */
+static bool is_link(const char *path) {
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -396,7 +427,7 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
         return error_set_errno("cannot read the run directory %s", out_dir);
     }
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        const int64_t iteration = iteration_of(entry->d_name);
+        const int64_t iteration = checkpoint_iteration_of(entry->d_name);
         if (iteration < 0 || !is_folder(folder, entry->d_name)) {
             continue;
         }
@@ -436,7 +467,7 @@ int checkpoint_prune(const char *out_dir, int64_t keep) {
     int status = checkpoint_list(out_dir, &iterations, &count);
     for (size_t i = (size_t)keep; status == 0 && i < count; i++) {
         char *path = files_path("%s/ckpt-%" PRId64, out_dir, iterations[i]);
-        status = path ? files_remove_folder(path) : -1;
+        status = !path ? -1 : is_link(path) ? 0 : files_remove_folder(path);
         free(path);
     }
     free(iterations);

@@ -3,6 +3,7 @@
 #ifndef HC_SRC_CHECKPOINT_H
 #define HC_SRC_CHECKPOINT_H
 
+#include "runtime/checksum.h"
 #include "src/gpt.h"
 
 /* Where a run stands after `iteration` optimiser steps. */
@@ -14,7 +15,11 @@ struct training_state {
     int64_t best_iteration; /* -1 before */
     int64_t evaluated_at;   /* iteration of the last evaluation, -1 before */
     double seconds;         /* trained so far, over all processes of the run */
+    char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data, see token_file.h; "": not known */
 };
+
+/* The folder beside the numbered ones that keeps the weights with the lowest validation loss. */
+#define CHECKPOINT_BEST "ckpt-best"
 
 struct checkpoint_content {
     const struct training_state *state;
@@ -34,8 +39,15 @@ int checkpoint_hand_over(struct gpt *gpt);
  * src/weights.h. Every parameter of the model must be there with its shape, and nothing else. */
 int checkpoint_load_weights(const char *path, struct gpt *gpt);
 
-/* Verifies the checksums of state.json and loads weights, moments and state. */
+/* Verifies the checksums of state.json and loads weights, moments, state and the loss's scale. */
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state);
+
+/* Where the run stood of which a checkpoint was saved, with the settings of state.json (see options_apply_text) as
+ * heap memory; settings may be NULL. Nothing is verified. */
+int checkpoint_read_state(const char *path, struct training_state *state, char **settings);
+
+/* The iteration of a name as checkpoints have it, "ckpt-<iteration>" without leading zeros; -1 for other names. */
+int64_t checkpoint_iteration_of(const char *name);
 
 /* The newest "ckpt-<iteration>" in a run directory, heap memory; NULL with an error if there is none. */
 char *checkpoint_newest(const char *out_dir);
@@ -43,7 +55,7 @@ char *checkpoint_newest(const char *out_dir);
 /* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory, NULL for none. */
 int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
 
-/* Removes all but the newest `keep` of "ckpt-<iteration>". */
+/* Removes all but the newest `keep` of "ckpt-<iteration>"; symbolic links to folders stay. */
 int checkpoint_prune(const char *out_dir, int64_t keep);
 
 /* Writes the weights alone as a safetensors file. */

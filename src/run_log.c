@@ -1,71 +1,65 @@
 #include "src/run_log.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include "src/record_lines.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define LARGEST_LOG ((size_t)1 << 30)
+#include <unistd.h>
 
 /* ---- lines of an earlier process */
 
-/* Whether a line belongs to what a run at `iteration` has done: its steps before, evaluations up to there. */
-static bool keep_line(const char *line, size_t length, int64_t iteration) {
-    json_t *json = json_loadb(line, length, 0, NULL);
-    const json_t *number = json_object_get(json, "iter");
-    const int64_t at = json_is_integer(number) ? json_integer_value(number) : INT64_MAX;
-    const bool evaluation = json_object_get(json, "val_loss") != NULL;
-    json_decref(json);
-    return at < iteration || (evaluation && at == iteration);
+struct cut {
+    const struct run_log_options *options;
+    uint64_t end; /* of the last line that the run has got to */
+};
+
+/* A line belongs to what a run has done: its steps before where it stands, and its evaluations. */
+static void note_line(void *context, const struct record_line *line) {
+    struct cut *cut = context;
+    const int64_t at = json_integer_value(json_object_get(line->object, "iter"));
+    const bool evaluation = json_object_get(line->object, "val_loss") != NULL;
+    if (line->object && at < (evaluation ? cut->options->evaluated_at + 1 : cut->options->iteration)) {
+        cut->end = line->end;
+    }
 }
 
-static int drop_later_lines(const char *path, int64_t iteration) {
-    char *text = NULL;
-    size_t bytes = 0, kept = 0;
-    if (iteration == 0 || !files_exist(path)) {
-        return files_write(path, "", 0);
-    }
-    if (files_read(path, LARGEST_LOG, &text, &bytes)) {
+/* Cutting is one step for the file system: whatever happens, the lines before stay. */
+static int cut_off_later_lines(FILE *file, const struct run_log_options *options) {
+    struct cut cut = {.options = options};
+    if (record_lines_read(file, note_line, &cut)) {
         return -1;
     }
-    for (size_t start = 0; start < bytes;) {
-        const char *newline = memchr(text + start, '\n', bytes - start);
-        const size_t length = newline ? (size_t)(newline - text) - start + 1 : bytes - start;
-        if (newline && keep_line(text + start, length, iteration)) {
-            memmove(text + kept, text + start, length);
-            kept += length;
-        }
-        start += length;
-    }
-    const int status = files_write(path, text, kept);
-    free(text);
-    return status;
+    return ftruncate(fileno(file), (off_t)cut.end) == 0 && fseeko(file, 0, SEEK_END) == 0
+               ? 0
+               : error_set_errno("cannot cut off lines of later iterations");
 }
 
-static FILE *open_lines(const char *out_dir, const char *name, int64_t iteration) {
+/* Without `makes`, a file that is missing stays so and *file is NULL. */
+static int open_lines(const char *out_dir, const char *name, bool makes, const struct run_log_options *options,
+                      FILE **file) {
     char *path = files_path("%s/%s", out_dir, name);
-    FILE *file = NULL;
-    if (path && drop_later_lines(path, iteration) == 0) {
-        file = fopen(path, "ae");
-        if (!file) {
-            error_set_errno("cannot write %s", path);
-        }
+    int result = path ? 0 : -1;
+    *file = NULL;
+    if (path && (makes || files_exist(path))) {
+        *file = fopen(path, "a+e");
+        result = !*file                                ? error_set_errno("cannot write %s", path)
+                 : cut_off_later_lines(*file, options) ? error_prefix("%s", path)
+                                                       : 0;
     }
     free(path);
-    return file;
+    return result;
 }
 
 int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options) {
     memset(log, 0, sizeof *log);
-    log->metrics = open_lines(out_dir, "metrics.jsonl", options->iteration);
-    if (log->metrics && options->statistics) {
-        log->statistics = open_lines(out_dir, "h_statistics.jsonl", options->iteration);
-    }
-    if (!log->metrics || (options->statistics && !log->statistics) ||
-        (options->tensorboard && event_file_create(out_dir, &log->events))) {
+    if (open_lines(out_dir, RUN_LOG_METRICS, true, options, &log->metrics) ||
+        open_lines(out_dir, RUN_LOG_STATISTICS, options->statistics, options, &log->statistics) ||
+        (options->tensorboard && event_file_create(out_dir, &log->events)) ||
+        (log->events && options->resumed && event_file_restart(log->events, options->iteration))) {
         run_log_close(log);
         return -1;
     }

@@ -7,6 +7,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The files' names; settings and traces are the trainer's. */
+#define RUN_LOG_METRICS    "metrics.jsonl"
+#define RUN_LOG_STATISTICS "h_statistics.jsonl"
+#define RUN_SETTINGS       "settings.conf"
+#define RUN_TRACE          "trace.json"
+
 struct run_log {
     FILE *metrics, *statistics; /* statistics: NULL without */
     struct event_file *events;  /* NULL without TensorBoard */
@@ -22,12 +28,15 @@ struct step_metrics {
 };
 
 struct run_log_options {
-    int64_t iteration; /* that the run is at */
-    bool tensorboard, statistics;
+    int64_t iteration;    /* that the run is at */
+    int64_t evaluated_at; /* iteration of its last evaluation, -1: none */
+    bool resumed, tensorboard, statistics;
 };
 
-/* Opens the files in out_dir: steps from `iteration` on, which a killed run may have left, are dropped, so that a
- * resumed run's files read like those of one run. A run from scratch (0) starts empty files. */
+/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. Of a resumed one what
+ * follows the last line that the run has got to is cut off, whether that file is written on or not: steps from
+ * `iteration` on and evaluations after `evaluated_at`, which a killed run, or a branch that was given up, left. So
+ * the files read like those of one run. */
 int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options);
 int run_log_close(struct run_log *log);
 

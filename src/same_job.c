@@ -113,8 +113,8 @@ static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
     return status;
 }
 
-static int check_tokens(struct trainer *trainer, const struct token_file *file, const char *name) {
-    char digest[CHECKSUM_SIZE] = "";
+static int check_tokens(struct trainer *trainer, const struct token_file *file, const char *name,
+                        char digest[CHECKSUM_SIZE]) {
     const uint32_t vocabulary = (uint32_t)trainer->settings->model.vocab_size;
     const int status = file ? token_file_examine(file, vocabulary, digest) : 0;
     return same_job_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
@@ -132,8 +132,8 @@ int same_job_program(struct ranks *ranks) {
 int same_job_check(struct trainer *trainer, const char *folder) {
     struct ranks *ranks = trainer->ranks;
     char digest[CHECKSUM_SIZE] = "";
-    if (check_tokens(trainer, trainer->data.train, "train.bin") ||
-        check_tokens(trainer, trainer->data.val, "val.bin")) {
+    if (check_tokens(trainer, trainer->data.train, "train.bin", trainer->train_digest) ||
+        check_tokens(trainer, trainer->data.val, "val.bin", trainer->val_digest)) {
         return -1;
     }
     if (ranks->count == 1) {

@@ -21,9 +21,10 @@ static int save(struct trainer *trainer, const char *name, bool optimizer) {
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
                                                .optimizer = optimizer};
-    char *path = files_path("%s/%s", trainer->settings->out_dir, name);
+    char *path = files_path("%s/%s", trainer->folder.path, name);
     const int status = path ? checkpoint_save(path, &trainer->gpt, &content) : -1;
     free(path);
+    trainer->cannot_save = status != 0;
     return status;
 }
 
@@ -44,11 +45,16 @@ static int write_checkpoint(struct trainer *trainer, const char *name, bool opti
     return status ? -1 : 0;
 }
 
+/* For what rank 0 says; the others' console is nowhere. */
+static const char *folder_name(const struct trainer *trainer) {
+    return trainer_is_first(trainer) ? run_folder_name(&trainer->folder) : trainer->settings->out_dir;
+}
+
 /* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
  * stand at the same place. */
 static int save_state(struct trainer *trainer) {
     char name[32];
-    if (trainer->saved_at == trainer->state.iteration) {
+    if (trainer->saved_at == trainer->state.iteration && trainer->saved_evaluation == trainer->state.evaluated_at) {
         return 0;
     }
     trainer->state.seconds = seconds_trained(trainer);
@@ -58,24 +64,24 @@ static int save_state(struct trainer *trainer) {
         return -1;
     }
     trainer->saved_at = trainer->state.iteration;
-    fprintf(trainer->console, "saved    %s/%s\n", trainer->settings->out_dir, name);
+    trainer->saved_evaluation = trainer->state.evaluated_at;
+    fprintf(trainer->console, "saved    %s/%s\n", folder_name(trainer), name);
     return 0;
 }
 
 /* The same, and older ones beyond keep_checkpoints go. */
 static int save_periodic(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
     return save_state(trainer) ||
-                   (trainer_is_first(trainer) && checkpoint_prune(settings->out_dir, settings->keep_checkpoints))
+                   (trainer_is_first(trainer) &&
+                    checkpoint_prune(trainer->folder.path, trainer->settings->keep_checkpoints))
                ? -1
                : 0;
 }
 
 static int keep_best(struct trainer *trainer, double val_loss) {
-    const int64_t iteration = trainer->state.iteration;
     trainer->state.best_val_loss = val_loss;
-    trainer->state.best_iteration = iteration;
-    return iteration > 0 ? write_checkpoint(trainer, "ckpt-best", false) : 0;
+    trainer->state.best_iteration = trainer->state.iteration;
+    return write_checkpoint(trainer, CHECKPOINT_BEST, false);
 }
 
 static int evaluate(struct trainer *trainer) {
@@ -84,7 +90,7 @@ static int evaluate(struct trainer *trainer) {
     if (trainer->state.evaluated_at == iteration || batches == 0) {
         return 0;
     }
-    progress_show(&trainer->progress, "iter", iteration, trainer->settings->max_iters, "evaluating", true);
+    progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
     if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, NULL, &train_loss) ||
         evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
         return -1;
@@ -140,23 +146,30 @@ static int diverged(struct trainer *trainer, double loss, double norm) {
                                  " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
                                  ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
                                  "data, and go on from one of them with --init-from",
-                                 iteration, loss, norm, trainer->settings->out_dir, iteration));
+                                 iteration, loss, norm, folder_name(trainer), iteration));
 }
 
-/* The loss of the whole batch, and whether a rank was asked to stop. Waits for the step. */
+/* The loss of the whole batch, whether a rank was asked to stop, and whether all still have their data. Waits for the
+ * step. */
 static int read_results(struct trainer *trainer, double *loss, double *norm) {
     float own_loss = 0.0f, own_norm = 0.0f;
     if (gpt_read_results(&trainer->gpt, &own_loss, &own_norm)) {
         return -1;
     }
-    double sums[2] = {(double)own_loss, interrupt_requested()};
-    if (ranks_sum(trainer->ranks, sums, 2)) {
+    double sums[3] = {(double)own_loss, interrupt_requested(), data_set_check(&trainer->data) != 0};
+    if (ranks_sum(trainer->ranks, sums, 3)) {
         return -1;
     }
     *loss = sums[0];
     *norm = (double)own_norm;
     trainer->stopping = sums[1] > 0.0;
+    trainer->data_lost = sums[2] > 0.0;
     return 0;
+}
+
+/* A rank's data have become shorter, as all ranks know: they stop where they stand. */
+static int stop_without_data(struct trainer *trainer) {
+    return save_state(trainer) ? -1 : ranks_agree(trainer->ranks, data_set_check(&trainer->data));
 }
 
 static struct step_metrics measure(struct trainer *trainer, double loss, double norm, double seconds) {
@@ -234,7 +247,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         const size_t used = strlen(details);
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
-    progress_show(&trainer->progress, "iter", iteration + 1, settings->max_iters, details, false);
+    progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
     if (trainer_is_first(trainer) && iteration % settings->log_interval == 0 &&
         run_log_step(&trainer->log, metrics)) {
         return -1;
@@ -264,11 +277,11 @@ static int go_on(struct trainer *trainer) {
     if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
         return -1;
     }
-    return report(trainer, &metrics);
+    return report(trainer, &metrics) || (trainer->data_lost && stop_without_data(trainer)) ? -1 : 0;
 }
 
 static int loop(struct trainer *trainer) {
-    while (trainer->state.iteration < trainer->settings->max_iters && !trainer->stopping) {
+    while (trainer->state.iteration < trainer->settings->stop_at && !trainer->stopping) {
         if (go_on(trainer)) {
             return -1;
         }
@@ -295,12 +308,13 @@ static int print_profile(struct trainer *trainer) {
     if (!trainer->compute->profiler || compute_finish(trainer->compute) || !trainer_is_first(trainer)) {
         return 0;
     }
-    char *path = files_path("%s/trace.json", trainer->settings->out_dir);
+    char *path = files_path("%s/" RUN_TRACE, trainer->folder.path);
     profiler_print_table(trainer->compute->profiler, trainer->console);
     print_exchange(trainer);
     const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
     if (status == 0) {
-        fprintf(trainer->console, "trace    %s (open it in chrome://tracing or ui.perfetto.dev)\n", path);
+        fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
+                folder_name(trainer));
     }
     free(path);
     return status;
@@ -324,8 +338,22 @@ static void tell_newest(const struct trainer *trainer) {
     if (trainer->compute->failure && trainer->saved_at >= 0) {
         fprintf(trainer->console,
                 "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-                trainer->settings->out_dir, trainer->saved_at);
+                folder_name(trainer), trainer->saved_at);
     }
+}
+
+/* After a failure that left the weights as the last step made them, such as data or a disk that are gone: what the run
+ * has reached is not lost. Ranks do not do it: the others may be anywhere. */
+static void save_what_is_left(struct trainer *trainer) {
+    const bool advanced = trainer->state.iteration > trainer->progress.first;
+    if (!advanced || trainer->ranks->count > 1 || trainer->compute->failure || trainer->cannot_save) {
+        return;
+    }
+    char *kept = error_keep();
+    if (save_state(trainer)) {
+        fprintf(trainer->console, "cannot save where the run stands: %s\n", error_text());
+    }
+    error_restore(kept);
 }
 
 static enum train_result run(struct trainer *trainer) {
@@ -334,7 +362,8 @@ static enum train_result run(struct trainer *trainer) {
     trainer->progress.silent = !trainer_is_first(trainer);
     status = status || loop(trainer);
     progress_end(&trainer->progress);
-    if (status) {
+    if (status && strcmp(error_text(), "interrupted") != 0) {
+        save_what_is_left(trainer);
         tell_newest(trainer);
     }
     if (status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping) {
@@ -344,7 +373,8 @@ static enum train_result run(struct trainer *trainer) {
 }
 
 enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
-    struct trainer trainer = {.settings = settings, .ranks = ranks, .saved_at = -1};
+    struct trainer trainer = {
+        .settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
     enum train_result result = TRAIN_FAILED;
     ranks->patience = settings->rank_timeout;
     interrupt_install();
@@ -357,6 +387,7 @@ enum train_result train_run(struct train_settings *settings, struct ranks *ranks
         result = TRAIN_WRONG;
     }
     if (result == TRAIN_FAILED || result == TRAIN_WRONG) {
+        run_folder_explain(&trainer.folder);
         ranks_end_others(ranks, "hc_train");
     }
     trainer_tear_down(&trainer);

@@ -9,6 +9,11 @@
         .type = OPTION_INT, .name = option, .target = &settings->variable, .default_value = initial,               \
         .minimum = low, .maximum = high, .help = text                                                              \
     }
+#define PROCESS_BOOL(option, variable, text)                                                                     \
+    {                                                                                                              \
+        .type = OPTION_BOOL, .name = option, .target = &settings->variable, .default_value = "false",              \
+        .help = text, .transient = true                                                                            \
+    }
 #define BOOL(option, variable, initial, text)                                                                      \
     { .type = OPTION_BOOL, .name = option, .target = &settings->variable, .default_value = initial, .help = text }
 #define TEXT(option, variable, initial, text)                                                                      \
@@ -42,6 +47,11 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
             "init_from", init_from, "scratch",
             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
             "as Hugging Face's transformers saves it"),
+        PROCESS_BOOL("start_over", start_over,
+                     "out_dir holds a run: remove what it left there (checkpoints, records; no other files) and begin "
+                     "anew"),
+        PROCESS_BOOL("accept_new_data", accept_new_data,
+                     "resume with other token files than those that the run was trained on until now"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
@@ -66,7 +76,9 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
                "backward pass; "
                "the same results with less memory, in about a quarter more time"),
         HEADING("Training"),
-        INT("max_iters", max_iters, "1000", 0, 1e12, "optimiser steps in all"),
+        INT("max_iters", max_iters, "1000", 0, 1e12,
+            "optimiser steps in all; a resumed run goes on to more when more are given, and stops earlier, for this "
+            "time only, at fewer"),
         INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimiser step, over all ranks"),
@@ -80,12 +92,7 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         INT("statistics_interval", statistics_interval, "0", 0, 1e12,
             "iterations between lines of h_statistics.jsonl, the observations of H_res; 0 for none"),
         BOOL("tensorboard", tensorboard, "true", "write TensorBoard event files"),
-        {.type = OPTION_BOOL,
-         .name = "plan_only",
-         .target = &settings->plan_only,
-         .default_value = "false",
-         .help = "print parameters and memory, and stop",
-         .transient = true},
+        PROCESS_BOOL("plan_only", plan_only, "print parameters and memory, and stop"),
         HEADING("Data parallel (mpirun -np N)"),
         CHOICE("allreduce_dtype", allreduce_dtype, "fp32", "fp32|bf16",
                "gradients travel between ranks as float, or as bfloat16: half the bytes, less exact"),

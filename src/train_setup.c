@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
@@ -126,23 +125,21 @@ static int divide_work(struct trainer *trainer) {
     return trainer->wrong_usage ? -1 : 0;
 }
 
-/* A run directory holds one run: starting another in it would mix their checkpoints. */
+/* A run directory holds one run: starting another in it would mix their checkpoints and records. */
 static int check_out_dir(const struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    if (!trainer_is_first(trainer) || is_resume(settings) || !files_exist(settings->out_dir)) {
+    return is_resume(settings) || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path);
+}
+
+/* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
+ * remove checkpoints. What it holds is asked when it is this process's, so that nothing comes between. */
+static int take_out_dir(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
+        (!is_resume(settings) && !files_exist(settings->out_dir))) {
         return 0;
     }
-    char *newest = checkpoint_newest(settings->out_dir);
-    if (!newest) {
-        error_clear();
-        return 0;
-    }
-    error_set(
-        "%s already holds a run (%s): continue it with --init-from resume, choose another --out-dir, or remove "
-        "it",
-        settings->out_dir, newest);
-    free(newest);
-    return -1;
+    return run_folder_open(&trainer->folder, settings->out_dir) || check_out_dir(trainer) ? -1 : 0;
 }
 
 /* ---- model and device */
@@ -223,6 +220,71 @@ static int plan_model(struct trainer *trainer) {
 
 /* ---- state, files */
 
+/* One file of the data against the one that the run was trained on. The digest of either is "" where there is none.
+ */
+static int check_digest(const struct trainer *trainer, const char *folder, const char *name, const char *before,
+                        const char *now, bool *changed) {
+    if (!*before || !*now || strcmp(before, now) == 0) {
+        return 0;
+    }
+    *changed = true;
+    if (!trainer->settings->accept_new_data) {
+        return error_set("%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
+                         "or give --accept-new-data if the run shall go on with this one",
+                         trainer->settings->data_dir, name, folder);
+    }
+    fprintf(trainer->console, "data     %s/%s is another file than before, as accepted\n",
+            trainer->settings->data_dir, name);
+    return 0;
+}
+
+/* The data must be what the run was trained on, wherever it lies now. With other data the best loss so far says
+ * nothing. */
+static int take_data(struct trainer *trainer, const char *folder) {
+    struct training_state *state = &trainer->state;
+    bool changed = false;
+    if (check_digest(trainer, folder, "train.bin", state->train_digest, trainer->train_digest, &changed) ||
+        check_digest(trainer, folder, "val.bin", state->val_digest, trainer->val_digest, &changed)) {
+        return -1;
+    }
+    if (changed) {
+        state->best_val_loss = HUGE_VAL;
+        state->best_iteration = -1;
+    }
+    return 0;
+}
+
+static void note_digests(struct trainer *trainer) {
+    struct training_state *state = &trainer->state;
+    memcpy(state->train_digest, trainer->train_digest, sizeof state->train_digest);
+    if (*trainer->val_digest) { /* else that of before stays */
+        memcpy(state->val_digest, trainer->val_digest, sizeof state->val_digest);
+    }
+}
+
+/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that beat
+ * it must be better still. Rank 0's folder counts, since all ranks must do the same. */
+static int take_best(struct trainer *trainer) {
+    struct training_state best = {.best_iteration = -1}, *state = &trainer->state;
+    char *path = NULL;
+    if (trainer_is_first(trainer) && state->best_iteration >= 0) {
+        path = files_path("%s/" CHECKPOINT_BEST, trainer->folder.path);
+        if (!path || checkpoint_read_state(path, &best, NULL)) {
+            error_clear(); /* there is none, or none that can be read */
+            best.best_iteration = -1;
+        }
+        free(path);
+    }
+    if (ranks_broadcast(trainer->ranks, &best, sizeof best)) {
+        return -1;
+    }
+    if (best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
+        state->best_iteration = best.best_iteration;
+        state->best_val_loss = best.best_val_loss;
+    }
+    return 0;
+}
+
 static int resume(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
     if (checkpoint_resume(folder, &trainer->gpt, &trainer->state)) {
@@ -234,13 +296,18 @@ static int resume(struct trainer *trainer, const char *folder) {
     }
     settings->seed = (int64_t)trainer->state.seed;
     trainer->saved_at = trainer->state.iteration;
+    trainer->saved_evaluation = trainer->state.evaluated_at;
     trainer->seconds_before = trainer->state.seconds;
-    if (trainer->state.iteration >= settings->max_iters) {
+    if (trainer->state.iteration >= settings->stop_at) {
         fprintf(trainer->console,
                 "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
-                folder, trainer->state.iteration, settings->max_iters);
+                folder, trainer->state.iteration, settings->stop_at);
+    } else if (settings->stop_at < settings->max_iters) {
+        fprintf(trainer->console,
+                "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
+                settings->stop_at, settings->max_iters);
     }
-    return 0;
+    return take_data(trainer, folder);
 }
 
 static int initialise(struct trainer *trainer, const char *folder) {
@@ -276,8 +343,8 @@ static int open_samplers(struct trainer *trainer) {
     return trainer->tokens ? 0 : error_set("out of memory");
 }
 
-static int write_settings(const struct train_settings *settings) {
-    char *text = NULL, *path = files_path("%s/settings.conf", settings->out_dir);
+static int write_settings(const struct train_settings *settings, const char *folder) {
+    char *text = NULL, *path = files_path("%s/" RUN_SETTINGS, folder);
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
     int status = stream && path ? options_write(settings->specs, settings->spec_count, stream) : -1;
@@ -290,19 +357,30 @@ static int write_settings(const struct train_settings *settings) {
     return status;
 }
 
+/* All that could be wrong with the settings has been found by now: an earlier run may go. */
+static int make_out_dir(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    return files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
+                   (settings->start_over && run_folder_clear(trainer->folder.path))
+               ? -1
+               : 0;
+}
+
 static int open_run_directory(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer)) {
         return 0;
     }
-    const struct run_log_options options = {trainer->state.iteration, settings->tensorboard,
-                                            settings->statistics_interval > 0};
-    if (files_make_folder(settings->out_dir) ||
-        (trainer->lock < 0 && files_lock_folder(settings->out_dir, &trainer->lock)) || write_settings(settings) ||
-        run_log_open(&trainer->log, settings->out_dir, &options)) {
+    const struct run_log_options options = {.iteration = trainer->state.iteration,
+                                            .evaluated_at = trainer->state.evaluated_at,
+                                            .resumed = is_resume(settings),
+                                            .tensorboard = settings->tensorboard,
+                                            .statistics = settings->statistics_interval > 0};
+    if (make_out_dir(trainer) || write_settings(settings, trainer->folder.path) ||
+        run_log_open(&trainer->log, trainer->folder.path, &options)) {
         return -1;
     }
-    files_stage_clean(settings->out_dir);
+    files_stage_clean(trainer->folder.path);
     return 0;
 }
 
@@ -311,16 +389,20 @@ static int open_run_directory(struct trainer *trainer) {
 /* What can be known without a device; *folder is the checkpoint to begin with, NULL for none. */
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
+    if (settings->start_over && is_resume(settings)) {
+        trainer->wrong_usage = true;
+        return error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
+    }
+    if (take_out_dir(trainer)) {
+        return -1;
+    }
     if (is_resume(settings)) {
-        if (trainer_is_first(trainer) && files_lock_folder(settings->out_dir, &trainer->lock)) {
-            return -1; /* before its checkpoints are read, which another process may remove */
-        }
         *folder = checkpoint_newest(settings->out_dir);
     } else if (!is_scratch(settings)) {
         *folder = files_path("%s", settings->init_from);
     }
     if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings)) ||
-        check_out_dir(trainer) || divide_work(trainer)) {
+        divide_work(trainer)) {
         return -1;
     }
     return settings->model.vocab_size == 0 ? open_data(trainer) : 0;
@@ -335,12 +417,14 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     }
     const int status = initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer) ||
                        data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
-    return ranks_agree(trainer->ranks, status) || data_parallel_share_weights(&trainer->gpt) ? -1 : 0;
+    note_digests(trainer);
+    return ranks_agree(trainer->ranks, status) || take_best(trainer) || data_parallel_share_weights(&trainer->gpt)
+               ? -1
+               : 0;
 }
 
 int trainer_set_up(struct trainer *trainer) {
     char *folder = NULL;
-    trainer->lock = -1;
     trainer->console = trainer_is_first(trainer) ? stderr : fopen("/dev/null", "we");
     if (!trainer->console) {
         trainer->console = stderr;
@@ -363,9 +447,7 @@ void trainer_tear_down(struct trainer *trainer) {
     gpt_release(&trainer->gpt);
     compute_close(trainer->compute);
     data_set_close(&trainer->data);
-    if (trainer->lock >= 0) {
-        close(trainer->lock);
-    }
+    run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {
         fclose(trainer->console);
     }

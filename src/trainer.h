@@ -7,6 +7,7 @@
 #include "src/checkpoint.h"
 #include "src/data_parallel.h"
 #include "src/data_set.h"
+#include "src/run_folder.h"
 #include "src/run_log.h"
 #include "src/sampler.h"
 #include "src/train.h"
@@ -24,15 +25,19 @@ struct trainer {
     struct run_log log; /* rank 0's */
     struct progress progress;
     FILE *console;            /* stderr on rank 0, nowhere on the others */
-    int lock;                 /* rank 0's, on the run directory; -1: none */
+    struct run_folder folder; /* rank 0's, of the run */
     int64_t micro_steps;      /* of this rank in an iteration */
     int32_t *tokens;          /* [2, batch_size, block_size] */
     double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
+    int64_t saved_evaluation; /* the last evaluation that it knows of */
+    char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data; val's is "" if it is not needed */
     double seconds_before;    /* that earlier processes of this run trained */
     double tokens_per_second; /* smoothed, for the progress line */
     bool wrong_usage;         /* the failure is one of the command line */
     bool stopping;            /* some rank was asked to stop */
+    bool data_lost;           /* some rank's data have become shorter */
+    bool cannot_save;         /* the last checkpoint has failed */
 };
 
 /* Whether this rank writes files and talks. */

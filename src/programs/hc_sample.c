@@ -6,6 +6,7 @@
 #include "src/sample_print.h"
 #include "src/settings.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -253,6 +254,7 @@ int main(int argc, char **argv) {
     };
     device_prepare_environment();
     interrupt_install();
+    signal(SIGPIPE, SIG_DFL); /* text that nobody reads is not worth writing */
     int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
     if (status == 0) {
         status = run(&settings);

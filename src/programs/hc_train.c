@@ -1,10 +1,8 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/error.h"
-#include "runtime/files.h"
+#include "src/resumed_settings.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
-#include <stdlib.h>
-#include <string.h>
 
 static const struct program_info program = {
     .name = "hc_train",
@@ -21,46 +19,6 @@ static const struct program_info program = {
                 "--gradient-accumulation-steps 8\n"
                 "hc_train --config configs/M.conf --config configs/fineweb_edu.conf --plan-only",
 };
-
-/* A resumed run goes on with the settings that it was started with, from <out_dir>/settings.conf, under whatever is
- * given now: parses once more with that file as the first of the config files. */
-static enum options_result parse_resumed(struct option_spec *specs, size_t count, struct train_settings *settings,
-                                         int argc, char **argv) {
-    char *saved = files_path("%s/settings.conf", settings->out_dir);
-    char **arguments = calloc((size_t)argc + 3, sizeof *arguments);
-    enum options_result result = OPTIONS_OK;
-    if (!saved || !arguments) {
-        error_set("out of memory");
-        result = OPTIONS_WRONG;
-    } else if (files_exist(saved)) {
-        arguments[0] = argv[0];
-        arguments[1] = (char[]){"--config"};
-        arguments[2] = saved;
-        memcpy(arguments + 3, argv + 1, (size_t)(argc - 1) * sizeof *argv);
-        options_free(specs, count);
-        result = settings_read(specs, count, &program, argc + 2, arguments, NULL);
-    }
-    free(arguments);
-    free(saved);
-    return result;
-}
-
-static enum options_result parse(struct option_spec *specs, size_t count, struct train_settings *settings, int argc,
-                                 char **argv) {
-    enum options_result result = settings_read(specs, count, &program, argc, argv, NULL);
-    if (result == OPTIONS_OK && strcmp(settings->init_from, "resume") == 0) {
-        /* the folder that leads to the file is this one, whatever older files say */
-        char *out_dir = strdup(settings->out_dir);
-        result = parse_resumed(specs, count, settings, argc, argv);
-        if (out_dir && settings->out_dir) {
-            free(settings->out_dir);
-            settings->out_dir = out_dir;
-        } else {
-            free(out_dir);
-        }
-    }
-    return result;
-}
 
 /* One rank speaks for all, unless it is one rank's error only. */
 static int fail(const struct ranks *ranks, int status) {
@@ -91,7 +49,7 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct train_s
         return 1;
     }
     int status = 0;
-    const enum options_result result = parse(specs, count, settings, argc, argv);
+    const enum options_result result = resumed_settings_parse(specs, count, settings, &program, argc, argv);
     if (ranks_agree(&ranks, result == OPTIONS_WRONG || result == OPTIONS_FAILED)) {
         status = fail(&ranks, result == OPTIONS_FAILED ? 1 : 2);
     } else if (result == OPTIONS_OK) {

@@ -1,0 +1,33 @@
+/* A run directory: whose it is, what it holds, and where it is, also after it was renamed. */
+#ifndef HC_SRC_RUN_FOLDER_H
+#define HC_SRC_RUN_FOLDER_H
+
+#include <stdbool.h>
+
+/* Begin with RUN_FOLDER_CLOSED. */
+struct run_folder {
+    char *given;    /* as the user named it */
+    char *path;     /* to work with: leads to the opened folder, whatever happens to its name */
+    int descriptor; /* of the folder, with its lock; -1: not open */
+};
+
+#define RUN_FOLDER_CLOSED                                                                                          \
+    { .descriptor = -1 }
+
+/* Opens the existing folder and takes it for this process until it is closed. An error if another process has it. */
+int run_folder_open(struct run_folder *folder, const char *path);
+void run_folder_close(struct run_folder *folder);
+
+/* Where the folder is now, for people: as the user named it, or as it has been renamed. Valid until the next call. */
+const char *run_folder_name(const struct run_folder *folder);
+
+/* Puts that name into the error text in place of `path`. Returns -1. */
+int run_folder_explain(const struct run_folder *folder);
+
+/* An error if it holds what an earlier run left: checkpoints, or records that are not empty. */
+int run_folder_check_free(const char *path);
+
+/* Removes what hc_train writes into such a folder, and nothing else. */
+int run_folder_clear(const char *path);
+
+#endif
