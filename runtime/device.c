@@ -1,6 +1,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/host.h"
+#include "runtime/program_cache.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdint.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #define POCL_PLATFORM "Portable Computing Language"
+
+enum { LEAST_ADDRESS_SPACE = 896 << 20 };
 
 /* ---- describing a device */
 
@@ -126,10 +129,23 @@ static int append_platform(cl_platform_id platform, struct device **devices, siz
     return 0;
 }
 
+/* Drivers and the compilers in them end the process, or hang, where they get no memory. */
+static int check_address_space(void) {
+    const size_t left = host_address_space();
+    return left >= LEAST_ADDRESS_SPACE
+               ? 0
+               : error_set("this process may map only %zu MiB more (ulimit -v), and OpenCL drivers with their compilers "
+                           "need %d: raise the limit",
+                           left >> 20, LEAST_ADDRESS_SPACE >> 20);
+}
+
 int device_list(struct device **devices, size_t *count) {
     cl_uint platforms = 0;
     *devices = NULL;
     *count = 0;
+    if (check_address_space()) {
+        return -1;
+    }
     if (clGetPlatformIDs(0, NULL, &platforms) != CL_SUCCESS || !platforms) {
         return 0;
     }
@@ -239,20 +255,36 @@ static const struct device *find(const struct device *devices, size_t count, con
     return find_by_number_or_name(devices, count, word);
 }
 
+/* Where PoCL cannot keep its kernels, "" if it can: without such a folder it offers no device, and says nothing. */
+static char unusable_cache[4096];
+
+void device_missing_text(char *text, size_t bytes) {
+    if (*unusable_cache) {
+        snprintf(text, bytes,
+                 "PoCL, the OpenCL for CPUs, cannot be used: it keeps its compiled kernels in %s, which cannot be "
+                 "written; set POCL_CACHE_DIR to a folder that can",
+                 unusable_cache);
+    } else {
+        snprintf(text, bytes, "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for "
+                              "the CPU");
+    }
+}
+
 static int fail_choice(const struct device *devices, size_t count, const char *word) {
-    char list[4096] = "";
+    char list[4096] = "", reason[sizeof unusable_cache + 200];
     for (size_t i = 0; i < count; i++) {
         size_t used = strlen(list);
         snprintf(list + used, sizeof(list) - used, "%s%zu: %s (%s)", i ? ", " : "", i, devices[i].name,
                  devices[i].platform_name);
     }
-    if (!count) {
-        return error_set(
-            "no OpenCL device \"%s\": there is no OpenCL device on this machine; install a GPU's OpenCL "
-            "driver, or PoCL for the CPU",
-            word);
+    if (!count || *unusable_cache) {
+        device_missing_text(reason, sizeof reason);
     }
-    return error_set("no OpenCL device \"%s\"; there are: %s", word, list);
+    if (!count) {
+        return error_set("device \"%s\": %s", word, reason);
+    }
+    return error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, *unusable_cache ? "; " : "",
+                     *unusable_cache ? reason : "");
 }
 
 int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
@@ -277,13 +309,12 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen) 
 
 /* ---- the environment */
 
-/* Whether PoCL can keep its kernels where it does by default: $XDG_CACHE_HOME or ~/.cache. */
+/* Whether PoCL can keep its kernels where it does by default, which is where ours are kept. */
 static bool has_cache_home(void) {
-    const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache_home && *cache_home) {
-        return !access(cache_home, W_OK | X_OK) || errno == ENOENT;
-    }
-    return home && *home && !access(home, W_OK | X_OK);
+    char *folder = NULL;
+    const bool has = program_cache_locate(NULL, &folder) == 0 && folder && program_cache_make(folder);
+    free(folder);
+    return has;
 }
 
 /* Makes the folder, or accepts it if it is one that only this user can write. */
@@ -299,21 +330,30 @@ static bool claim_folder(const char *path) {
 /* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. */
 static void move_pocl_cache(void) {
     const char *base = getenv("TMPDIR");
-    char path[4096];
+    char path[sizeof unusable_cache];
     if (!base || *base != '/') {
         base = "/tmp";
     }
     int length = snprintf(path, sizeof(path), "%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
-    if (length < 0 || (size_t)length >= sizeof(path)) {
-        return;
-    }
-    if (!claim_folder(path)) {
+    if (length >= 0 && (size_t)length < sizeof(path) && !claim_folder(path)) {
         length = snprintf(path, sizeof(path), "%s/hctrain-pocl-XXXXXX", base);
-        if (length < 0 || (size_t)length >= sizeof(path) || !mkdtemp(path)) {
-            return;
-        }
+        length = length >= 0 && (size_t)length < sizeof(path) && mkdtemp(path) ? length : -1;
     }
-    setenv("POCL_CACHE_DIR", path, 0);
+    if (length >= 0 && (size_t)length < sizeof(path)) {
+        setenv("POCL_CACHE_DIR", path, 0);
+    } else {
+        snprintf(unusable_cache, sizeof unusable_cache, "%s", base);
+    }
+}
+
+/* A folder that the user chose is used or complained of, not replaced. */
+static void check_pocl_cache(void) {
+    const char *chosen = getenv("POCL_CACHE_DIR");
+    if (!chosen && !has_cache_home()) {
+        move_pocl_cache();
+    } else if (chosen && !program_cache_make(chosen)) {
+        snprintf(unusable_cache, sizeof unusable_cache, "%s", chosen);
+    }
 }
 
 void device_prepare_environment(void) {
@@ -325,9 +365,7 @@ void device_prepare_environment(void) {
     /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this
      * they sleep at once. Read when the library is loaded, which runtime/gemm_cblas.c does later. */
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
-    if (!getenv("POCL_CACHE_DIR") && !has_cache_home()) {
-        move_pocl_cache();
-    }
+    check_pocl_cache();
 }
 
 /* ---- error names */

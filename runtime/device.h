@@ -38,6 +38,9 @@ int device_list(struct device **devices, size_t *count);
  * message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
+/* Why there may be no device, or none that is a CPU, and what to do, as text [bytes]. */
+void device_missing_text(char *text, size_t bytes);
+
 /* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read
  * from the environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */
 void device_prepare_environment(void);

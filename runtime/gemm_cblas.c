@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* The C interface of BLAS, with 32-bit integers, as every libopenblas.so.0 has it. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
@@ -19,6 +20,11 @@ typedef void sgemm_function(int layout, int transpose_a, int transpose_b, int m,
                             const float *a, int a_stride, const float *b, int b_stride, float beta, float *c,
                             int c_stride);
 typedef void set_threads_function(int count);
+
+enum {
+    PIECE_BYTES = 128 << 20, /* that OpenBLAS maps for a thread, at most */
+    WARM_UP = 256,           /* rows and columns of a product that all threads share */
+};
 
 struct cblas_state {
     sgemm_function *sgemm;
@@ -55,6 +61,26 @@ static void *load_library(void) {
     return NULL;
 }
 
+/* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it gets
+ * none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
+static int take_memory(const struct cblas_state *state) {
+    const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float *matrix = calloc((size_t)WARM_UP * WARM_UP, sizeof *matrix);
+    if (room != MAP_FAILED) {
+        munmap(room, bytes);
+    }
+    if (room == MAP_FAILED || !matrix) {
+        free(matrix);
+        return error_set("OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v)",
+                         bytes >> 20);
+    }
+    state->sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix,
+                 WARM_UP, 0.0f, matrix, WARM_UP);
+    free(matrix);
+    return 0;
+}
+
 static int cblas_open(struct compute *compute, void **opened) {
     set_threads_function *set_threads;
     if (!compute->device.native_kernels) {
@@ -74,6 +100,10 @@ static int cblas_open(struct compute *compute, void **opened) {
     }
     if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
+    }
+    if (take_memory(state)) {
+        free(state);
+        return -1;
     }
     *opened = state;
     return 0;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ---- the ranks on this host, from the launcher's environment */
@@ -183,6 +184,21 @@ static size_t memory_limit_of_group(void) {
     return found;
 }
 
+size_t host_address_space(void) {
+    struct rlimit limit;
+    unsigned long pages = 0;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) {
+        return SIZE_MAX;
+    }
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file) {
+        pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
+        fclose(file);
+    }
+    const size_t used = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+    return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
+}
+
 size_t host_memory(void) {
     size_t available = memory_available_by_kernel();
     size_t limit = memory_limit_of_group();
@@ -190,5 +206,7 @@ size_t host_memory(void) {
         long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
         available = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
     }
-    return (available < limit ? available : limit) / host_local_count();
+    const size_t share = (available < limit ? available : limit) / host_local_count();
+    const size_t space = host_address_space();
+    return share < space ? share : space;
 }

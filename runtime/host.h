@@ -17,7 +17,11 @@ unsigned host_cores(void);
  * cores that the job has on this host. A binding that the user asked for stays. Before any thread is started. */
 void host_claim_cores(void);
 
-/* Bytes of memory available now, or left in the control group, divided by the ranks here; 0 when unknown. */
+/* Bytes that this process may still map under its limit (ulimit -v); SIZE_MAX without one. */
+size_t host_address_space(void);
+
+/* Bytes of memory available now, or left in the control group, divided by the ranks here, and no more than there is
+ * address space; 0 when unknown. */
 size_t host_memory(void);
 
 #endif

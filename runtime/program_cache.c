@@ -89,11 +89,10 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
     return found;
 }
 
-/* Makes the folder and its parents. What fails here shows when the entry is created. */
-static void make_folder(const char *folder) {
+bool program_cache_make(const char *folder) {
     char *path = strdup(folder);
     if (!path) {
-        return;
+        return false;
     }
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -102,6 +101,8 @@ static void make_folder(const char *folder) {
     }
     mkdir(path, 0700);
     free(path);
+    struct stat status;
+    return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
 }
 
 static bool write_entry(int file, const char *key, const unsigned char *binary, size_t bytes) {
@@ -118,8 +119,7 @@ static bool write_entry(int file, const char *key, const unsigned char *binary, 
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
                          size_t bytes) {
     char *path = NULL, *temporary = NULL;
-    make_folder(folder);
-    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
+    if (!program_cache_make(folder) || asprintf(&path, "%s/%s.bin", folder, key) < 0) {
         return;
     }
     if (asprintf(&temporary, "%s/.tmp-XXXXXX", folder) < 0) {

@@ -59,7 +59,9 @@ static int print_all(void) {
         print_device(i, &devices[i]);
     }
     if (!count) {
-        puts("There is no OpenCL device. Install a GPU's OpenCL driver, or PoCL for the CPU.");
+        char reason[4400];
+        device_missing_text(reason, sizeof reason);
+        printf("No device: %s\n", reason);
     }
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
