@@ -151,7 +151,7 @@ static int add_checkpoint(struct compute *compute, const struct token_file *file
         return -1;
     }
     json_array_append_new(json_object_get(run, "checkpoints"),
-                          json_pack("{s:s, s:I, s:o}", "path", path, "iter", (json_int_t)iteration, "h", h));
+                          json_pack("{s:o, s:I, s:o}", "path", json_file_name(path), "iter", (json_int_t)iteration, "h", h));
     return 0;
 }
 
@@ -173,12 +173,26 @@ static int add_checkpoints(struct compute *compute, const struct token_file *fil
     return result;
 }
 
+/* Says what was passed over in the records of a run. */
+static void tell_damage(const json_t *record) {
+    const json_t *damage;
+    size_t i;
+    json_array_foreach(json_object_get(record, "damaged"), i, damage) {
+        const json_int_t lines = json_integer_value(json_object_get(damage, "lines"));
+        fprintf(stderr, "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
+                json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
+                lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
+                (long long)json_integer_value(json_object_get(damage, "first")));
+    }
+}
+
 static int add_input(struct compute *compute, const struct token_file *file,
                      const struct analyze_settings *settings, const char *path, json_t *runs) {
     char name[256];
-    json_t *run = json_pack("{s:s, s:s, s:[]}", "name", name_of(path, name), "path", path, "checkpoints");
+    json_t *run = json_pack("{s:o, s:o, s:[]}", "name", json_file_name(name_of(path, name)), "path",
+                            json_file_name(path), "checkpoints");
     if (!run) {
-        return error_set("out of memory, or the name of an input is not UTF-8");
+        return error_set("out of memory");
     }
     json_array_append_new(runs, run);
     if (is_checkpoint(path)) {
@@ -189,6 +203,7 @@ static int add_input(struct compute *compute, const struct token_file *file,
         return -1;
     }
     json_object_set_new(run, "record", record);
+    tell_damage(record);
     return add_checkpoints(compute, file, settings, path, run);
 }
 

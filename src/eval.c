@@ -12,6 +12,7 @@
 #include "src/evaluate_documents.h"
 #include "src/evaluate_split.h"
 #include "src/same_job.h"
+#include "src/weights.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -95,14 +96,22 @@ static int open_documents(struct evaluation *evaluation) {
                : 0;
 }
 
-/* That a result does not take the place of what is read. */
-static int check_place(const struct eval_settings *settings, const char *path) {
-    for (size_t i = 0; path && i < settings->file_count; i++) {
-        if (files_are_same(path, settings->files[i])) {
-            return error_set("%s is one of the files to read: results need another name", path);
+/* That a result, if there is to be one, does not take the place of what is read. */
+static int check_place(const struct eval_settings *settings, const char *result) {
+    static const char *const model[] = {"config.json", WEIGHTS_FILE, "state.json", "optimizer.safetensors", NULL};
+    static const char *const data[] = {"train.bin", "val.bin", "meta.json", NULL};
+    if (!result) {
+        return 0;
+    }
+    for (size_t i = 0; i < settings->file_count; i++) {
+        if (files_refuse_same(result, settings->files[i])) {
+            return -1;
         }
     }
-    return 0;
+    return files_refuse_members(settings->checkpoint, model, result) ||
+                   (settings->data && files_refuse_members(settings->data, data, result))
+               ? -1
+               : 0;
 }
 
 /* Before hours of work for them. */

@@ -1,4 +1,5 @@
 #include "src/figure.h"
+#include "src/utf8.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,21 +65,39 @@ const char *figure_colour(const char *variant) {
 
 /* One of four buffers in turn. */
 static char *name_buffer(size_t *size) {
-    static char names[4][64];
+    static char names[4][160];
     static unsigned next;
     *size = sizeof names[0];
     return names[next++ % 4];
 }
 
+/* Letters of any language, but no marks that direct how text is laid out. */
+static bool is_plain(uint32_t character) {
+    if (character < 0x80) {
+        return (character >= '0' && character <= '9') || (character >= 'A' && character <= 'Z') ||
+               (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+= ", (int)character));
+    }
+    const bool control = character < 0xA0 || (character >= 0x200B && character <= 0x200F) ||
+                         (character >= 0x2028 && character <= 0x202E) ||
+                         (character >= 0x2060 && character <= 0x206F) || character == 0xFEFF;
+    return !control;
+}
+
 const char *figure_name(const json_t *run) {
-    size_t size;
+    size_t size, length = 0, bytes;
+    uint32_t character;
     char *name = name_buffer(&size);
     const char *given = json_string_value(json_object_get(run, "name"));
-    size_t length = 0;
-    for (const char *at = given ? given : ""; *at && length < size - 1; at++) {
-        const bool plain = (*at >= '0' && *at <= '9') || (*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z') ||
-                           strchr("._-+= ", *at);
-        name[length++] = plain ? *at : '?';
+    for (const char *at = given ? given : ""; *at; at += bytes) {
+        bytes = utf8_decode(at, strlen(at), &character);
+        const bool plain = bytes > 0 && is_plain(character);
+        bytes = bytes > 0 ? bytes : 1;
+        const size_t more = plain ? bytes : 1;
+        if (length + more >= size) {
+            break;
+        }
+        memcpy(name + length, plain ? at : "?", more);
+        length += more;
     }
     name[length] = '\0';
     return name;

@@ -44,6 +44,12 @@ struct preparation {
 
 /* ---- what is to be done */
 
+/* What is read must not be what the results replace. */
+static int check_is_no_result(const struct preparation *preparation, const char *input) {
+    static const char *const results[] = {"train.bin", "val.bin", "meta.json", NULL};
+    return input ? files_refuse_members(preparation->settings->folder, results, input) : 0;
+}
+
 /* Before anything is read: that files are missing shows at once, and how much there will be. */
 static int examine_sources(struct preparation *preparation, json_t *list) {
     const struct prepare_settings *settings = preparation->settings;
@@ -52,7 +58,7 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
     for (size_t i = 0; i < settings->source_count; i++) {
         const char *path = settings->sources[i];
         struct input_status status;
-        if (input_examine(path, &status)) {
+        if (input_examine(path, &status) || check_is_no_result(preparation, path)) {
             return -1;
         }
         from_stdin += strcmp(path, "-") == 0;
@@ -70,7 +76,8 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
 static int describe_task(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     json_t *sources = json_array();
-    if (examine_sources(preparation, sources)) {
+    if (check_is_no_result(preparation, settings->order) || check_is_no_result(preparation, settings->ranks) ||
+        examine_sources(preparation, sources)) {
         json_decref(sources);
         return -1;
     }

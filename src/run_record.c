@@ -2,16 +2,15 @@
 #include "runtime/error.h"
 #include "runtime/files.h"
 #include "runtime/json_file.h"
+#include "src/record_lines.h"
+#include "src/run_log.h"
 #include <dirent.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_EVALUATION_BYTES = 1 << 20, MOST_SETTINGS_BYTES = 1 << 20 };
 enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
-
-static const size_t largest_log = (size_t)1 << 32;
 
 static const char *const step_keys[] = {"iter", "loss", "grad_norm", "tokens_per_sec", NULL};
 static const char *const evaluation_keys[] = {"iter", "train_loss", "val_loss", NULL};
@@ -61,30 +60,40 @@ static void take_statistics(json_t *record, json_t *object) {
     append_row(json_object_get(record, "statistics"), object);
 }
 
+/* What goes through a file. */
+struct reading {
+    json_t *record;
+    take_object take;
+    uint64_t passed_over, first; /* lines that are no records, and the number of the first of them */
+};
+
+static void take_line(void *context, const struct record_line *line) {
+    struct reading *reading = context;
+    if (line->object) {
+        reading->take(reading->record, line->object);
+    } else if (reading->passed_over++ == 0) {
+        reading->first = line->number;
+    }
+}
+
+/* Lines that are no records, as a crash of the machine may leave them, cost no others. They are counted. */
 static int read_lines(json_t *record, const char *path, take_object take) {
-    char *text;
-    size_t bytes;
-    uint64_t line = 0;
+    struct reading reading = {.record = record, .take = take};
     if (!files_exist(path)) {
         return 0;
     }
-    if (files_read(path, largest_log, &text, &bytes)) {
-        return -1;
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        return error_set_errno("cannot open %s", path);
     }
-    int result = 0;
-    for (const char *at = text, *end; result == 0 && (end = strchr(at, '\n')) != NULL; at = end + 1) {
-        json_error_t error;
-        json_t *object = json_loadb(at, (size_t)(end - at), 0, &error);
-        line++;
-        if (json_is_object(object) && json_is_integer(json_object_get(object, "iter"))) {
-            take(record, object);
-        } else {
-            result = error_set("%s:%" PRIu64 ": %s", path, line, object ? "no object with an 'iter'" : error.text);
-        }
-        json_decref(object);
+    const int result = record_lines_read(file, take_line, &reading);
+    fclose(file);
+    if (reading.passed_over > 0) {
+        json_array_append_new(json_object_get(record, "damaged"),
+                              json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "lines",
+                                        (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
     }
-    free(text);
-    return result;
+    return result ? error_prefix("%s", path) : 0;
 }
 
 /* ---- where it ended */
@@ -171,7 +180,7 @@ static void take_setting(json_t *settings, const char *line, size_t length) {
 }
 
 static int read_settings(json_t *settings, const char *folder) {
-    char *path = files_path("%s/settings.conf", folder), *text = NULL;
+    char *path = files_path("%s/" RUN_SETTINGS, folder), *text = NULL;
     size_t bytes;
     const int result = !path || (files_exist(path) && files_read(path, MOST_SETTINGS_BYTES, &text, &bytes));
     for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
@@ -183,11 +192,11 @@ static int read_settings(json_t *settings, const char *folder) {
 }
 
 json_t *run_record_read(const char *folder) {
-    char *metrics = files_path("%s/metrics.jsonl", folder),
-         *statistics = files_path("%s/h_statistics.jsonl", folder);
+    char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
+         *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
     json_t *record =
-        json_pack("{s:o, s:o, s:o, s:{}, s:{}}", "steps", columns(step_keys), "evaluations",
-                  columns(evaluation_keys), "statistics", columns(statistics_keys), "documents", "settings");
+        json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
+                  columns(evaluation_keys), "statistics", columns(statistics_keys), "documents", "settings", "damaged");
     int result = metrics && statistics && record ? 0 : error_set("out of memory");
     result = result || read_lines(record, metrics, take_metrics) ||
              read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||

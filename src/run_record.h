@@ -9,10 +9,11 @@
  *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
  *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
- *  "settings": {<name>: value, ...} of settings.conf}
+ *  "settings": {<name>: value, ...} of settings.conf,
+ *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's number}]}
  *
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
- * run that goes on, is left out. NULL with an error that names file and line. */
+ * run that goes on, is left out. NULL with an error that names the file. */
 json_t *run_record_read(const char *folder);
 
 #endif

@@ -557,7 +557,7 @@ static void test_bad_places_are_refused(void **state) {
     const char *source = scratch_path("first.txt");
     REFUSED(FAILED, "is no plain file", "--json", "/dev/null", source);
     REFUSED(FAILED, "no/such/figures.json", "--json", scratch_path("no/such/figures.json"), source);
-    REFUSED(FAILED, "first.txt is one of the files to read", "--json", source, source);
+    REFUSED(FAILED, "first.txt is an input of this command", "--json", source, source);
     REFUSED(FAILED, "name the same file", "--json", scratch_path("x"), "--per-document", scratch_path("x"), source);
     REFUSED(FAILED, "nowhere/val.bin does not exist: make it with hc_prepare", "--data", scratch_path("nowhere"));
     assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("data"), source), FAILED,
