@@ -14,38 +14,58 @@ enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
 static char message[MOST_MESSAGE];
 static uint64_t peak_bytes;
 
-static void become(uint64_t file_bytes, char *const *arguments, const char *output, const char *errors) {
+static int open_to_write(const char *path) {
+    return open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+}
+
+static void change_environment(const char *const *environment) {
+    for (; environment != NULL && *environment != NULL; environment++) {
+        if (putenv((char *)(uintptr_t)*environment) != 0) { /* without '=' it takes the name away */
+            _exit(99);
+        }
+    }
+}
+
+/* Signals are as a shell leaves them: what started the tests may ignore some. */
+static void become(const struct child_setup *setup, char *const *arguments, const char *errors) {
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
-    dup2(open(output, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
-    dup2(open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
-    if (file_bytes != CHILD_UNLIMITED) {
-        scratch_limit_file_size(file_bytes);
+    dup2(open_to_write(setup->output != NULL ? setup->output : "/dev/null"), STDOUT_FILENO);
+    dup2(setup->errors_to != 0 ? setup->errors_to : open_to_write(errors), STDERR_FILENO);
+    if (setup->file_bytes != 0 && setup->file_bytes != CHILD_UNLIMITED) {
+        scratch_limit_file_size(setup->file_bytes);
     }
     signal(SIGXFSZ, SIG_DFL);
     signal(SIGINT, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    change_environment(setup->environment);
     execv(arguments[0], arguments);
     _exit(99);
 }
 
-pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *const *arguments) {
+pid_t child_start_with(const struct child_setup *setup, const char *const *arguments) {
     char *all[MOST_ARGUMENTS] = {NULL};
     for (int i = 0; arguments[i] != NULL && i + 1 < MOST_ARGUMENTS; i++) {
         all[i] = (char *)(uintptr_t)arguments[i];
     }
     const char *errors = scratch_path("child-stderr");
+    unlink(errors); /* what an earlier child said */
     const pid_t child = fork();
     if (child < 0) {
         perror("fork");
         exit(1);
     }
     if (child == 0) {
-        become(file_bytes, all, output, errors);
+        become(setup, all, setup->errors != NULL ? setup->errors : errors);
     }
     return child;
 }
 
+pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *const *arguments) {
+    return child_start_with(&(struct child_setup){.output = output, .file_bytes = file_bytes}, arguments);
+}
+
 pid_t child_start(uint64_t file_bytes, const char *const *arguments) {
-    return child_start_writing("/dev/null", file_bytes, arguments);
+    return child_start_with(&(struct child_setup){.file_bytes = file_bytes}, arguments);
 }
 
 int child_finish_within(pid_t child, double seconds) {

@@ -13,6 +13,16 @@ pid_t child_start(uint64_t file_bytes, const char *const *arguments);
 /* As child_start, with stdout to this file instead of /dev/null. */
 pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *const *arguments);
 
+/* How a child is started that differs in more; what is 0 or NULL is as child_start has it. */
+struct child_setup {
+    const char *output;             /* the file that stdout goes to */
+    const char *errors;             /* the file that stderr goes to; child_message then has nothing */
+    int errors_to;                  /* or the descriptor, one of a pipe */
+    const char *const *environment; /* "NAME=value" to set, "NAME" to take away; ends with NULL */
+    uint64_t file_bytes;            /* CHILD_UNLIMITED too: no limit */
+};
+pid_t child_start_with(const struct child_setup *setup, const char *const *arguments);
+
 /* Waits: the exit status, or minus the signal that ended it. */
 int child_finish(pid_t child);
 

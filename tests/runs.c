@@ -10,6 +10,7 @@
 #include "runtime/files.h"
 #include "tests/child.h"
 #include "tests/scratch.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,13 +98,19 @@ bool has(const char *run, const char *name) {
     return files_exist(scratch_path(run_path(run, name)));
 }
 
-/* The newest checkpoint's iteration; -1: none. Iterations up to MOST_LINES are looked for from `from` on. */
+/* The newest checkpoint's iteration, `from` or later; -1: none. */
 long newest(const char *run, long from) {
+    DIR *folder = opendir(scratch_path(run));
     long found = -1;
-    for (long i = from; i < from + 4000; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "ckpt-%ld", i);
-        found = has(run, name) ? i : found;
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        long at;
+        char rest;
+        if (sscanf(entry->d_name, "ckpt-%ld%c", &at, &rest) == 1 && at >= from && at > found) {
+            found = at;
+        }
+    }
+    if (folder) {
+        closedir(folder);
     }
     return found;
 }

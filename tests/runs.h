@@ -24,7 +24,7 @@ json_t *metrics(const char *run);
 void assert_same_metrics(const char *first, const char *second);
 double loss_at(const json_t *lines, size_t index);
 
-/* The newest checkpoint's iteration, looked for from `from` on; -1: none. */
+/* The newest checkpoint's iteration, `from` or later; -1: none. */
 long newest(const char *run, long from);
 
 void wait_ms(long milliseconds);
