@@ -56,7 +56,8 @@ int compute_finish(struct compute *compute) {
 /* Before the exit handlers of libraries, which were registered earlier, take away what their threads work on. */
 static void leave_at_once(int status, void *unused) {
     (void)unused;
-    fflush(NULL);
+    fflush(stdout); /* not all streams: a thread that hangs may hold one */
+    fflush(stderr);
     _exit(status);
 }
 

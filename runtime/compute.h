@@ -72,8 +72,8 @@ int compute_check(struct compute *compute);
 /* Waits for all work; then as compute_check. Collects the profile of what ran. */
 int compute_finish(struct compute *compute);
 
-/* Waits for all work of a queue of this device before something is freed that the work may use: whether that may be.
- * A device that fails can still be working, and cannot be waited for then: what it may use has to stay, so the
+/* Waits for all work of a queue of this device before something is freed that the work may use: whether that may
+ * be. A device that fails can still be working, and cannot be waited for then: what it may use has to stay, so the
  * functions that release leave all as it is, and the process ends without the libraries' last clean-up. */
 bool compute_settle_queue(struct compute *compute, cl_command_queue queue);
 

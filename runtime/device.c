@@ -134,9 +134,10 @@ static int check_address_space(void) {
     const size_t left = host_address_space();
     return left >= LEAST_ADDRESS_SPACE
                ? 0
-               : error_set("this process may map only %zu MiB more (ulimit -v), and OpenCL drivers with their compilers "
-                           "need %d: raise the limit",
-                           left >> 20, LEAST_ADDRESS_SPACE >> 20);
+               : error_set(
+                     "this process may map only %zu MiB more (ulimit -v), and OpenCL drivers with their compilers "
+                     "need %d: raise the limit",
+                     left >> 20, LEAST_ADDRESS_SPACE >> 20);
 }
 
 int device_list(struct device **devices, size_t *count) {
@@ -265,8 +266,9 @@ void device_missing_text(char *text, size_t bytes) {
                  "written; set POCL_CACHE_DIR to a folder that can",
                  unusable_cache);
     } else {
-        snprintf(text, bytes, "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for "
-                              "the CPU");
+        snprintf(text, bytes,
+                 "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for "
+                 "the CPU");
     }
 }
 
@@ -309,11 +311,16 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen) 
 
 /* ---- the environment */
 
-/* Whether PoCL can keep its kernels where it does by default, which is where ours are kept. */
+/* Whether PoCL can keep its kernels where it does by default: in pocl/kcache, beside where ours are kept. */
 static bool has_cache_home(void) {
-    char *folder = NULL;
-    const bool has = program_cache_locate(NULL, &folder) == 0 && folder && program_cache_make(folder);
-    free(folder);
+    char *ours = NULL, *folder = NULL;
+    bool has = false;
+    if (program_cache_locate(NULL, &ours) == 0 && ours &&
+        asprintf(&folder, "%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours) >= 0) {
+        has = program_cache_make(folder);
+        free(folder);
+    }
+    free(ours);
     return has;
 }
 
@@ -349,6 +356,10 @@ static void move_pocl_cache(void) {
 /* A folder that the user chose is used or complained of, not replaced. */
 static void check_pocl_cache(void) {
     const char *chosen = getenv("POCL_CACHE_DIR");
+    if (chosen && !*chosen) {
+        unsetenv("POCL_CACHE_DIR"); /* PoCL takes the empty word for a path */
+        chosen = NULL;
+    }
     if (!chosen && !has_cache_home()) {
         move_pocl_cache();
     } else if (chosen && !program_cache_make(chosen)) {

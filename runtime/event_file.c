@@ -130,6 +130,27 @@ static int write_record(struct event_file *file, struct message *message) {
     return result;
 }
 
+bool event_file_is_name(const char *name) {
+    static const char first[] = "events.out.tfevents.", digits[] = "0123456789";
+    const size_t prefix = sizeof first - 1, length = strlen(name);
+    if (strncmp(name, first, prefix) != 0) {
+        return false;
+    }
+    const char *end = name + length;
+    for (int i = 0; i < 2; i++) { /* ".<pid>.<number>" */
+        const char *at = end;
+        while (at > name + prefix && strchr(digits, at[-1]) != NULL) {
+            at--;
+        }
+        if (at == end || at[-1] != '.') {
+            return false;
+        }
+        end = at - 1;
+    }
+    const size_t seconds = strspn(name + prefix, digits);
+    return seconds > 0 && name[prefix + seconds] == '.' && name + prefix + seconds + 1 < end;
+}
+
 static int write_version(struct event_file *file) {
     static const char version[] = "brain.Event:2";
     struct message event = {0};

@@ -2,6 +2,7 @@
 #ifndef HC_RUNTIME_EVENT_FILE_H
 #define HC_RUNTIME_EVENT_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,9 @@ struct event_scalar {
 
 /* Creates "<folder>/events.out.tfevents.<seconds>.<host>.<pid>.<number>", exclusively, with the version record. */
 int event_file_create(const char *folder, struct event_file **created);
+
+/* Whether a file's name is of that form. */
+bool event_file_is_name(const char *name);
 
 /* Appends one event with these scalars and flushes, so that a live TensorBoard sees it. wall_time in seconds. */
 int event_file_add(struct event_file *file, double wall_time, int64_t step, const struct event_scalar *scalars,

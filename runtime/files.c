@@ -590,7 +590,7 @@ static int move_folder(const char *path, const char *staging) {
         return rename(staging, path) == 0 ? 0 : error_set_errno("cannot move the new %s into place", path);
     }
     if (!S_ISDIR(status.st_mode)) {
-        return error_set("cannot write %s: there is something else than a folder of this name", path);
+        return error_set("there is something else than a folder of this name");
     }
     return exchange_folders(path, staging) == 0 ? files_remove_folder(staging) : -1;
 }

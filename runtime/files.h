@@ -78,9 +78,10 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
  * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
 int files_lock_folder(const char *path, int *descriptor);
 
-/* Removes from `parent` what files_stage_begin and files_replace_begin made for this user, in a process of this boot
- * of this host (and this container) that no longer runs. Nothing else is touched, whatever its name and age: what
- * was left elsewhere, or before a restart, stays. files_stage_begin and files_replace_begin do that themselves. */
+/* Removes from `parent` what files_stage_begin and files_replace_begin made for this user, in a process of this
+ * boot of this host (and this container) that no longer runs. Nothing else is touched, whatever its name and age:
+ * what was left elsewhere, or before a restart, stays. files_stage_begin and files_replace_begin do that
+ * themselves. */
 void files_stage_clean(const char *parent);
 
 /* Removes a folder with the regular files and folders in it; does not follow links. */

@@ -61,8 +61,8 @@ static void *load_library(void) {
     return NULL;
 }
 
-/* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it gets
- * none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
+/* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
+ * gets none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
 static int take_memory(const struct cblas_state *state) {
     const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
     void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -84,9 +84,8 @@ int input_open(const char *path, int stop_descriptor, struct input **opened) {
                      : error_set_errno("cannot open %s", input->name);
     if (result == 0) {
         const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
-        input->least = status.regular && begin >= 0 && (uint64_t)begin < status.bytes
-                           ? status.bytes - (uint64_t)begin
-                           : 0;
+        input->least =
+            status.regular && begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
         input->checksum = checksum_create();
         result = input->checksum ? 0 : -1;
     }
@@ -142,7 +141,8 @@ static int fill_block(struct input *input) {
             return -1;
         }
         if (got == 0 && input->stored < input->least) {
-            return error_set("%s became shorter while it was read: it had %" PRIu64 " bytes, and ends after %" PRIu64,
+            return error_set("%s became shorter while it was read: it had %" PRIu64
+                             " bytes, and ends after %" PRIu64,
                              input->name, input->least, input->stored);
         }
         input->at_end = got == 0;

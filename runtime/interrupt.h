@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* May be called again and again; does nothing once a signal has come. From then on writing to a pipe that nobody reads,
- * or more than the limit of a file's size, fails and does not end the process. */
+/* May be called again and again; does nothing once a signal has come. From then on writing to a pipe that nobody
+ * reads, or more than the limit of a file's size, fails and does not end the process. */
 void interrupt_install(void);
 
 /* True once a signal has come. */

@@ -274,16 +274,9 @@ static char *trim(char *text) {
 
 /* The byte that the two hexadecimal digits of \xHH stand for; 0: they are not there, or say 00. */
 static char unescape_byte(const char *digits) {
-    static const char hexadecimal[] = "0123456789abcdef";
-    int byte = 0;
-    for (int i = 0; i < 2; i++) {
-        const char *found = digits[i] != '\0' ? strchr(hexadecimal, digits[i]) : NULL;
-        if (found == NULL) {
-            return 0;
-        }
-        byte = 16 * byte + (int)(found - hexadecimal);
-    }
-    return (char)byte;
+    char text[3] = "";
+    memcpy(text, digits, strnlen(digits, 2));
+    return strspn(text, "0123456789abcdefABCDEF") == 2 ? (char)strtol(text, NULL, 16) : 0;
 }
 
 /* Takes the quotes off a value that begins with one, in place: \" \\ \n \r \t \xHH stand for what they do in C.
@@ -511,7 +504,8 @@ void options_given_free(struct options_given *given) {
 }
 
 /* Adds a name in both spellings. */
-static void add_word(struct options_given *line, const char *prefix, const char *name, int has_argument, int value) {
+static void add_word(struct options_given *line, const char *prefix, const char *name, int has_argument,
+                     int value) {
     static const char spellings[] = "-_";
     for (int i = 0; i < 2; i++) {
         char whole[MOST_NAME_BYTES + 4];

@@ -50,8 +50,8 @@ enum options_result {
  * are not options are left, in order, in argv[*first_free .. argc).
  *
  * In config files a value may stand in double quotes, where \" \\ \n \r \t \xHH mean what they do in C and # begins
- * no comment. Texts that the targets hold before the call are not freed: call options_free first when parsing again.
- */
+ * no comment. Texts that the targets hold before the call are not freed: call options_free first when parsing
+ * again. */
 enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program,
                                   int argc, char **argv, int *first_free);
 

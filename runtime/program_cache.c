@@ -90,7 +90,7 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
 }
 
 bool program_cache_make(const char *folder) {
-    char *path = strdup(folder);
+    char *path = *folder ? strdup(folder) : NULL;
     if (!path) {
         return false;
     }

@@ -48,8 +48,8 @@ int token_file_open(const char *path, struct token_file **opened) {
         return error_set("out of memory opening token file %s", path);
     }
     /* O_NONBLOCK: a named pipe is refused, not waited for. */
-    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     file->path = strdup(path);
+    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const int result = file->descriptor < 0 ? error_set_errno("cannot open token file %s", path)
                        : file->path == NULL ? error_set("out of memory opening token file %s", path)
                                             : measure_tokens(file, path);

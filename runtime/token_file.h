@@ -1,5 +1,5 @@
-/* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not matter,
- * and not through a memory map: a file that became shorter would end the process there by a signal. */
+/* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not
+ * matter, and not through a memory map: a file that became shorter would end the process there by a signal. */
 #ifndef HC_RUNTIME_TOKEN_FILE_H
 #define HC_RUNTIME_TOKEN_FILE_H
 

@@ -13,8 +13,8 @@ int transfer_create(struct compute *compute, struct transfer *transfer) {
 }
 
 bool transfer_settle(struct transfer *transfer) {
-    return !transfer->compute || (compute_settle_queue(transfer->compute, transfer->queue) &&
-                                  compute_settle(transfer->compute));
+    return !transfer->compute ||
+           (compute_settle_queue(transfer->compute, transfer->queue) && compute_settle(transfer->compute));
 }
 
 void transfer_release(struct transfer *transfer) {

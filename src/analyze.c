@@ -151,7 +151,8 @@ static int add_checkpoint(struct compute *compute, const struct token_file *file
         return -1;
     }
     json_array_append_new(json_object_get(run, "checkpoints"),
-                          json_pack("{s:o, s:I, s:o}", "path", json_file_name(path), "iter", (json_int_t)iteration, "h", h));
+                          json_pack("{s:o, s:I, s:o}", "path", json_file_name(path), "iter", (json_int_t)iteration,
+                                    "h", h));
     return 0;
 }
 
@@ -179,7 +180,8 @@ static void tell_damage(const json_t *record) {
     size_t i;
     json_array_foreach(json_object_get(record, "damaged"), i, damage) {
         const json_int_t lines = json_integer_value(json_object_get(damage, "lines"));
-        fprintf(stderr, "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
+        fprintf(stderr,
+                "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
                 json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
                 lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
                 (long long)json_integer_value(json_object_get(damage, "first")));

@@ -16,6 +16,8 @@
 
 #define PIECE            ((uint64_t)1 << 20) /* elements moved between file and device at a time */
 #define MOST_STATE_BYTES ((size_t)1 << 20)
+#define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
+#define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
 static const char *const optimizer_file = "optimizer.safetensors";
 
@@ -224,6 +226,11 @@ static json_t *loss_scale_json(const struct loss_scale *scale) {
                : NULL;
 }
 
+/* Of state.json; no loss yet is null. */
+static json_t *best_loss_json(const struct training_state *state) {
+    return isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : json_null();
+}
+
 static int write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
@@ -234,19 +241,35 @@ static int write_state(const char *folder, const struct gpt *gpt, const struct c
         return error_prefix("cannot compute checksums");
     }
     json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "iteration", (json_int_t)state->iteration,
-                  "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed, "best_iteration",
-                  (json_int_t)state->best_iteration, "best_val_loss",
-                  isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : NULL, "evaluated_at",
-                  (json_int_t)state->evaluated_at, "seconds", state->seconds, "loss_scale",
-                  loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest, "val",
-                  state->val_digest, "settings",
-                  settings_json(content->settings, content->setting_count), "checksums", checksums);
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "iteration",
+                  (json_int_t)state->iteration, "tokens", (json_int_t)state->tokens, "seed",
+                  (json_int_t)state->seed, "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
+                  best_loss_json(state), "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds,
+                  "loss_scale", loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest, "val",
+                  state->val_digest, "settings", settings_json(content->settings, content->setting_count),
+                  "checksums", checksums);
     char *path = files_path("%s/state.json", folder);
-    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
+    const int status = path ? json_file_write(path, json, STATE_FORMAT) : -1;
     free(path);
     json_decref(json);
     return status;
+}
+
+int checkpoint_update(const char *folder, const struct training_state *state) {
+    json_t *json = NULL;
+    char *path = files_path("%s/state.json", folder);
+    int status = path ? json_file_read(path, MOST_STATE_BYTES, &json) : -1;
+    if (status == 0) {
+        json_t *changes = json_pack("{s:I, s:o, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration,
+                                    "best_val_loss", best_loss_json(state), "evaluated_at",
+                                    (json_int_t)state->evaluated_at, "seconds", state->seconds);
+        status = changes && json_object_update(json, changes) == 0 ? 0 : error_set("out of memory");
+        json_decref(changes);
+    }
+    status = status || json_file_write(path, json, STATE_FORMAT) ? -1 : 0;
+    json_decref(json);
+    free(path);
+    return status ? error_prefix("cannot save the evaluation in checkpoint %s", folder) : 0;
 }
 
 static int verify_checksums(const char *folder, json_t *json) {
@@ -285,14 +308,20 @@ static void read_digest(const json_t *json, const char *name, char digest[CHECKS
     snprintf(digest, CHECKSUM_SIZE, "%s", saved ? saved : "");
 }
 
+/* Whether a number can be one of iterations, or the `least` that stands for none. */
+static bool is_count(const json_t *number, json_int_t least) {
+    return json_is_integer(number) && json_integer_value(number) >= least &&
+           json_integer_value(number) <= MOST_ITERATIONS;
+}
+
 static int read_state(const json_t *json, struct training_state *state) {
     json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens");
     json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
     json_t *best_iteration = json_object_get(json, "best_iteration");
     json_t *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
-    if (!json_is_integer(iteration) || json_integer_value(iteration) < 0 || !json_is_integer(tokens) ||
-        json_integer_value(tokens) < 0 || !json_is_integer(seed) || !json_is_integer(best_iteration)) {
-        return error_set("iteration, tokens, seed or best_iteration is missing or not a whole number");
+    if (!is_count(iteration, 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 ||
+        !json_is_integer(seed) || !is_count(best_iteration, -1) || (evaluated && !is_count(evaluated, -1))) {
+        return error_set("iteration, tokens, seed, best_iteration or evaluated_at is missing or out of range");
     }
     *state = (struct training_state){
         .iteration = json_integer_value(iteration),
@@ -300,7 +329,7 @@ static int read_state(const json_t *json, struct training_state *state) {
         .seed = (uint64_t)json_integer_value(seed),
         .best_val_loss = json_is_number(best) ? json_number_value(best) : HUGE_VAL,
         .best_iteration = json_integer_value(best_iteration),
-        .evaluated_at = json_is_integer(evaluated) ? json_integer_value(evaluated) : json_integer_value(iteration),
+        .evaluated_at = evaluated ? json_integer_value(evaluated) : json_integer_value(iteration),
         .seconds = json_number_value(json_object_get(json, "seconds")),
     };
     read_digest(json, "train", state->train_digest);
@@ -455,19 +484,30 @@ char *checkpoint_newest(const char *out_dir) {
     }
     char *path = count ? files_path("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
     if (count == 0) {
-        error_set("there is no checkpoint in %s to resume from: start with init_from = scratch", out_dir);
+        error_set(
+            "there is no checkpoint in %s to resume from: start with init_from = scratch, and with --start-over "
+            "if a run has left records there",
+            out_dir);
     }
     free(iterations);
     return path;
+}
+
+/* Removes the folder unless it is among those to keep, which is counted down. Links neither count nor go. */
+static int prune_one(const char *path, int64_t *keep) {
+    if (is_link(path)) {
+        return 0;
+    }
+    return (*keep)-- > 0 ? 0 : files_remove_folder(path);
 }
 
 int checkpoint_prune(const char *out_dir, int64_t keep) {
     int64_t *iterations;
     size_t count;
     int status = checkpoint_list(out_dir, &iterations, &count);
-    for (size_t i = (size_t)keep; status == 0 && i < count; i++) {
+    for (size_t i = 0; status == 0 && i < count; i++) {
         char *path = files_path("%s/ckpt-%" PRId64, out_dir, iterations[i]);
-        status = !path ? -1 : is_link(path) ? 0 : files_remove_folder(path);
+        status = path ? prune_one(path, &keep) : -1;
         free(path);
     }
     free(iterations);

@@ -11,10 +11,10 @@ struct training_state {
     int64_t iteration;
     uint64_t tokens; /* trained on so far */
     uint64_t seed;
-    double best_val_loss;   /* HUGE_VAL before the first evaluation */
-    int64_t best_iteration; /* -1 before */
-    int64_t evaluated_at;   /* iteration of the last evaluation, -1 before */
-    double seconds;         /* trained so far, over all processes of the run */
+    double best_val_loss;                                        /* HUGE_VAL before the first evaluation */
+    int64_t best_iteration;                                      /* -1 before */
+    int64_t evaluated_at;                                        /* iteration of the last evaluation, -1 before */
+    double seconds;                                              /* trained so far, over all processes of the run */
     char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data, see token_file.h; "": not known */
 };
 
@@ -30,6 +30,10 @@ struct checkpoint_content {
 
 /* Writes the folder `path`. On failure (disk full, ...) an older folder of this name stays as it was. */
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
+
+/* Writes into an existing checkpoint of the same iteration what an evaluation has changed since: best loss, its
+ * iteration, evaluated_at and seconds. */
+int checkpoint_update(const char *path, const struct training_state *state);
 
 /* Where ranks share the moments, rank 0 saves them with the others' help: they call this while it saves a
  * checkpoint with moments. Else it does nothing. */
@@ -55,7 +59,7 @@ char *checkpoint_newest(const char *out_dir);
 /* The iterations of all "ckpt-<iteration>" in a run directory, newest first; heap memory, NULL for none. */
 int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
 
-/* Removes all but the newest `keep` of "ckpt-<iteration>"; symbolic links to folders stay. */
+/* Removes all but the newest `keep` of "ckpt-<iteration>". Symbolic links to folders stay, and do not count. */
 int checkpoint_prune(const char *out_dir, int64_t keep);
 
 /* Writes the weights alone as a safetensors file. */

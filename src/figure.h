@@ -42,8 +42,8 @@ extern const size_t figure_kind_count;
 const char *figure_variant(const json_t *run);
 const char *figure_colour(const char *variant);
 
-/* A run's name, in UTF-8, with other ASCII than letters, digits, blanks and ._-+= and with invisible marks turned into
- * question marks, so that gnuplot's quotes, HTML and CSV take it as it is. Valid until four more calls. */
+/* A run's name, in UTF-8, with other ASCII than letters, digits, blanks and ._-+= and with invisible marks turned
+ * into question marks, so that gnuplot's quotes, HTML and CSV take it as it is. Valid until four more calls. */
 const char *figure_name(const json_t *run);
 
 /* Whether no run before repeats it, which is one of the same settings but for the seed. Pictures with a panel a run

@@ -66,8 +66,9 @@ static int run(const char *folder, char *const arguments[]) {
 
 static int draw_as(const char *folder, const char *name, const char *terminal, const char *ending, unsigned width,
                    unsigned height) {
-    char *settings = files_path("set encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'",
-                                terminal, width, height, name, ending);
+    char *settings = files_path(
+        "set encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'",
+        terminal, width, height, name, ending);
     char *script = files_path("%s.gp", name);
     char program[] = "gnuplot", expression[] = "-e";
     char *const arguments[] = {program, expression, settings, script, NULL};

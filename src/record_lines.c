@@ -25,5 +25,7 @@ int record_lines_read(FILE *file, void (*take)(void *context, const struct recor
         json_decref(line.object);
     }
     free(text);
-    return ferror(file) ? error_set_errno("cannot read") : !feof(file) && bytes < 0 ? error_set("out of memory") : 0;
+    return ferror(file)               ? error_set_errno("cannot read")
+           : !feof(file) && bytes < 0 ? error_set("out of memory")
+                                      : 0;
 }

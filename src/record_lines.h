@@ -1,5 +1,5 @@
-/* The lines of metrics.jsonl and h_statistics.jsonl: objects with an "iter". A file may be of any size, and have lines
- * that are none, after a crash of the machine for example. */
+/* The lines of metrics.jsonl and h_statistics.jsonl: objects with an "iter". A file may be of any size, and have
+ * lines that are none, after a crash of the machine for example. */
 #ifndef HC_SRC_RECORD_LINES_H
 #define HC_SRC_RECORD_LINES_H
 

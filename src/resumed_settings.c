@@ -8,36 +8,32 @@
 
 enum { MOST_SETTINGS_BYTES = 1 << 20 };
 
-static int apply_state(struct option_spec *specs, size_t count, const char *out_dir) {
+/* Those of the checkpoint. Versions before 0.1 left none: then settings.conf must be there. */
+static int apply_state(struct option_spec *specs, size_t count, const char *folder, bool has_file) {
     struct training_state state;
-    char *folder = checkpoint_newest(out_dir), *text = NULL, *name = NULL;
-    int result = folder ? checkpoint_read_state(folder, &state, &text) : -1;
+    char *text = NULL, *name = files_path("%s/state.json: settings", folder);
+    int result = name ? checkpoint_read_state(folder, &state, &text) : -1;
     if (result == 0) {
-        name = files_path("%s/state.json: settings", folder);
-        result = name ? options_apply_text(specs, count, name, text, strlen(text)) : -1;
+        result = *text || has_file ? options_apply_text(specs, count, name, text, strlen(text))
+                                   : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
     }
-    if (result && folder) {
-        error_prefix("cannot resume from %s", folder);
-    }
-    free(folder);
     free(text);
     free(name);
-    return result;
+    return result ? error_prefix(
+                        "cannot resume from %s (the checkpoint before it is resumed when that folder is removed)",
+                        folder)
+                  : 0;
 }
 
 /* settings.conf, which people may have changed, or removed. */
-static int apply_file(struct option_spec *specs, size_t count, const char *out_dir) {
-    char *path = files_path("%s/" RUN_SETTINGS, out_dir), *text = NULL;
+static int apply_file(struct option_spec *specs, size_t count, const char *path) {
+    char *text = NULL;
     size_t bytes = 0;
-    int result = path ? 0 : -1;
-    if (path && files_exist(path)) {
-        result = files_read(path, MOST_SETTINGS_BYTES, &text, &bytes) ||
-                         options_apply_text(specs, count, path, text, bytes)
-                     ? -1
-                     : 0;
-    }
+    const int result = files_exist(path) && (files_read(path, MOST_SETTINGS_BYTES, &text, &bytes) ||
+                                             options_apply_text(specs, count, path, text, bytes))
+                           ? -1
+                           : 0;
     free(text);
-    free(path);
     return result;
 }
 
@@ -47,11 +43,16 @@ static enum options_result apply_resumed(struct option_spec *specs, size_t count
     if (options_set_defaults(specs, count)) {
         return OPTIONS_WRONG;
     }
-    if (apply_state(specs, count, out_dir)) {
-        return OPTIONS_FAILED;
-    }
-    if (apply_file(specs, count, out_dir)) {
-        return OPTIONS_WRONG;
+    char *path = files_path("%s/" RUN_SETTINGS, out_dir);
+    settings->resumed_from = checkpoint_newest(out_dir);
+    const enum options_result result =
+        !path || !settings->resumed_from || apply_state(specs, count, settings->resumed_from, files_exist(path))
+            ? OPTIONS_FAILED
+        : apply_file(specs, count, path) ? OPTIONS_WRONG
+                                         : OPTIONS_OK;
+    free(path);
+    if (result != OPTIONS_OK) {
+        return result;
     }
     const int64_t planned = settings->max_iters;
     if (options_apply_given(given, specs, count)) {

@@ -1,5 +1,6 @@
 #include "src/run_folder.h"
 #include "runtime/error.h"
+#include "runtime/event_file.h"
 #include "runtime/files.h"
 #include "src/checkpoint.h"
 #include "src/run_log.h"
@@ -65,24 +66,35 @@ static bool is_checkpoint(const char *name) {
     return checkpoint_iteration_of(name) >= 0 || strcmp(name, CHECKPOINT_BEST) == 0;
 }
 
-/* What can be told from a name of what hc_train writes; settings and event files alone make no run. */
+/* Settings and event files alone make no run; settings.conf is written anew anyway. */
 static bool is_of_run(const char *name) {
-    return is_checkpoint(name) || is_record(name) || strcmp(name, RUN_SETTINGS) == 0 ||
-           strcmp(name, RUN_TRACE) == 0 || strncmp(name, "events.out.tfevents.", 20) == 0;
+    return is_checkpoint(name) || is_record(name) || event_file_is_name(name);
 }
 
 /* For run_folder_check_free. */
 static int refuse_entry(const char *folder, const char *name) {
     struct stat status;
     char *path = files_path("%s/%s", folder, name);
-    const bool holds = path && stat(path, &status) == 0 &&
-                       (is_checkpoint(name) || (is_record(name) && status.st_size > 0));
-    const int result = !path ? -1
-                       : holds
-                           ? error_set("%s already holds a run (%s): continue it with --init-from resume, choose "
-                                       "another --out-dir, or give --start-over to remove what it left and begin anew",
-                                       folder, name)
-                           : 0;
+    const bool holds =
+        path && stat(path, &status) == 0 && (is_checkpoint(name) || (is_record(name) && status.st_size > 0));
+    free(path);
+    if (!path) {
+        return -1;
+    }
+    return holds ? error_set("%s already holds a run (%s): continue it with --init-from resume if there is a "
+                             "checkpoint of it, choose another --out-dir, or give --start-over to remove what it "
+                             "left and begin anew",
+                             folder, name)
+                 : 0;
+}
+
+/* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
+static int refuse_stranger(const char *folder, const char *name) {
+    char *path = is_checkpoint(name) ? files_path("%s/%s/config.json", folder, name) : NULL;
+    const int result =
+        path && !files_exist(path)
+            ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder, name)
+            : 0;
     free(path);
     return result;
 }
@@ -95,8 +107,8 @@ static int remove_entry(const char *folder, const char *name) {
     struct stat status;
     char *path = files_path("%s/%s", folder, name);
     const bool is_folder = path && lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    const int result = !path       ? -1
-                       : is_folder ? files_remove_folder(path)
+    const int result = !path                                  ? -1
+                       : is_folder                            ? files_remove_folder(path)
                        : unlink(path) == 0 || errno == ENOENT ? 0
                                                               : error_set_errno("cannot remove %s", path);
     free(path);
@@ -121,5 +133,5 @@ int run_folder_check_free(const char *path) {
 }
 
 int run_folder_clear(const char *path) {
-    return for_each_entry(path, remove_entry);
+    return for_each_entry(path, refuse_stranger) || for_each_entry(path, remove_entry) ? -1 : 0;
 }

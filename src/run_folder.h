@@ -14,11 +14,13 @@ struct run_folder {
 #define RUN_FOLDER_CLOSED                                                                                          \
     { .descriptor = -1 }
 
-/* Opens the existing folder and takes it for this process until it is closed. An error if another process has it. */
+/* Opens the existing folder and takes it for this process until it is closed. An error if another process has it.
+ */
 int run_folder_open(struct run_folder *folder, const char *path);
 void run_folder_close(struct run_folder *folder);
 
-/* Where the folder is now, for people: as the user named it, or as it has been renamed. Valid until the next call. */
+/* Where the folder is now, for people: as the user named it, or as it has been renamed. Valid until the next call.
+ */
 const char *run_folder_name(const struct run_folder *folder);
 
 /* Puts that name into the error text in place of `path`. Returns -1. */
@@ -27,7 +29,8 @@ int run_folder_explain(const struct run_folder *folder);
 /* An error if it holds what an earlier run left: checkpoints, or records that are not empty. */
 int run_folder_check_free(const char *path);
 
-/* Removes what hc_train writes into such a folder, and nothing else. */
+/* Removes checkpoints, records and event files, and nothing else. Where a folder with a checkpoint's name is none,
+ * that is an error and nothing is removed. */
 int run_folder_clear(const char *path);
 
 #endif

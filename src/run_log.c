@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +31,10 @@ static void note_line(void *context, const struct record_line *line) {
 /* Cutting is one step for the file system: whatever happens, the lines before stay. */
 static int cut_off_later_lines(FILE *file, const struct run_log_options *options) {
     struct cut cut = {.options = options};
+    struct stat status;
+    if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) {
+        return error_set("it is not a regular file");
+    }
     if (record_lines_read(file, note_line, &cut)) {
         return -1;
     }

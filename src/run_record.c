@@ -194,9 +194,9 @@ static int read_settings(json_t *settings, const char *folder) {
 json_t *run_record_read(const char *folder) {
     char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
          *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
-    json_t *record =
-        json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
-                  columns(evaluation_keys), "statistics", columns(statistics_keys), "documents", "settings", "damaged");
+    json_t *record = json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
+                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents",
+                               "settings", "damaged");
     int result = metrics && statistics && record ? 0 : error_set("out of memory");
     result = result || read_lines(record, metrics, take_metrics) ||
              read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||

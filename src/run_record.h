@@ -10,7 +10,8 @@
  *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
  *  "settings": {<name>: value, ...} of settings.conf,
- *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's number}]}
+ *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's
+ * number}]}
  *
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
  * run that goes on, is left out. NULL with an error that names the file. */

@@ -2,6 +2,7 @@
 #include "runtime/checksum.h"
 #include "runtime/error.h"
 #include "runtime/files.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,7 @@ static char *shared_settings(const struct train_settings *settings) {
         }
     }
     if (stream) {
+        fprintf(stream, "max_iters given now = %" PRId64 "\n", settings->stop_at);
         fclose(stream);
     }
     return text;

@@ -24,8 +24,19 @@ static int save(struct trainer *trainer, const char *name, bool optimizer) {
     char *path = files_path("%s/%s", trainer->folder.path, name);
     const int status = path ? checkpoint_save(path, &trainer->gpt, &content) : -1;
     free(path);
-    trainer->cannot_save = status != 0;
     return status;
+}
+
+/* The same weights have been saved before an evaluation, which the checkpoint does not know of yet. */
+static int save_evaluation(struct trainer *trainer, const char *name) {
+    char *path = NULL;
+    int status = 0;
+    if (trainer_is_first(trainer)) {
+        path = files_path("%s/%s", trainer->folder.path, name);
+        status = path ? checkpoint_update(path, &trainer->state) : -1;
+        free(path);
+    }
+    return ranks_agree(trainer->ranks, status);
 }
 
 /* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
@@ -54,15 +65,19 @@ static const char *folder_name(const struct trainer *trainer) {
  * stand at the same place. */
 static int save_state(struct trainer *trainer) {
     char name[32];
-    if (trainer->saved_at == trainer->state.iteration && trainer->saved_evaluation == trainer->state.evaluated_at) {
+    const bool saved = trainer->saved_at == trainer->state.iteration;
+    if (saved && trainer->saved_evaluation == trainer->state.evaluated_at) {
         return 0;
     }
     trainer->state.seconds = seconds_trained(trainer);
     progress_end(&trainer->progress);
     snprintf(name, sizeof name, "ckpt-%" PRId64, trainer->state.iteration);
-    if (data_parallel_check_weights(&trainer->parallel) || write_checkpoint(trainer, name, true)) {
+    trainer->cannot_save = true;
+    if (saved ? save_evaluation(trainer, name)
+              : data_parallel_check_weights(&trainer->parallel) || write_checkpoint(trainer, name, true)) {
         return -1;
     }
+    trainer->cannot_save = false;
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
     fprintf(trainer->console, "saved    %s/%s\n", folder_name(trainer), name);
@@ -71,9 +86,8 @@ static int save_state(struct trainer *trainer) {
 
 /* The same, and older ones beyond keep_checkpoints go. */
 static int save_periodic(struct trainer *trainer) {
-    return save_state(trainer) ||
-                   (trainer_is_first(trainer) &&
-                    checkpoint_prune(trainer->folder.path, trainer->settings->keep_checkpoints))
+    return save_state(trainer) || (trainer_is_first(trainer) &&
+                                   checkpoint_prune(trainer->folder.path, trainer->settings->keep_checkpoints))
                ? -1
                : 0;
 }
@@ -95,15 +109,18 @@ static int evaluate(struct trainer *trainer) {
         evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
         return -1;
     }
-    trainer->state.evaluated_at = iteration;
     progress_end(&trainer->progress);
     fprintf(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
             train_loss);
-    if (trainer_is_first(trainer) &&
-        run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds_trained(trainer))) {
+    const struct training_state before = trainer->state;
+    trainer->state.evaluated_at = iteration;
+    if ((trainer_is_first(trainer) &&
+         run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds_trained(trainer))) ||
+        (val_loss < trainer->state.best_val_loss && keep_best(trainer, val_loss))) {
+        trainer->state = before; /* so that a resumed run evaluates again */
         return -1;
     }
-    return val_loss < trainer->state.best_val_loss ? keep_best(trainer, val_loss) : 0;
+    return 0;
 }
 
 /* ---- one iteration */
@@ -149,8 +166,8 @@ static int diverged(struct trainer *trainer, double loss, double norm) {
                                  iteration, loss, norm, folder_name(trainer), iteration));
 }
 
-/* The loss of the whole batch, whether a rank was asked to stop, and whether all still have their data. Waits for the
- * step. */
+/* The loss of the whole batch, whether a rank was asked to stop, and whether all still have their data. Waits for
+ * the step. */
 static int read_results(struct trainer *trainer, double *loss, double *norm) {
     float own_loss = 0.0f, own_norm = 0.0f;
     if (gpt_read_results(&trainer->gpt, &own_loss, &own_norm)) {
@@ -342,8 +359,8 @@ static void tell_newest(const struct trainer *trainer) {
     }
 }
 
-/* After a failure that left the weights as the last step made them, such as data or a disk that are gone: what the run
- * has reached is not lost. Ranks do not do it: the others may be anywhere. */
+/* After a failure that left the weights as the last step made them, such as data or a disk that are gone: what the
+ * run has reached is not lost. Ranks do not do it: the others may be anywhere. */
 static void save_what_is_left(struct trainer *trainer) {
     const bool advanced = trainer->state.iteration > trainer->progress.first;
     if (!advanced || trainer->ranks->count > 1 || trainer->compute->failure || trainer->cannot_save) {
@@ -351,7 +368,8 @@ static void save_what_is_left(struct trainer *trainer) {
     }
     char *kept = error_keep();
     if (save_state(trainer)) {
-        fprintf(trainer->console, "cannot save where the run stands: %s\n", error_text());
+        run_folder_explain(&trainer->folder);
+        fprintf(trainer->console, "where the run stands is lost: %s\n", error_text());
     }
     error_restore(kept);
 }
@@ -362,19 +380,19 @@ static enum train_result run(struct trainer *trainer) {
     trainer->progress.silent = !trainer_is_first(trainer);
     status = status || loop(trainer);
     progress_end(&trainer->progress);
-    if (status && strcmp(error_text(), "interrupted") != 0) {
+    const bool interrupted = status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping;
+    if (status && !interrupted) {
         save_what_is_left(trainer);
         tell_newest(trainer);
     }
-    if (status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping) {
+    if (interrupted) {
         return save_periodic(trainer) ? TRAIN_FAILED : TRAIN_INTERRUPTED;
     }
     return status || print_profile(trainer) ? TRAIN_FAILED : TRAIN_DONE;
 }
 
 enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
-    struct trainer trainer = {
-        .settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
+    struct trainer trainer = {.settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
     enum train_result result = TRAIN_FAILED;
     ranks->patience = settings->rank_timeout;
     interrupt_install();

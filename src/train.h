@@ -23,7 +23,8 @@ struct train_settings {
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
     bool tensorboard, plan_only, start_over, accept_new_data;
-    int64_t stop_at; /* of this process: max_iters, or less where a resumed run was given less */
+    char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
+    int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
 };

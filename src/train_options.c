@@ -9,7 +9,7 @@
         .type = OPTION_INT, .name = option, .target = &settings->variable, .default_value = initial,               \
         .minimum = low, .maximum = high, .help = text                                                              \
     }
-#define PROCESS_BOOL(option, variable, text)                                                                     \
+#define PROCESS_BOOL(option, variable, text)                                                                       \
     {                                                                                                              \
         .type = OPTION_BOOL, .name = option, .target = &settings->variable, .default_value = "false",              \
         .help = text, .transient = true                                                                            \
@@ -47,9 +47,10 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
             "init_from", init_from, "scratch",
             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
             "as Hugging Face's transformers saves it"),
-        PROCESS_BOOL("start_over", start_over,
-                     "out_dir holds a run: remove what it left there (checkpoints, records; no other files) and begin "
-                     "anew"),
+        PROCESS_BOOL(
+            "start_over", start_over,
+            "out_dir holds a run: remove what it left there (checkpoints, records; no other files) and begin "
+            "anew"),
         PROCESS_BOOL("accept_new_data", accept_new_data,
                      "resume with other token files than those that the run was trained on until now"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
@@ -77,7 +78,8 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
                "the same results with less memory, in about a quarter more time"),
         HEADING("Training"),
         INT("max_iters", max_iters, "1000", 0, 1e12,
-            "optimiser steps in all; a resumed run goes on to more when more are given, and stops earlier, for this "
+            "optimiser steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
+            "this "
             "time only, at fewer"),
         INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", gradient_accumulation_steps, "1", 1, 1e6,

@@ -229,9 +229,10 @@ static int check_digest(const struct trainer *trainer, const char *folder, const
     }
     *changed = true;
     if (!trainer->settings->accept_new_data) {
-        return error_set("%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
-                         "or give --accept-new-data if the run shall go on with this one",
-                         trainer->settings->data_dir, name, folder);
+        return error_set(
+            "%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
+            "or give --accept-new-data if the run shall go on with this one",
+            trainer->settings->data_dir, name, folder);
     }
     fprintf(trainer->console, "data     %s/%s is another file than before, as accepted\n",
             trainer->settings->data_dir, name);
@@ -246,6 +247,10 @@ static int take_data(struct trainer *trainer, const char *folder) {
     if (check_digest(trainer, folder, "train.bin", state->train_digest, trainer->train_digest, &changed) ||
         check_digest(trainer, folder, "val.bin", state->val_digest, trainer->val_digest, &changed)) {
         return -1;
+    }
+    if (!*state->train_digest) {
+        fprintf(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
+                folder);
     }
     if (changed) {
         state->best_val_loss = HUGE_VAL;
@@ -262,13 +267,13 @@ static void note_digests(struct trainer *trainer) {
     }
 }
 
-/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that beat
- * it must be better still. Rank 0's folder counts, since all ranks must do the same. */
+/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
+ * to take their place must be better still, on the same data. Rank 0's folder counts, since all ranks must do the
+ * same. */
 static int take_best(struct trainer *trainer) {
     struct training_state best = {.best_iteration = -1}, *state = &trainer->state;
-    char *path = NULL;
-    if (trainer_is_first(trainer) && state->best_iteration >= 0) {
-        path = files_path("%s/" CHECKPOINT_BEST, trainer->folder.path);
+    if (trainer_is_first(trainer) && is_resume(trainer->settings)) {
+        char *path = files_path("%s/" CHECKPOINT_BEST, trainer->folder.path);
         if (!path || checkpoint_read_state(path, &best, NULL)) {
             error_clear(); /* there is none, or none that can be read */
             best.best_iteration = -1;
@@ -278,7 +283,8 @@ static int take_best(struct trainer *trainer) {
     if (ranks_broadcast(trainer->ranks, &best, sizeof best)) {
         return -1;
     }
-    if (best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
+    const bool same_data = strcmp(best.val_digest, state->val_digest) == 0;
+    if (same_data && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
         state->best_iteration = best.best_iteration;
         state->best_val_loss = best.best_val_loss;
     }
@@ -289,6 +295,11 @@ static int resume(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
     if (checkpoint_resume(folder, &trainer->gpt, &trainer->state)) {
         return error_prefix("cannot resume from %s", folder);
+    }
+    const int64_t named = checkpoint_iteration_of(strrchr(folder, '/') + 1);
+    if (named != trainer->state.iteration) {
+        return error_set("%s is of iteration %" PRId64 ": give the folder its name back, ckpt-%" PRId64, folder,
+                         trainer->state.iteration, trainer->state.iteration);
     }
     if (was_given(settings, "seed") && trainer->state.seed != (uint64_t)settings->seed) {
         return error_set("%s was trained with seed %" PRIu64 ": a resumed run keeps it, leave seed out", folder,
@@ -357,10 +368,12 @@ static int write_settings(const struct train_settings *settings, const char *fol
     return status;
 }
 
-/* All that could be wrong with the settings has been found by now: an earlier run may go. */
+/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
+ * be: an earlier run may go. */
 static int make_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     return files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
+                   write_settings(settings, trainer->folder.path) ||
                    (settings->start_over && run_folder_clear(trainer->folder.path))
                ? -1
                : 0;
@@ -376,8 +389,7 @@ static int open_run_directory(struct trainer *trainer) {
                                             .resumed = is_resume(settings),
                                             .tensorboard = settings->tensorboard,
                                             .statistics = settings->statistics_interval > 0};
-    if (make_out_dir(trainer) || write_settings(settings, trainer->folder.path) ||
-        run_log_open(&trainer->log, trainer->folder.path, &options)) {
+    if (make_out_dir(trainer) || run_log_open(&trainer->log, trainer->folder.path, &options)) {
         return -1;
     }
     files_stage_clean(trainer->folder.path);
@@ -386,6 +398,28 @@ static int open_run_directory(struct trainer *trainer) {
 
 /* ---- all of it */
 
+/* The checkpoint to begin with is part of the run that is to go. */
+static int check_is_elsewhere(const struct train_settings *settings) {
+    char *parent = is_scratch(settings) ? NULL : files_path("%s/..", settings->init_from);
+    const bool inside = parent && files_are_same(parent, settings->out_dir);
+    free(parent);
+    return inside
+               ? error_set("--start-over would remove %s, which the new run begins with: choose another --out-dir",
+                           settings->init_from)
+               : 0;
+}
+
+/* The newest checkpoint, now that no other process can change that; its settings have been read already. */
+static char *find_resumed(const struct train_settings *settings) {
+    char *newest = checkpoint_newest(settings->out_dir);
+    if (newest && settings->resumed_from && strcmp(newest, settings->resumed_from) != 0) {
+        error_set("another process has just written %s: give the command again", newest);
+        free(newest);
+        return NULL;
+    }
+    return newest;
+}
+
 /* What can be known without a device; *folder is the checkpoint to begin with, NULL for none. */
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
@@ -393,11 +427,11 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         trainer->wrong_usage = true;
         return error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
     }
-    if (take_out_dir(trainer)) {
+    if (take_out_dir(trainer) || (settings->start_over && check_is_elsewhere(settings))) {
         return -1;
     }
     if (is_resume(settings)) {
-        *folder = checkpoint_newest(settings->out_dir);
+        *folder = find_resumed(settings);
     } else if (!is_scratch(settings)) {
         *folder = files_path("%s", settings->init_from);
     }
@@ -415,10 +449,12 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer, folder) || open_samplers(trainer) || open_run_directory(trainer) ||
+    const int status = initialise(trainer, folder) || open_samplers(trainer) ||
                        data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
     note_digests(trainer);
-    return ranks_agree(trainer->ranks, status) || take_best(trainer) || data_parallel_share_weights(&trainer->gpt)
+    return ranks_agree(trainer->ranks, status) || take_best(trainer) ||
+                   data_parallel_share_weights(&trainer->gpt) ||
+                   ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;
 }

@@ -32,12 +32,12 @@ struct trainer {
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
     int64_t saved_evaluation; /* the last evaluation that it knows of */
     char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data; val's is "" if it is not needed */
-    double seconds_before;    /* that earlier processes of this run trained */
-    double tokens_per_second; /* smoothed, for the progress line */
-    bool wrong_usage;         /* the failure is one of the command line */
-    bool stopping;            /* some rank was asked to stop */
-    bool data_lost;           /* some rank's data have become shorter */
-    bool cannot_save;         /* the last checkpoint has failed */
+    double seconds_before;                                       /* that earlier processes of this run trained */
+    double tokens_per_second;                                    /* smoothed, for the progress line */
+    bool wrong_usage;                                            /* the failure is one of the command line */
+    bool stopping;                                               /* some rank was asked to stop */
+    bool data_lost;                                              /* some rank's data have become shorter */
+    bool cannot_save;                                            /* the last checkpoint has failed */
 };
 
 /* Whether this rank writes files and talks. */

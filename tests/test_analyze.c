@@ -155,11 +155,14 @@ static void bad_records_are_named(void **state) {
     (void)state;
     make_folder("bad");
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
-    assert_int_equal(ANALYZE(scratch_path("bad")), 1);
-    assert_holds(child_message(), "bad/metrics.jsonl:2: ");
+    assert_int_equal(ANALYZE(scratch_path("bad")), 0);
+    assert_holds(child_message(),
+                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 2)");
     scratch_write("bad/metrics.jsonl", "{\"loss\":1}\n", 11);
-    assert_int_equal(ANALYZE(scratch_path("bad")), 1);
-    assert_holds(child_message(), "bad/metrics.jsonl:1: no object with an 'iter'");
+    assert_int_equal(ANALYZE(scratch_path("bad")), 0);
+    assert_holds(child_message(),
+                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 1)");
+    remove_out();
     scratch_write("bad/metrics.jsonl", "", 0);
     scratch_write("bad/eval-x.json", "{", 1);
     assert_int_equal(ANALYZE(scratch_path("bad")), 1);

@@ -51,21 +51,24 @@ static void test_other_names_are_no_checkpoints(void **state) {
     assert_newest("names", "ckpt-10");
 }
 
-static void test_files_and_links_are_no_checkpoints(void **state) {
+static void test_files_are_no_checkpoints_and_links_stay(void **state) {
     (void)state;
     make_folder("kinds", "ckpt-5");
     make_folder("kinds", "elsewhere");
     scratch_write("kinds/ckpt-99", "notes", 5);
     assert_int_equal(symlink("elsewhere", scratch_path("kinds/ckpt-98")), 0);
-    assert_newest("kinds", "ckpt-5");
+    assert_newest("kinds", "ckpt-98");
+    assert_int_equal(checkpoint_prune(scratch_path("kinds"), 1), 0);
+    assert_true(files_exist(scratch_path("kinds/ckpt-5")));
     assert_int_equal(checkpoint_prune(scratch_path("kinds"), 0), 0);
+    assert_false(files_exist(scratch_path("kinds/ckpt-5")));
     assert_int_equal(scratch_entries(scratch_path("kinds")), 3);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_names_are_no_checkpoints),
-        cmocka_unit_test(test_files_and_links_are_no_checkpoints),
+        cmocka_unit_test(test_files_are_no_checkpoints_and_links_stay),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

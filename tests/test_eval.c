@@ -435,7 +435,8 @@ static void test_a_checkpoint_names_its_tokenizer(void **state) {
 #define EVAL_ON(count, ...)                                                                                        \
     CHILD_RUN(HC_MPIRUN, "-np", count, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", __VA_ARGS__)
 
-/* Batches of one, so that every rank has some. */
+/* Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among
+ * the cores that a rank has in ways that round differently. */
 static void test_figures_do_not_depend_on_the_number_of_ranks(void **state) {
     (void)state;
     static const char *const counts[] = {"1", "2", "3"};
@@ -444,7 +445,7 @@ static void test_figures_do_not_depend_on_the_number_of_ranks(void **state) {
                             scratch_path("ranks.json"), scratch_path("documents.jsonl")));
         assert_done(EVAL_ON(counts[i], "--data", scratch_path("data"), "--json", scratch_path("split-ranks.json")));
         json_t *figures = read_figures("split-ranks.json"), *alone = read_figures("split.json");
-        assert_true(figure(figures, "loss") == figure(alone, "loss"));
+        assert_near("loss", figure(figures, "loss"), figure(alone, "loss"), 1e-7);
         json_decref(figures);
         json_decref(alone);
         if (i == 0) {

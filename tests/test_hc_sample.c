@@ -231,7 +231,8 @@ static void the_end_of_text_ends_samples(void **state) {
 static void vocabularies_that_are_not_there_are_named(void **state) {
     (void)state;
     assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/ranks.sh gets it");
-    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("none")), FAILED, "/none does not exist: data/gpt2/ranks.sh");
+    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("none")), FAILED,
+                   "/none does not exist: data/gpt2/ranks.sh");
     assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
     assert_refused(SAMPLE_STATUS("small_gpt2", "--ranks", scratch_path("ranks")), FAILED,
                    "the model has 257 tokens and the tokenizer 'gpt2' 258");

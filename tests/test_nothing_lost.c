@@ -845,6 +845,113 @@ static void caches_that_cannot_be_written_are_no_missing_device(void **state) {
 #undef TRAIN_WITH
 }
 
+/* ---- what a review found */
+
+/* What goes wrong with a new run costs the old one nothing. */
+static void starting_over_waits_until_all_is_well(void **state) {
+    (void)state;
+    assert_done(TRAIN("precious", "--max-iters", "2", "--checkpoint-interval", "1"));
+    assert_failed(TRAIN("precious", "--start-over", "--init-from", scratch_path("precious/ckpt-2")), 1,
+                  "which the new run begins with");
+    /* where nothing can be written, messages are lost too */
+    assert_int_equal(child_finish(child_start(1, TRAIN_ARGUMENTS("precious", "--start-over"))), 1);
+    assert_int_equal(files_make_folder(scratch_path("precious/ckpt-100")), 0);
+    scratch_write("precious/ckpt-100/model.pt", "mine", 4);
+    assert_failed(TRAIN("precious", "--start-over"), 1, "ckpt-100 is no checkpoint of this program's");
+    assert_true(has("precious", "ckpt-1/state.json") && has("precious", "ckpt-2/state.json"));
+    assert_true(has("precious", "ckpt-100/model.pt"));
+}
+
+static void failing_best_checkpoint_does_not_cost_the_run(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("no-best")), 0);
+    assert_done(TRAIN("no-best", "--max-iters", "2"));
+    scratch_write("no-best/ckpt-best", "", 0);
+    assert_failed(TRAIN("no-best", "--init-from", "resume", "--eval-interval", "4", "--eval-iters", "1",
+                        "--checkpoint-interval", "1000"),
+                  1, "something else than a folder");
+    assert_true(has("no-best", "ckpt-4/state.json"));
+    json_t *saved = read_json("no-best/ckpt-4/state.json");
+    assert_int_equal(json_integer_value(json_object_get(saved, "evaluated_at")), -1);
+    json_decref(saved);
+    assert_int_equal(unlink(scratch_path("no-best/ckpt-best")), 0);
+    assert_done(TRAIN("no-best", "--init-from", "resume", "--eval-interval", "4", "--eval-iters", "1"));
+    assert_true(has("no-best", "ckpt-best/state.json"));
+}
+
+/* The best weights stay when an earlier checkpoint is resumed, which may know of no evaluation; on other data they are
+ * the best no more. */
+static void best_weights_of_a_later_iteration_stay(void **state) {
+    (void)state;
+    assert_done(TRAIN("later-best", "--max-iters", "5"));
+    assert_done(TRAIN("later-best", "--max-iters", "15", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2", "--checkpoint-interval", "1000"));
+    assert_int_equal(files_remove_folder(scratch_path("later-best/ckpt-15")), 0);
+    assert_done(TRAIN("later-best", "--max-iters", "6", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2"));
+    json_t *best = read_json("later-best/ckpt-best/state.json"), *saved = read_json("later-best/ckpt-6/state.json");
+    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 15);
+    assert_int_equal(json_integer_value(json_object_get(saved, "best_iteration")), 15);
+    json_object_set_new(json_object_get(best, "data"), "val", json_string("another"));
+    assert_int_equal(json_dump_file(best, scratch_path("later-best/ckpt-best/state.json"), 0), 0);
+    assert_int_equal(json_object_set_new(saved, "best_iteration", json_integer(-1)), 0);
+    assert_int_equal(json_object_set_new(saved, "best_val_loss", json_null()), 0);
+    assert_int_equal(json_dump_file(saved, scratch_path("later-best/ckpt-6/state.json"), 0), 0);
+    json_decref(best);
+    json_decref(saved);
+    assert_done(TRAIN("later-best", "--max-iters", "7", "--init-from", "resume", "--eval-interval", "15",
+                      "--eval-iters", "2"));
+    best = read_json("later-best/ckpt-best/state.json");
+    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 7);
+    json_decref(best);
+}
+
+/* An evaluation that is made up for changes what the checkpoint says and nothing else in its folder. */
+static void made_up_evaluation_leaves_the_checkpoint_alone(void **state) {
+    (void)state;
+    assert_done(TRAIN("noted", "--max-iters", "2"));
+    scratch_write("noted/ckpt-2/notes.txt", "mine", 4);
+    assert_done(
+        TRAIN("noted", "--max-iters", "2", "--init-from", "resume", "--eval-interval", "2", "--eval-iters", "1"));
+    json_t *saved = read_json("noted/ckpt-2/state.json");
+    assert_int_equal(json_integer_value(json_object_get(saved, "evaluated_at")), 2);
+    json_decref(saved);
+    assert_true(has("noted", "ckpt-2/notes.txt"));
+    assert_done(TRAIN("noted", "--max-iters", "4", "--init-from", "resume"));
+}
+
+static void checkpoint_of_another_name_is_refused(void **state) {
+    (void)state;
+    assert_done(TRAIN("misnamed", "--max-iters", "2"));
+    assert_int_equal(rename(scratch_path("misnamed/ckpt-2"), scratch_path("misnamed/ckpt-500")), 0);
+    assert_failed(TRAIN("misnamed", "--init-from", "resume"), 1, "is of iteration 2");
+}
+
+static void run_without_any_settings_is_refused(void **state) {
+    (void)state;
+    assert_done(TRAIN("unset", "--max-iters", "2"));
+    json_t *saved = read_json("unset/ckpt-2/state.json");
+    json_object_del(saved, "settings");
+    assert_int_equal(json_dump_file(saved, scratch_path("unset/ckpt-2/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(TRAIN("unset", "--init-from", "resume", "--max-iters", "2"));
+    assert_int_equal(unlink(scratch_path("unset/settings.conf")), 0);
+    assert_failed(TRAIN("unset", "--init-from", "resume"), 1, "neither state.json nor settings.conf");
+}
+
+/* Address space that is too small for a driver's compiler, which would end the process or hang. */
+static void too_little_address_space_is_said(void **state) {
+    (void)state;
+#ifndef __SANITIZE_ADDRESS__ /* it needs terabytes of it */
+    char command[600];
+    snprintf(command, sizeof command,
+             "ulimit -v 600000; exec %s --config %s --data-dir %s --out-dir %s --max-iters 1",
+             HC_PROGRAMS "/hc_train", scratch_path("tiny.conf"), scratch_path("data"), scratch_path("cramped"));
+    const pid_t child = child_start(CHILD_UNLIMITED, (const char *const[]){"/bin/sh", "-c", command, NULL});
+    assert_failed(child_finish_within(child, 60.0), 1, "ulimit -v");
+#endif
+}
+
 /* ---- all of them */
 
 /* Beside the corpus: a run with two checkpoints, and a text that is soon scored. */
@@ -895,6 +1002,13 @@ int main(void) {
         TEST(names_of_runs_may_be_in_any_language),
         TEST(weights_that_training_made_worse_are_kept),
         TEST(caches_that_cannot_be_written_are_no_missing_device),
+        TEST(starting_over_waits_until_all_is_well),
+        TEST(failing_best_checkpoint_does_not_cost_the_run),
+        TEST(best_weights_of_a_later_iteration_stay),
+        TEST(made_up_evaluation_leaves_the_checkpoint_alone),
+        TEST(checkpoint_of_another_name_is_refused),
+        TEST(run_without_any_settings_is_refused),
+        TEST(too_little_address_space_is_said),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }

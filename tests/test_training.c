@@ -353,7 +353,8 @@ static void interrupted_evaluation_is_made_up_for(void **state) {
     assert_done(TRAIN("unevaluated", "--init-from", "resume", "--eval-interval", "2", "--eval-iters", "1"));
     json_t *after = metrics("unevaluated");
     assert_int_equal(json_array_size(after),
-                     json_array_size(before) + 16 + 8); /* steps, evaluations at 6, 8 .. 20; that at 4 replaces its line */
+                     json_array_size(before) + 16 +
+                         8); /* steps, evaluations at 6, 8 .. 20; that at 4 replaces its line */
     json_decref(before);
     json_decref(after);
 }

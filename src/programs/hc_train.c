@@ -3,6 +3,7 @@
 #include "src/resumed_settings.h"
 #include "src/same_job.h"
 #include "src/train_options.h"
+#include <stdlib.h>
 
 static const struct program_info program = {
     .name = "hc_train",
@@ -66,5 +67,6 @@ int main(int argc, char **argv) {
     const size_t count = train_options(&settings, specs, TRAIN_OPTIONS_MOST);
     const int status = parse_and_run(specs, count, &settings, argc, argv);
     options_free(specs, count);
+    free(settings.resumed_from);
     return status;
 }
