@@ -5,7 +5,7 @@
 #
 # NVIDIA: ptxas assembles the PTX for sm_80, sm_86 and sm_90, and the script fails where registers spill or arrays are left in memory.
 # AMD: fails where registers spill in heads of up to 64 channels; wider ones are reported. Intel: to LLVM's form of SPIR-V. What it
-# needs is as for ci/ptx.sh. The sizes of blocks are those that src/attention_units.c chooses.
+# needs is as for ci/ptx.sh. The sizes of blocks are those that src/operations/attention_units.c chooses.
 set -eu
 cd "$(dirname "$0")/.."
 script=attention_ptx.sh

@@ -1,6 +1,6 @@
 """Compiles every OpenCL program of hctrain for AMD, NVIDIA and SPIR-V, and reports registers, spills and scratch memory.
 
-The programs come from tests/list_programs.c. A kernel that spills, or needs more scratch memory than ci/portability.txt
+The programs come from tests/programs/list_programs.c. A kernel that spills, or needs more scratch memory than ci/portability.txt
 says, fails; so does a call of a function that no program or library defines. Exit status: 0 all well, 1 something failed,
 2 wrong usage, 3 a compiler that ci/setup.sh installs is missing.
 """

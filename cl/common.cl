@@ -185,7 +185,7 @@ typedef float products_t;
 
 #define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
 
-/* ---- Philox4x32-10, as runtime/random.h */
+/* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {
     for (int round = 0; round < 10; round++) {
         const uint high0 = mul_hi(0xD2511F53u, counter.x), low0 = 0xD2511F53u * counter.x;

@@ -1,11 +1,11 @@
 /* hc_analyze: what the paper shows, of runs and checkpoints of one's own. */
-#include "runtime/error.h"
-#include "runtime/files.h"
-#include "runtime/interrupt.h"
-#include "runtime/json_file.h"
-#include "src/analyze.h"
-#include "src/report.h"
-#include "src/settings.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/analysis/analyze.h"
+#include "src/analysis/report.h"
+#include "src/settings/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* hc_bench: measures training steps. */
-#include "runtime/device.h"
-#include "runtime/error.h"
-#include "src/bench_compare.h"
-#include "src/bench_tune.h"
-#include "src/bench_turns.h"
-#include "src/same_job.h"
-#include "src/train_options.h"
+#include "runtime/device/device.h"
+#include "runtime/system/error.h"
+#include "src/bench/bench_compare.h"
+#include "src/bench/bench_tune.h"
+#include "src/bench/bench_turns.h"
+#include "src/training/same_job.h"
+#include "src/training/train_options.h"
 
 static const struct program_info program = {
     .name = "hc_bench",

@@ -1,8 +1,8 @@
 /* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
-#include "runtime/device.h"
-#include "runtime/error.h"
-#include "runtime/host.h"
-#include "src/settings.h"
+#include "runtime/device/device.h"
+#include "runtime/system/error.h"
+#include "runtime/system/host.h"
+#include "src/settings/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* hc_eval: numbers for a checkpoint that can be compared with those of other models. */
-#include "runtime/error.h"
-#include "runtime/files.h"
-#include "src/eval.h"
-#include "src/train_options.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/evaluation/eval.h"
+#include "src/training/train_options.h"
 #include <stdio.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -1,9 +1,9 @@
 /* hc_export: models for transformers and PyTorch. */
-#include "runtime/error.h"
-#include "runtime/files.h"
-#include "runtime/interrupt.h"
-#include "src/export.h"
-#include "src/settings.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/checkpoint/export.h"
+#include "src/settings/settings.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

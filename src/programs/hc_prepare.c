@@ -1,10 +1,10 @@
 /* hc_prepare: text to token files. */
-#include "runtime/error.h"
-#include "runtime/files.h"
-#include "runtime/host.h"
-#include "runtime/interrupt.h"
-#include "src/prepare.h"
-#include "src/settings.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/host.h"
+#include "runtime/system/interrupt.h"
+#include "src/corpus/prepare.h"
+#include "src/settings/settings.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

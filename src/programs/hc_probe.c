@@ -1,7 +1,7 @@
 /* hc_probe: one forward and backward pass of a checkpoint on a given batch, everything dumped. */
-#include "runtime/error.h"
-#include "src/probe.h"
-#include "src/settings.h"
+#include "runtime/system/error.h"
+#include "src/evaluation/probe.h"
+#include "src/settings/settings.h"
 #include <signal.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

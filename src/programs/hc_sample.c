@@ -1,10 +1,10 @@
 /* hc_sample: text from a checkpoint. */
-#include "runtime/error.h"
-#include "runtime/interrupt.h"
-#include "src/checkpoint.h"
-#include "src/model_tokenizer.h"
-#include "src/sample_print.h"
-#include "src/settings.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/sampling/sample_print.h"
+#include "src/settings/settings.h"
+#include "src/text/model_tokenizer.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

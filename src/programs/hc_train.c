@@ -1,8 +1,8 @@
 /* hc_train: trains a GPT with a residual variant. */
-#include "runtime/error.h"
-#include "src/resumed_settings.h"
-#include "src/same_job.h"
-#include "src/train_options.h"
+#include "runtime/system/error.h"
+#include "src/training/resumed_settings.h"
+#include "src/training/same_job.h"
+#include "src/training/train_options.h"
 #include <stdlib.h>
 
 static const struct program_info program = {

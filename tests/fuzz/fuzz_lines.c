@@ -1,8 +1,8 @@
 /* Any bytes as a file of JSON lines, perhaps compressed: what comes out of it is UTF-8, and its lines are counted
  * right. */
-#include "runtime/error.h"
-#include "src/json_lines.h"
-#include "src/utf8.h"
+#include "runtime/system/error.h"
+#include "src/text/json_lines.h"
+#include "src/text/utf8.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <stdio.h>
 #include <stdlib.h>

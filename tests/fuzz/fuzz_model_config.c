@@ -1,7 +1,7 @@
 /* Any bytes as config.json, ours or Hugging Face's. A config that is accepted must be within ranges, and read back
  * the same after it is written in both formats. */
-#include "src/hugging_face.h"
-#include "src/model_config.h"
+#include "src/checkpoint/hugging_face.h"
+#include "src/model/model_config.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a config file. What is accepted must read back as the same settings after options_write. */
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a safetensors file: opened, every tensor read, closed. */
-#include "runtime/safetensors.h"
+#include "runtime/files/safetensors.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <stdbool.h>
 

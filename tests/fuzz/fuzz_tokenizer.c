@@ -1,7 +1,7 @@
 /* Any bytes as a vocabulary, up to the first NUL, and a text, after it; without a vocabulary a small one. What is
  * encoded must come back. */
-#include "src/tokenizer.h"
-#include "src/utf8.h"
+#include "src/text/tokenizer.h"
+#include "src/text/utf8.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Runs a harness on files of its corpus: the arguments, which may be folders. For compilers without libFuzzer. */
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>

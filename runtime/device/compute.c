@@ -1,0 +1,179 @@
+#include "runtime/device/compute.h"
+#include "runtime/device/convert.h"
+#include "runtime/device/profiler.h"
+#include "runtime/device/program_cache.h"
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/error.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char no_memory_failure[] = "out of memory while reporting a failure";
+
+void compute_fail(struct compute *compute, const char *format, ...) {
+    if (compute->failure) {
+        return;
+    }
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0) {
+        text = NULL;
+    }
+    va_end(arguments);
+    if (!text || asprintf(&compute->failure, "device %s: %s", compute->device.name, text) < 0) {
+        compute->failure = no_memory_failure;
+    }
+    free(text);
+}
+
+void compute_forget(struct compute *compute) {
+    if (compute->failure != no_memory_failure) {
+        free(compute->failure);
+    }
+    compute->failure = NULL;
+}
+
+int compute_check(struct compute *compute) {
+    if (compute->failure) {
+        return error_set("%s", compute->failure);
+    }
+    return 0;
+}
+
+int compute_finish(struct compute *compute) {
+    cl_int code = clFinish(compute->queue);
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot finish the work launched: %s", device_error_text(code));
+    }
+    if (compute->profiler && code == CL_SUCCESS) {
+        profiler_collect(compute->profiler);
+    }
+    return compute_check(compute);
+}
+
+/* Before the exit handlers of libraries, which were registered earlier, take away what their threads work on. */
+static void leave_at_once(int status, void *unused) {
+    (void)unused;
+    fflush(stdout); /* not all streams: a thread that hangs may hold one */
+    fflush(stderr);
+    _exit(status);
+}
+
+bool compute_settle_queue(struct compute *compute, cl_command_queue queue) {
+    if (!compute->lost && queue && clFinish(queue) != CL_SUCCESS) {
+        compute->lost = true;
+        on_exit(leave_at_once, NULL);
+    }
+    return !compute->lost;
+}
+
+bool compute_settle(struct compute *compute) {
+    return compute_settle_queue(compute, compute->queue);
+}
+
+/* The largest power of two that is at most `limit` (and at least 1). */
+static unsigned power_of_two(size_t limit) {
+    unsigned value = 1;
+    while (value <= limit / 2 && value < (1U << 30)) {
+        value *= 2;
+    }
+    return value;
+}
+
+static int choose_lanes(struct compute *compute, unsigned wanted) {
+    size_t limit = compute->device.max_work_group;
+    if (wanted > limit) {
+        return error_set("%u lanes are more than the %zu work-items of a work-group", wanted, limit);
+    }
+    if (wanted) {
+        compute->lanes = wanted;
+    } else if (compute->device.is_cpu) {
+        compute->lanes = 1;
+    } else {
+        compute->lanes = power_of_two(limit < 64 ? limit : 64);
+    }
+    return 0;
+}
+
+static int choose_vector(struct compute *compute, unsigned wanted) {
+    if (wanted > 16 || (wanted & (wanted - 1))) {
+        return error_set("vector width %u is not 1, 2, 4, 8 or 16", wanted);
+    }
+    unsigned native = compute->device.vector_width;
+    if (wanted) {
+        compute->vector = wanted;
+    } else if (compute->device.is_cpu && compute->device.native_kernels) {
+        compute->vector = power_of_two(native < 16 ? native : 16);
+    } else {
+        compute->vector = 4; /* 128-bit loads on GPUs; what llvmpipe and simulators do well */
+    }
+    return 0;
+}
+
+static int open_queue(struct compute *compute, bool profile) {
+    cl_int code;
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)compute->device.platform, 0};
+    compute->context = clCreateContext(properties, 1, &compute->device.id, NULL, NULL, &code);
+    if (code != CL_SUCCESS) {
+        return error_set("cannot create a context: %s", device_error_name(code));
+    }
+    cl_command_queue_properties flags = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+    compute->queue = clCreateCommandQueue(compute->context, compute->device.id, flags, &code);
+    if (code != CL_SUCCESS) {
+        return error_set("cannot create a command queue: %s", device_error_name(code));
+    }
+    if (profile && !(compute->profiler = profiler_create())) {
+        return error_set("out of memory");
+    }
+    return 0;
+}
+
+static int open_parts(struct compute *compute, const struct compute_options *options) {
+    if (choose_lanes(compute, options->lanes) || choose_vector(compute, options->vector)) {
+        return -1;
+    }
+    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
+        return -1;
+    }
+    return gemm_open(compute, options->gemm ? options->gemm : "auto", options->operands, options->untuned);
+}
+
+int compute_open(struct compute **opened, const struct compute_options *options) {
+    struct compute *compute = calloc(1, sizeof(*compute));
+    *opened = NULL;
+    if (!compute) {
+        return error_set("out of memory");
+    }
+    const char *word = options->device ? options->device : "auto";
+    if (device_choose(word, options->local_rank, &compute->device)) {
+        free(compute);
+        return -1;
+    }
+    if (open_parts(compute, options)) {
+        error_prefix("cannot open device %s", compute->device.name);
+        compute_close(compute);
+        return -1;
+    }
+    *opened = compute;
+    return 0;
+}
+
+void compute_close(struct compute *compute) {
+    if (!compute || !compute_settle(compute)) {
+        return;
+    }
+    gemm_close(compute);
+    convert_close(compute);
+    profiler_destroy(compute->profiler);
+    if (compute->queue) {
+        clReleaseCommandQueue(compute->queue);
+    }
+    if (compute->context) {
+        clReleaseContext(compute->context);
+    }
+    compute_forget(compute);
+    free(compute->cache_dir);
+    free(compute);
+}

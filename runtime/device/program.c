@@ -1,0 +1,228 @@
+#include "runtime/device/compute.h"
+#include "runtime/device/kernel_sources.h"
+#include "runtime/device/profiler.h"
+#include "runtime/device/program_cache.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Never -cl-fast-relaxed-math: infinities and NaN must keep their meaning. */
+#define COMMON_OPTIONS "-cl-std=CL1.2 -cl-mad-enable -cl-no-signed-zeros"
+
+/* What is to be compiled. */
+struct recipe {
+    char *names;   /* of the files, for messages */
+    char *text;    /* all of them, with #line directives, so that compilers name file and line */
+    char *options; /* complete */
+    char key[CHECKSUM_SIZE];
+};
+
+static const char *source_find(const char *name) {
+    for (const struct kernel_source *source = kernel_sources; source->name; source++) {
+        if (!strcmp(source->name, name)) {
+            return source->text;
+        }
+    }
+    return NULL;
+}
+
+static int join_files(struct recipe *recipe, const char *const *files) {
+    size_t text_size, names_size;
+    FILE *text = open_memstream(&recipe->text, &text_size);
+    FILE *names = open_memstream(&recipe->names, &names_size);
+    int result = text && names ? 0 : error_set("out of memory");
+    for (const char *const *file = files; *file && !result; file++) {
+        const char *source = source_find(*file);
+        if (!source) {
+            result = error_set("there is no kernel file %s in this program", *file);
+        } else {
+            fprintf(text, "#line 1 \"%s\"\n%s\n", *file, source);
+            fprintf(names, "%s%s", file == files ? "" : ", ", *file);
+        }
+    }
+    if (text && fclose(text)) {
+        result = error_set("out of memory");
+    }
+    if (names && fclose(names)) {
+        result = error_set("out of memory");
+    }
+    return result;
+}
+
+/* A key for everything that the binary depends on. Parts are separated by NUL, which none of them holds. */
+static int make_key(const struct device *device, struct recipe *recipe) {
+    const char *const parts[] = {device->name,   device->platform_name, device->version,
+                                 device->driver, recipe->options,       recipe->text};
+    return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
+}
+
+static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
+                       struct recipe *recipe) {
+    if (join_files(recipe, files)) {
+        return -1;
+    }
+    if (asprintf(&recipe->options, COMMON_OPTIONS " -DLANES=%u -DVEC_MAX=%u %s", compute->lanes, compute->vector,
+                 options ? options : "") < 0) {
+        recipe->options = NULL;
+        return error_set("out of memory");
+    }
+    return make_key(&compute->device, recipe);
+}
+
+static void recipe_free(struct recipe *recipe) {
+    free(recipe->names);
+    free(recipe->text);
+    free(recipe->options);
+}
+
+/* The compiler's log as heap memory, NULL when there is none. */
+static char *build_log(const struct compute *compute, cl_program program) {
+    size_t size = 0;
+    clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
+    char *log = size ? calloc(1, size + 1) : NULL;
+    if (log) {
+        clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    }
+    return log;
+}
+
+static int compile(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+    cl_int code;
+    const char *text = recipe->text;
+    *program = clCreateProgramWithSource(compute->context, 1, &text, NULL, &code);
+    if (code != CL_SUCCESS) {
+        return error_set("cannot create a program of %s: %s", recipe->names, device_error_name(code));
+    }
+    code = clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL);
+    if (code == CL_SUCCESS) {
+        return 0;
+    }
+    char *log = build_log(compute, *program);
+    error_set("device %s: cannot compile %s: %s (options %s)\n%s", compute->device.name, recipe->names,
+              device_error_name(code), recipe->options, log ? log : "no log");
+    free(log);
+    clReleaseProgram(*program);
+    *program = NULL;
+    return -1;
+}
+
+static bool take_from_cache(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+    unsigned char *binary;
+    size_t bytes;
+    cl_int code;
+    if (!compute->cache_dir || !program_cache_read(compute->cache_dir, recipe->key, &binary, &bytes)) {
+        return false;
+    }
+    const unsigned char *constant = binary;
+    *program = clCreateProgramWithBinary(compute->context, 1, &compute->device.id, &bytes, &constant, NULL, &code);
+    free(binary);
+    if (code != CL_SUCCESS) {
+        return false;
+    }
+    if (clBuildProgram(*program, 1, &compute->device.id, recipe->options, NULL, NULL) == CL_SUCCESS) {
+        return true;
+    }
+    clReleaseProgram(*program);
+    return false;
+}
+
+static void put_into_cache(struct compute *compute, const struct recipe *recipe, cl_program program) {
+    size_t bytes = 0;
+    if (!compute->cache_dir ||
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS || !bytes) {
+        return;
+    }
+    unsigned char *binary = malloc(bytes);
+    if (binary && clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+        program_cache_write(compute->cache_dir, recipe->key, binary, bytes);
+    }
+    free(binary);
+}
+
+static int obtain(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+    if (take_from_cache(compute, recipe, program)) {
+        compute->programs_cached++;
+        return 0;
+    }
+    if (compile(compute, recipe, program)) {
+        return -1;
+    }
+    compute->programs_compiled++;
+    put_into_cache(compute, recipe, *program);
+    return 0;
+}
+
+int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
+    struct recipe recipe = {0};
+    *program = NULL;
+    int result = recipe_make(compute, files, options, &recipe);
+    if (!result && compute->sink) {
+        result = compute->sink->take(compute->sink->context, recipe.names, recipe.text, recipe.options);
+    } else if (!result) {
+        result = obtain(compute, &recipe, program);
+    }
+    recipe_free(&recipe);
+    return result;
+}
+
+int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel) {
+    cl_int code;
+    kernel->handle = NULL;
+    if (strlen(name) >= sizeof(kernel->name)) {
+        return error_set("kernel name %s is longer than %zu characters", name, sizeof(kernel->name) - 1);
+    }
+    strcpy(kernel->name, name);
+    if (compute->sink) {
+        return 0;
+    }
+    kernel->handle = clCreateKernel(program, name, &code);
+    if (code == CL_SUCCESS) {
+        return 0;
+    }
+    kernel->handle = NULL;
+    return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_name(code));
+}
+
+void kernel_release(struct kernel *kernel) {
+    if (kernel->handle) {
+        clReleaseKernel(kernel->handle);
+    }
+    kernel->handle = NULL;
+}
+
+static bool set_arguments(struct compute *compute, const struct kernel *kernel,
+                          const struct kernel_argument *arguments, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        cl_int code = clSetKernelArg(kernel->handle, (cl_uint)i, arguments[i].bytes, &arguments[i].value);
+        if (code != CL_SUCCESS) {
+            compute_fail(compute, "cannot set argument %zu of kernel %s: %s", i, kernel->name,
+                         device_error_name(code));
+            return false;
+        }
+    }
+    return true;
+}
+
+void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,
+                const struct kernel_argument *arguments, size_t count) {
+    size_t global;
+    cl_event event = NULL;
+    if (compute->failure || !groups) {
+        return;
+    }
+    if (!kernel->handle || !local || __builtin_mul_overflow(groups, local, &global)) {
+        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu", kernel->name, groups, local);
+        return;
+    }
+    if (!set_arguments(compute, kernel, arguments, count)) {
+        return;
+    }
+    cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &local, 0, NULL,
+                                         compute->profiler ? &event : NULL);
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, groups, local,
+                     device_error_text(code));
+    } else if (compute->profiler) {
+        profiler_add(compute->profiler, kernel->name, 0.0, event);
+    }
+}

@@ -1,0 +1,138 @@
+#include "runtime/device/program_cache.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC       "HCPROG1"
+#define ENTRY_LIMIT ((off_t)1 << 30)
+
+#define DIGITS (CHECKSUM_SIZE - 1)
+
+/* What an entry file begins with; the binary follows. */
+struct header {
+    char magic[8];
+    char key[DIGITS];      /* of what was compiled */
+    char checksum[DIGITS]; /* of the binary */
+    uint64_t bytes;        /* of the binary */
+};
+
+static int copy_path(char **path, const char *parent, const char *child) {
+    if (asprintf(path, "%s%s", parent, child) >= 0) {
+        return 0;
+    }
+    *path = NULL;
+    return error_set("out of memory");
+}
+
+int program_cache_locate(const char *wanted, char **folder) {
+    const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    *folder = NULL;
+    if (wanted) {
+        return *wanted ? copy_path(folder, wanted, "") : 0;
+    }
+    if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
+        return copy_path(folder, cache_home, "/hctrain");
+    }
+    return home && *home == '/' ? copy_path(folder, home, "/.cache/hctrain") : 0;
+}
+
+/* An entry holds code that will run here: one that others could have written is not used. */
+static bool file_is_ours(int file, off_t *size) {
+    struct stat status;
+    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
+        return false;
+    }
+    *size = status.st_size;
+    return status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static bool read_entry(int file, const char *key, unsigned char **binary, size_t *bytes) {
+    struct header header;
+    char checksum[CHECKSUM_SIZE];
+    off_t size;
+    if (!file_is_ours(file, &size) || size > ENTRY_LIMIT || size <= (off_t)sizeof(header) ||
+        files_read_all(file, &header, sizeof(header)) != (ssize_t)sizeof(header)) {
+        return false;
+    }
+    *bytes = (size_t)size - sizeof(header);
+    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) || memcmp(header.key, key, DIGITS) ||
+        header.bytes != *bytes) {
+        return false;
+    }
+    *binary = malloc(*bytes);
+    if (*binary && files_read_all(file, *binary, *bytes) == (ssize_t)*bytes &&
+        !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS)) {
+        return true;
+    }
+    free(*binary);
+    return false;
+}
+
+bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
+    char *path;
+    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
+        return false;
+    }
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    free(path);
+    if (file < 0) {
+        return false;
+    }
+    bool found = read_entry(file, key, binary, bytes);
+    close(file);
+    return found;
+}
+
+bool program_cache_make(const char *folder) {
+    char *path = *folder ? strdup(folder) : NULL;
+    if (!path) {
+        return false;
+    }
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    mkdir(path, 0700);
+    free(path);
+    struct stat status;
+    return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
+}
+
+static bool write_entry(int file, const char *key, const unsigned char *binary, size_t bytes) {
+    struct header header = {.magic = MAGIC, .bytes = bytes};
+    char checksum[CHECKSUM_SIZE];
+    if (checksum_memory(binary, bytes, checksum)) {
+        return false;
+    }
+    memcpy(header.key, key, DIGITS);
+    memcpy(header.checksum, checksum, DIGITS);
+    return files_write_all(file, &header, sizeof(header)) == 0 && files_write_all(file, binary, bytes) == 0;
+}
+
+void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
+                         size_t bytes) {
+    char *path = NULL, *temporary = NULL;
+    if (!program_cache_make(folder) || asprintf(&path, "%s/%s.bin", folder, key) < 0) {
+        return;
+    }
+    if (asprintf(&temporary, "%s/.tmp-XXXXXX", folder) < 0) {
+        free(path);
+        return;
+    }
+    int file = mkostemp(temporary, O_CLOEXEC);
+    if (file >= 0) {
+        bool whole = write_entry(file, key, binary, bytes);
+        if (close(file) || !whole || rename(temporary, path)) {
+            unlink(temporary);
+        }
+    }
+    free(temporary);
+    free(path);
+}

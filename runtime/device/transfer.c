@@ -1,0 +1,102 @@
+#include "runtime/device/transfer.h"
+#include "runtime/system/error.h"
+
+int transfer_create(struct compute *compute, struct transfer *transfer) {
+    cl_int code;
+    *transfer = (struct transfer){.compute = compute};
+    transfer->queue = clCreateCommandQueue(compute->context, compute->device.id, 0, &code);
+    if (code != CL_SUCCESS) {
+        return error_set("device %s: cannot create a queue for transfers: %s", compute->device.name,
+                         device_error_text(code));
+    }
+    return 0;
+}
+
+bool transfer_settle(struct transfer *transfer) {
+    return !transfer->compute ||
+           (compute_settle_queue(transfer->compute, transfer->queue) && compute_settle(transfer->compute));
+}
+
+void transfer_release(struct transfer *transfer) {
+    if (transfer->queue && transfer_settle(transfer)) {
+        clReleaseCommandQueue(transfer->queue);
+    }
+    *transfer = (struct transfer){0};
+}
+
+int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes) {
+    cl_int code;
+    *pinned = (struct pinned){.bytes = bytes};
+    pinned->memory =
+        clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, NULL, &code);
+    if (code == CL_SUCCESS) {
+        pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                          bytes, 0, NULL, NULL, &code);
+    }
+    if (code != CL_SUCCESS) {
+        transfer_free(transfer, pinned);
+        return error_set("device %s: cannot allocate %zu bytes for transfers: %s", transfer->compute->device.name,
+                         bytes, device_error_text(code));
+    }
+    return 0;
+}
+
+void transfer_free(struct transfer *transfer, struct pinned *pinned) {
+    if (pinned->host) {
+        clEnqueueUnmapMemObject(transfer->queue, pinned->memory, pinned->host, 0, NULL, NULL);
+    }
+    if (pinned->memory) {
+        clReleaseMemObject(pinned->memory);
+    }
+    *pinned = (struct pinned){0};
+}
+
+static cl_event started(struct transfer *transfer, const char *doing, cl_event event, cl_int code) {
+    if (code == CL_SUCCESS) {
+        code = clFlush(transfer->queue);
+    }
+    if (code != CL_SUCCESS) {
+        compute_fail(transfer->compute, "cannot %s: %s", doing, device_error_text(code));
+        return NULL;
+    }
+    return event;
+}
+
+cl_event transfer_mark(struct transfer *transfer) {
+    cl_event event = NULL;
+    const cl_int code = clEnqueueMarkerWithWaitList(transfer->compute->queue, 0, NULL, &event);
+    clFlush(transfer->compute->queue);
+    return started(transfer, "mark the end of a part of the backward pass", event, code);
+}
+
+bool transfer_done(struct transfer *transfer, cl_event event) {
+    cl_int status = CL_COMPLETE;
+    const cl_int code = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+    if (code != CL_SUCCESS || status < 0) {
+        compute_fail(transfer->compute, "a transfer or what it waited for failed: %s",
+                     device_error_text(code != CL_SUCCESS ? code : status));
+        return true;
+    }
+    return status == CL_COMPLETE;
+}
+
+void transfer_wait(struct transfer *transfer, cl_event event) {
+    clWaitForEvents(1, &event);
+    transfer_done(transfer, event); /* keeps a failure */
+}
+
+cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
+                       void *data) {
+    cl_event event = NULL;
+    const cl_int code =
+        clEnqueueReadBuffer(transfer->queue, buffer->memory, CL_FALSE, offset, bytes, data, 0, NULL, &event);
+    return started(transfer, "read gradients", event, code);
+}
+
+cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
+                        const void *data) {
+    cl_event event = NULL;
+    const cl_int code =
+        clEnqueueWriteBuffer(transfer->queue, buffer->memory, CL_FALSE, offset, bytes, data, 0, NULL, &event);
+    return started(transfer, "write summed gradients", event, code);
+}

@@ -1,0 +1,46 @@
+/* Copies between a buffer and the host that do not wait: they run on a queue of their own, beside the launches, so
+ * that the host can send what the device has finished while it computes what is left. */
+#ifndef HC_RUNTIME_TRANSFER_H
+#define HC_RUNTIME_TRANSFER_H
+
+#include "runtime/device/compute.h"
+
+struct transfer {
+    struct compute *compute;
+    cl_command_queue queue;
+};
+
+/* Memory that the device can copy from and to directly, where the driver has such. */
+struct pinned {
+    cl_mem memory;
+    void *host;
+    size_t bytes;
+};
+
+int transfer_create(struct compute *compute, struct transfer *transfer);
+
+/* Waits for both queues, see compute_settle. */
+bool transfer_settle(struct transfer *transfer);
+void transfer_release(struct transfer *transfer); /* waits for what is under way */
+
+int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes);
+void transfer_free(struct transfer *transfer, struct pinned *pinned);
+
+/* A mark in the compute's queue behind all launches so far, which are sent to the device. NULL on failure, which is
+ * kept in the compute. Released with clReleaseEvent. */
+cl_event transfer_mark(struct transfer *transfer);
+
+/* Whether work up to the mark, or a copy, is done. A failure counts as done and is kept in the compute. */
+bool transfer_done(struct transfer *transfer, cl_event event);
+
+/* Waits until then, without taking a core's time from a device that is a CPU. */
+void transfer_wait(struct transfer *transfer, cl_event event);
+
+/* Starts a copy of a range (bytes) at once. The event says when it is done; NULL on failure, as above. The range
+ * and `data` must be left alone until then. */
+cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
+                       void *data);
+cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
+                        const void *data);
+
+#endif

@@ -1,0 +1,347 @@
+#include "runtime/files/input.h"
+#include "runtime/system/error.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+enum {
+    STORED_BYTES = 1 << 18, /* read at once */
+    MAGIC_BYTES = 6,        /* that tell one form from another */
+    GZIP_WINDOW = 15 + 16,  /* of zlib: the largest window, gzip's header */
+};
+
+enum input_form { FORM_UNKNOWN, FORM_PLAIN, FORM_GZIP, FORM_ZSTD };
+
+struct input {
+    const char *name; /* for messages */
+    char *path;       /* owned */
+    int descriptor, stop_descriptor;
+    bool stopped;
+    struct checksum *checksum;
+    uint64_t stored; /* bytes read from the descriptor */
+    uint64_t least;  /* that there must be: what the file had when it was opened; 0 for pipes */
+    enum input_form form;
+    bool in_member; /* of compressed data: begun and not ended */
+    bool members;   /* one at least has ended */
+    z_stream gzip;
+    ZSTD_DStream *zstd;
+    size_t at, held; /* of `block`: taken, and filled */
+    bool at_end;     /* of the descriptor */
+    unsigned char block[STORED_BYTES];
+};
+
+const char *input_name(const char *path) {
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+/* ---- opening */
+
+static int examine_status(const char *path, const struct stat *found, struct input_status *status) {
+    if (S_ISDIR(found->st_mode)) {
+        return error_set("cannot read %s: it is a folder; name its files", input_name(path));
+    }
+    const bool regular = S_ISREG(found->st_mode);
+    *status = (struct input_status){
+        .regular = regular,
+        .bytes = regular ? (uint64_t)found->st_size : 0,
+        .modified = regular ? (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec : 0,
+    };
+    return 0;
+}
+
+int input_examine(const char *path, struct input_status *status) {
+    struct stat found;
+    if ((strcmp(path, "-") == 0 ? fstat(STDIN_FILENO, &found) : stat(path, &found)) != 0) {
+        return error_set_errno("cannot open %s", input_name(path));
+    }
+    return examine_status(path, &found, status);
+}
+
+int input_open(const char *path, int stop_descriptor, struct input **opened) {
+    struct input_status status = {0};
+    struct input *input = calloc(1, sizeof *input);
+    *opened = NULL;
+    if (!input || !(input->path = strdup(path))) {
+        free(input);
+        return error_set("out of memory");
+    }
+    input->name = input_name(input->path);
+    input->stop_descriptor = stop_descriptor;
+    /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_data does. */
+    input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat found;
+    int result = input->descriptor >= 0 && fstat(input->descriptor, &found) == 0
+                     ? examine_status(path, &found, &status)
+                     : error_set_errno("cannot open %s", input->name);
+    if (result == 0) {
+        const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
+        input->least =
+            status.regular && begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
+        input->checksum = checksum_create();
+        result = input->checksum ? 0 : -1;
+    }
+    if (result) {
+        input_close(input);
+        return -1;
+    }
+    *opened = input;
+    return 0;
+}
+
+void input_close(struct input *input) {
+    if (!input) {
+        return;
+    }
+    if (input->descriptor > STDIN_FILENO) {
+        close(input->descriptor);
+    }
+    if (input->form == FORM_GZIP) {
+        inflateEnd(&input->gzip);
+    }
+    ZSTD_freeDStream(input->zstd);
+    checksum_free(input->checksum);
+    free(input->path);
+    free(input);
+}
+
+/* ---- as stored */
+
+/* Waits until there is something to read; true if there is a wish to stop. */
+static bool wait_for_data(struct input *input) {
+    struct pollfd waiting[2] = {{input->stop_descriptor, POLLIN, 0}, {input->descriptor, POLLIN, 0}};
+    while (poll(waiting, 2, -1) < 0 && errno == EINTR) {
+    }
+    input->stopped = waiting[0].revents != 0;
+    return input->stopped;
+}
+
+/* Fills the rest of the block, less at the end only. */
+static int fill_block(struct input *input) {
+    while (input->held < STORED_BYTES && !input->at_end) {
+        if (wait_for_data(input)) {
+            return error_set("stopped while reading %s", input->name);
+        }
+        const ssize_t got = read(input->descriptor, input->block + input->held, STORED_BYTES - input->held);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
+            continue;
+        }
+        if (got < 0) {
+            return error_set_errno("cannot read %s", input->name);
+        }
+        if (checksum_update(input->checksum, input->block + input->held, (size_t)got)) {
+            return -1;
+        }
+        if (got == 0 && input->stored < input->least) {
+            return error_set("%s became shorter while it was read: it had %" PRIu64
+                             " bytes, and ends after %" PRIu64,
+                             input->name, input->least, input->stored);
+        }
+        input->at_end = got == 0;
+        input->held += (size_t)got;
+        input->stored += (size_t)got;
+    }
+    return 0;
+}
+
+/* Makes sure that there is something in the block unless the file has ended. */
+static int next_block(struct input *input) {
+    if (input->at < input->held) {
+        return 0;
+    }
+    input->at = input->held = 0;
+    return fill_block(input);
+}
+
+/* ---- what it is */
+
+static bool begins_with(const struct input *input, const char *magic, size_t bytes) {
+    return input->held - input->at >= bytes && memcmp(input->block + input->at, magic, bytes) == 0;
+}
+
+#define BEGINS_WITH(input, magic) begins_with(input, magic, sizeof(magic) - 1)
+
+static bool begins_gzip(const struct input *input) {
+    return BEGINS_WITH(input, "\x1f\x8b");
+}
+
+static bool begins_zstd(const struct input *input) {
+    return BEGINS_WITH(input, "\x28\xb5\x2f\xfd");
+}
+
+static int refuse_other_forms(const struct input *input) {
+    if (BEGINS_WITH(input, "\xfd"
+                           "7zXZ") ||
+        BEGINS_WITH(input, "BZh")) {
+        const char *program = input->block[0] == 'B' ? "bzip2" : "xz";
+        return error_set("%s is compressed by %s, which is not read here: decompress it first (%s -dc FILE)",
+                         input->name, program, program);
+    }
+    if (BEGINS_WITH(input, "PAR1")) {
+        return error_set("%s is a Parquet file: make JSON lines of it first, with data/parquet_lines.py",
+                         input->name);
+    }
+    return BEGINS_WITH(input, "PK\x03\x04") ? error_set("%s is a zip archive: unpack it first", input->name) : 0;
+}
+
+static int begin_form(struct input *input) {
+    if (next_block(input) || refuse_other_forms(input)) {
+        return -1;
+    }
+    if (begins_gzip(input)) {
+        if (inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) {
+            return error_set("cannot read %s: out of memory", input->name);
+        }
+        input->form = FORM_GZIP;
+    } else if (begins_zstd(input)) {
+        input->zstd = ZSTD_createDStream();
+        if (!input->zstd) {
+            return error_set("cannot read %s: out of memory", input->name);
+        }
+        input->form = FORM_ZSTD;
+    } else {
+        input->form = FORM_PLAIN;
+    }
+    return 0;
+}
+
+/* ---- decompressed */
+
+static int fail_damaged(const struct input *input, const char *form, const char *how) {
+    return error_set("%s: the %s data is damaged before byte %" PRIu64 " of the file (%s)", input->name, form,
+                     input->stored - (input->held - input->at), how);
+}
+
+static int take_gzip(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
+    input->gzip.next_in = input->block + input->at;
+    input->gzip.avail_in = (uInt)(input->held - input->at);
+    input->gzip.next_out = data;
+    input->gzip.avail_out = bytes < UINT_MAX ? (uInt)bytes : UINT_MAX;
+    const uInt room = input->gzip.avail_out;
+    const int result = inflate(&input->gzip, Z_NO_FLUSH);
+    input->at = input->held - input->gzip.avail_in;
+    *got = room - input->gzip.avail_out;
+    input->in_member = result != Z_STREAM_END;
+    if (result == Z_STREAM_END) {
+        input->members = true;
+        return inflateReset(&input->gzip) == Z_OK ? 0 : fail_damaged(input, "gzip", "zlib refuses to go on");
+    }
+    return result == Z_OK || result == Z_BUF_ERROR
+               ? 0
+               : fail_damaged(input, "gzip", input->gzip.msg ? input->gzip.msg : "zlib gives no reason");
+}
+
+static int take_zstd(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
+    ZSTD_inBuffer from = {input->block, input->held, input->at};
+    ZSTD_outBuffer to = {data, bytes, 0};
+    const size_t left = ZSTD_decompressStream(input->zstd, &to, &from);
+    input->at = from.pos;
+    *got = to.pos;
+    if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge) {
+        return error_set(
+            "%s was compressed with a window larger than 128 MiB: pipe it, zstd -dc --long=31 FILE | ... -",
+            input->name);
+    }
+    if (ZSTD_isError(left)) {
+        return fail_damaged(input, "zstd", ZSTD_getErrorName(left));
+    }
+    input->in_member = left != 0;
+    input->members = input->members || left == 0;
+    return 0;
+}
+
+static int take_plain(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
+    const size_t held = input->held - input->at;
+    *got = held < bytes ? held : bytes;
+    memcpy(data, input->block + input->at, *got);
+    input->at += *got;
+    return 0;
+}
+
+/* Between two members of compressed data: zeros fill up blocks of tapes, anything else has no business there. */
+static int check_next_member(struct input *input) {
+    while (input->at < input->held && input->block[input->at] == 0) {
+        input->at++;
+    }
+    if (input->at == input->held) {
+        return 0;
+    }
+    /* a member's first bytes may be the last ones of a block */
+    memmove(input->block, input->block + input->at, input->held - input->at);
+    input->held -= input->at;
+    input->at = 0;
+    if (input->held < MAGIC_BYTES && fill_block(input)) {
+        return -1;
+    }
+    const bool skippable = input->form == FORM_ZSTD && input->held >= 4 && input->block[0] >> 4 == 5 &&
+                           memcmp(input->block + 1, "\x2a\x4d\x18", 3) == 0;
+    const bool begins = input->form == FORM_GZIP ? begins_gzip(input) : begins_zstd(input) || skippable;
+    return begins ? 0
+                  : fail_damaged(input, input->form == FORM_GZIP ? "gzip" : "zstd",
+                                 "after its end something else follows");
+}
+
+static int take(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
+    *got = 0;
+    if (input->form == FORM_PLAIN) {
+        return take_plain(input, data, bytes, got);
+    }
+    if (!input->in_member && input->members && check_next_member(input)) {
+        return -1;
+    }
+    if (input->at == input->held && !input->in_member) {
+        return 0; /* zeros at the end */
+    }
+    return input->form == FORM_GZIP ? take_gzip(input, data, bytes, got) : take_zstd(input, data, bytes, got);
+}
+
+int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
+    *got = 0;
+    if (input->form == FORM_UNKNOWN && begin_form(input)) {
+        return -1;
+    }
+    while (*got < bytes) {
+        size_t some;
+        const bool may_hold_output = input->in_member; /* zlib and zstd may have more to give than was put in */
+        if (next_block(input)) {
+            return -1;
+        }
+        if (input->at == input->held && !may_hold_output) {
+            break;
+        }
+        if (take(input, (unsigned char *)data + *got, bytes - *got, &some)) {
+            return -1;
+        }
+        if (some == 0 && input->at_end && input->at == input->held && input->in_member) {
+            return error_set("%s: its compressed data ends in the middle, after %" PRIu64
+                             " bytes: the file is truncated, get it again",
+                             input->name, input->stored);
+        }
+        *got += some;
+    }
+    return 0;
+}
+
+const char *input_label(const struct input *input) {
+    return input->name;
+}
+
+bool input_stopped(const struct input *input) {
+    return input->stopped;
+}
+
+uint64_t input_stored_bytes(const struct input *input) {
+    return input->stored;
+}
+
+int input_digest(struct input *input, char digest[CHECKSUM_SIZE]) {
+    return checksum_finish(input->checksum, digest);
+}

@@ -1,0 +1,46 @@
+/* Bytes of a file, a pipe or standard input, decompressed: gzip (of several members too, as dictzip's) and zstd are
+ * known by their first bytes. Functions return 0 or -1 with an error text that names the input. */
+#ifndef HC_RUNTIME_INPUT_H
+#define HC_RUNTIME_INPUT_H
+
+#include "runtime/files/checksum.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct input;
+
+/* What is known before anything is read. */
+struct input_status {
+    bool regular;     /* a file of a known size, which can be read again */
+    uint64_t bytes;   /* as stored; 0 where it is not regular */
+    int64_t modified; /* nanoseconds since 1970; 0 where it is not regular */
+};
+
+/* path: "-" is standard input. Refuses folders and what is not there. */
+int input_examine(const char *path, struct input_status *status);
+
+/* stop_descriptor: reading ends with an error when it becomes readable; -1: never. A named pipe's writer is waited
+ * for while reading, not here. Compressed forms that are not read (xz, bzip2, Parquet) are refused at the first
+ * read, with what to do. */
+int input_open(const char *path, int stop_descriptor, struct input **opened);
+void input_close(struct input *input);
+
+/* Fills `data` [bytes]; *got is less at the end only. Compressed data that ends in the middle, or is damaged, is an
+ * error. */
+int input_read(struct input *input, void *data, size_t bytes, size_t *got);
+
+/* Whether the last failure was the wish to stop. */
+bool input_stopped(const struct input *input);
+
+/* Bytes taken from the file so far, as stored. */
+uint64_t input_stored_bytes(const struct input *input);
+
+/* The digest of the bytes as stored. At the end; nothing can be read after it. */
+int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
+
+/* For messages: "standard input" for "-"; and the same of an open input. */
+const char *input_name(const char *path);
+const char *input_label(const struct input *input);
+
+#endif

@@ -1,0 +1,53 @@
+#include "runtime/files/json_file.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+int json_file_read(const char *path, size_t limit, json_t **json) {
+    char *text = NULL;
+    size_t bytes = 0;
+    json_error_t error;
+    *json = NULL;
+    if (files_read(path, limit, &text, &bytes) != 0) {
+        return -1;
+    }
+    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    return *json != NULL ? 0 : error_set("%s:%d: %s", path, error.line, error.text);
+}
+
+int json_file_write(const char *path, const json_t *json, size_t flags) {
+    char *text = json != NULL ? json_dumps(json, flags) : NULL;
+    const int result =
+        text != NULL ? files_write(path, text, strlen(text)) : error_set("cannot write %s: out of memory", path);
+    free(text);
+    return result;
+}
+
+uint64_t json_file_number(const json_t *object, const char *name) {
+    const json_int_t value = json_integer_value(json_object_get(object, name));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+bool json_file_is_text(const char *text) {
+    json_t *json = json_string(text);
+    const bool is_text = json != NULL;
+    json_decref(json);
+    return is_text;
+}
+
+json_t *json_file_name(const char *path) {
+    json_t *name = json_string(path);
+    char *spelt = name == NULL ? malloc(4 * strlen(path) + 1) : NULL;
+    if (spelt != NULL) {
+        char *end = spelt;
+        for (const char *at = path; *at != '\0'; at++) {
+            end += sprintf(end, (unsigned char)*at < 0x80 ? "%c" : "\\x%02x", (unsigned char)*at);
+        }
+        *end = '\0';
+        name = json_string(spelt);
+        free(spelt);
+    }
+    return name;
+}

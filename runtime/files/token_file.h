@@ -1,0 +1,30 @@
+/* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not
+ * matter, and not through a memory map: a file that became shorter would end the process there by a signal. */
+#ifndef HC_RUNTIME_TOKEN_FILE_H
+#define HC_RUNTIME_TOKEN_FILE_H
+
+#include "runtime/files/checksum.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct token_file;
+
+/* Fails on missing, empty, unreadable and odd-sized files (says which and what to do). Owned by the caller. */
+int token_file_open(const char *path, struct token_file **opened);
+void token_file_close(struct token_file *file);
+
+uint64_t token_file_count(const struct token_file *file);
+
+/* Copies tokens [first, first + count) to int32. Outside of the file, or a token >= vocab_size: error that names
+ * the file, the position and the value. */
+int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                    int32_t *tokens);
+
+/* An error if the file has become shorter since it was opened. Cheap enough for every step of a run. */
+int token_file_check(const struct token_file *file);
+
+/* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
+ * of a file of up to 64 MiB, of larger ones 256 blocks of 256 KiB spread evenly, the first and last among them. */
+int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);
+
+#endif

@@ -1,0 +1,82 @@
+/* Matrix products, row-major, through a BLAS.
+ *
+ * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
+ * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). "mma" computes
+ * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/gemm_mma.h).
+ *
+ * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
+ * copies, which are made and taken back here; the sums are fp32 either way. */
+#ifndef HC_RUNTIME_GEMM_H
+#define HC_RUNTIME_GEMM_H
+
+#include "runtime/device/compute.h"
+
+struct matrix {
+    const struct buffer *buffer;
+    size_t offset; /* of the first element */
+    size_t stride; /* elements from row to row */
+};
+
+/* C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; beta == 0 does not read C.
+ * A launch: failures are kept in the compute. Extents are checked against the buffers. m, n or k of 0 is allowed.
+ */
+void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c);
+
+/* Several products of one shape, whose matrices lie so many elements apart, from the first ones given. Products of
+ * a batch must not write what others read or write. */
+struct gemm_batch {
+    size_t count;
+    size_t a, b, c;
+};
+
+void gemm_run_batched(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                      float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
+                      struct gemm_batch batch);
+
+enum gemm_activation {
+    GEMM_NO_ACTIVATION,
+    GEMM_GELU,      /* x (1 + erf(x / sqrt 2)) / 2 */
+    GEMM_GELU_TANH, /* its approximation by tanh, as in OpenAI's GPT-2 */
+};
+
+/* What follows a product; everything may be missing. With y what gemm_run would leave in C and z = y + bias:
+ *   C = z + residual                               without an activation f
+ *   C = f(z) + residual                            with one
+ *   C = z, activated = f(z) + residual             with one and a matrix for its result */
+struct gemm_epilogue {
+    struct span bias; /* [n]; buffer NULL: none */
+    enum gemm_activation activation;
+    struct matrix activated; /* [m, n]; buffer NULL: C itself */
+    struct matrix residual;  /* [m, n]; buffer NULL: none. May be C */
+};
+
+/* As gemm_run, then the epilogue: in the same kernel where the backend can, else in one of its own. With a C of 16
+ * bits the latter sees y rounded. */
+void gemm_run_fused(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                    float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
+                    const struct gemm_epilogue *epilogue);
+
+/* Whether products of operands of this type go through fp32 copies. They are kept from product to product, one each
+ * for A, B and C, as large as the largest: for memory plans. */
+bool gemm_copies(const struct compute *compute, enum element_type type);
+
+/* Whether gemm_run_fused on operands of this type does all in one kernel, and not only the same. */
+bool gemm_fuses(const struct compute *compute, enum element_type type);
+
+/* The name of the backend in use. */
+const char *gemm_name(const struct compute *compute);
+
+/* The same for people: also on which unit it runs, whether with parameters that a search found, and why not on
+ * matrix units where "auto" wanted some. */
+const char *gemm_description(const struct compute *compute);
+
+/* Whether it runs with the parameters that a search on this device found (runtime/gemm/gemm_tune.h). */
+bool gemm_is_tuned(const struct compute *compute);
+
+/* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, best of a few
+ * calls (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on failure. */
+int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
+                      double *flops_per_second);
+
+#endif

@@ -1,0 +1,192 @@
+/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory.
+ *
+ * OpenBLAS is loaded at run time and not linked, for two reasons: it reads OPENBLAS_THREAD_TIMEOUT (see
+ * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
+ * a GPU need not have it. In a program that links another user of OpenBLAS, such as LAPACKE, it is loaded already;
+ * then its threads spin for the default time, and only that much speed is lost. */
+#include "runtime/device/profiler.h"
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/error.h"
+#include "runtime/system/host.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* The C interface of BLAS, with 32-bit integers, as every libopenblas.so.0 has it. */
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
+typedef void sgemm_function(int layout, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+                            const float *a, int a_stride, const float *b, int b_stride, float beta, float *c,
+                            int c_stride);
+typedef void set_threads_function(int count);
+
+enum {
+    PIECE_BYTES = 128 << 20, /* that OpenBLAS maps for a thread, at most */
+    WARM_UP = 256,           /* rows and columns of a product that all threads share */
+};
+
+struct cblas_state {
+    sgemm_function *sgemm;
+};
+
+/* What the native kernel gets. */
+struct work {
+    sgemm_function *sgemm;
+    const float *a, *b;
+    float *c;
+    void *places[3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages
+                      */
+    int transpose_a, transpose_b, m, n, k, a_stride, b_stride, c_stride;
+    float alpha, beta;
+};
+
+/* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
+static bool find_function(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+/* Threaded builds first: where the plain name is the sequential one (Fedora), the other exists. */
+static void *load_library(void) {
+    static const char *const names[] = {"libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (library) {
+            return library;
+        }
+    }
+    error_set("cannot load OpenBLAS: %s", dlerror());
+    return NULL;
+}
+
+/* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
+ * gets none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
+static int take_memory(const struct cblas_state *state) {
+    const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float *matrix = calloc((size_t)WARM_UP * WARM_UP, sizeof *matrix);
+    if (room != MAP_FAILED) {
+        munmap(room, bytes);
+    }
+    if (room == MAP_FAILED || !matrix) {
+        free(matrix);
+        return error_set("OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v)",
+                         bytes >> 20);
+    }
+    state->sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix,
+                 WARM_UP, 0.0f, matrix, WARM_UP);
+    free(matrix);
+    return 0;
+}
+
+static int cblas_open(struct compute *compute, void **opened) {
+    set_threads_function *set_threads;
+    if (!compute->device.native_kernels) {
+        return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
+    }
+    void *library = load_library();
+    if (!library) {
+        return -1;
+    }
+    struct cblas_state *state = calloc(1, sizeof(*state));
+    if (!state) {
+        return error_set("out of memory");
+    }
+    if (!find_function(library, "cblas_sgemm", &state->sgemm)) {
+        free(state);
+        return error_set("OpenBLAS here has no cblas_sgemm");
+    }
+    if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
+        set_threads((int)host_cores());
+    }
+    if (take_memory(state)) {
+        free(state);
+        return -1;
+    }
+    *opened = state;
+    return 0;
+}
+
+static void cblas_close(struct compute *compute, void *state) {
+    (void)compute;
+    free(state);
+}
+
+static void CL_CALLBACK work_run(void *argument) {
+    const struct work *work = argument;
+    work->sgemm(ROW_MAJOR, work->transpose_a, work->transpose_b, work->m, work->n, work->k, work->alpha, work->a,
+                work->a_stride, work->b, work->b_stride, work->beta, work->c, work->c_stride);
+}
+
+/* BLAS takes int; the stride of a one-row matrix is never used, but checked against the width. */
+static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
+    const size_t sizes[] = {call->m, call->n, call->k, call->a.stride, call->b.stride, call->c.stride};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        if (sizes[i] > INT_MAX) {
+            compute_fail(compute, "%s: the host's BLAS takes no sizes and strides above %d", call->name, INT_MAX);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first element, as an address. */
+static float *matrix_data(const struct matrix *matrix) {
+    return (float *)matrix->buffer->host + matrix->offset;
+}
+
+/* The memory objects of the call, each once: PoCL 3.1 leaves places unset when its list names one twice. */
+static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
+    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
+    cl_uint count = 0;
+    for (size_t i = 0; i < 3; i++) {
+        bool listed = false;
+        for (cl_uint j = 0; j < count; j++) {
+            listed = listed || memory[j] == all[i];
+        }
+        if (!listed) {
+            memory[count++] = all[i];
+        }
+    }
+    return count;
+}
+
+static void enqueue(struct compute *compute, const struct gemm_call *call, struct work *work) {
+    cl_event event = NULL;
+    cl_mem memory[3];
+    const void *places[] = {&work->places[0], &work->places[1], &work->places[2]};
+    cl_uint count = list_memory(call, memory);
+    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, work, sizeof(*work), count, memory, places, 0,
+                                        NULL, compute->profiler ? &event : NULL);
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
+    } else if (compute->profiler) {
+        profiler_add(compute->profiler, call->name, 2.0 * (double)call->m * (double)call->n * (double)call->k,
+                     event);
+    }
+}
+
+static void cblas_run(struct compute *compute, void *state, const struct gemm_call *call) {
+    if (!sizes_fit(compute, call)) {
+        return;
+    }
+    struct work work = {.sgemm = ((struct cblas_state *)state)->sgemm,
+                        .a = matrix_data(&call->a),
+                        .b = matrix_data(&call->b),
+                        .c = matrix_data(&call->c),
+                        .transpose_a = call->transpose_a ? TRANSPOSE : NO_TRANSPOSE,
+                        .transpose_b = call->transpose_b ? TRANSPOSE : NO_TRANSPOSE,
+                        .m = (int)call->m,
+                        .n = (int)call->n,
+                        .k = (int)call->k,
+                        .a_stride = (int)call->a.stride,
+                        .b_stride = (int)call->b.stride,
+                        .c_stride = (int)call->c.stride,
+                        .alpha = call->alpha,
+                        .beta = call->beta};
+    enqueue(compute, call, &work);
+}
+
+const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_close, cblas_run, NULL};

@@ -1,0 +1,140 @@
+/* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory;
+ * without a buffer of ours it would allocate some at every call.
+ */
+#include "runtime/device/profiler.h"
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/gemm_parameters.h"
+#include "runtime/system/error.h"
+#include <clblast_c.h>
+#include <limits.h>
+#include <stdlib.h>
+
+struct clblast_state {
+    struct buffer scratch;
+};
+
+static const char *status_name(CLBlastStatusCode status) {
+    switch ((int)status) {
+    case CLBlastInvalidLocalMemUsage:
+        return "CLBlast: not enough local memory on the device";
+    case CLBlastNoHalfPrecision:
+        return "CLBlast: the device has no half precision";
+    case CLBlastNoDoublePrecision:
+        return "CLBlast: the device has no double precision";
+    case CLBlastInsufficientMemoryTemp:
+        return "CLBlast: the temporary buffer is too small";
+    case CLBlastUnexpectedError:
+        return "CLBlast: unexpected error";
+    default:
+        return device_error_text((cl_int)status);
+    }
+}
+
+static int take_parameters(const struct compute *compute, bool *found) {
+    struct gemm_parameters parameters;
+    char *path = gemm_parameters_path(compute->cache_dir, &compute->device);
+    int status = path ? gemm_parameters_read(path, &compute->device, &parameters, found) : -1;
+    free(path);
+    return status || !*found ? status : gemm_parameters_apply(&parameters, &compute->device);
+}
+
+static int clblast_open(struct compute *compute, void **state) {
+    struct gemm_state *gemm = compute->gemm_state;
+    if (!gemm->untuned && compute->cache_dir && take_parameters(compute, &gemm->tuned)) {
+        return -1;
+    }
+    *state = calloc(1, sizeof(struct clblast_state));
+    return *state ? 0 : error_set("out of memory");
+}
+
+static void clblast_close(struct compute *compute, void *state) {
+    struct clblast_state *own = state;
+    buffer_release(compute, &own->scratch);
+    free(own);
+    /* Its programs hold the context, and drivers may be gone when static destructors run. */
+    CLBlastClearCache();
+}
+
+/* CLBlast counts elements in int, inside of its kernels, too. */
+static bool matrix_is_addressable(const struct matrix *matrix, size_t rows) {
+    size_t end;
+    return matrix->offset <= INT_MAX && matrix->stride <= INT_MAX &&
+           !__builtin_mul_overflow(rows, matrix->stride, &end) &&
+           !__builtin_add_overflow(end, matrix->offset, &end) && end <= INT_MAX;
+}
+
+static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
+    if (call->m <= INT_MAX && call->n <= INT_MAX && call->k <= INT_MAX &&
+        matrix_is_addressable(&call->a, call->transpose_a ? call->k : call->m) &&
+        matrix_is_addressable(&call->b, call->transpose_b ? call->n : call->k) &&
+        matrix_is_addressable(&call->c, call->m)) {
+        return true;
+    }
+    compute_fail(compute, "%s: CLBlast takes no sizes, offsets or last elements above %d", call->name, INT_MAX);
+    return false;
+}
+
+/* Makes the scratch buffer large enough for this call. */
+static bool reserve_scratch(struct compute *compute, struct clblast_state *state, const struct gemm_call *call) {
+    size_t bytes = 0;
+    CLBlastStatusCode status =
+        CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor,
+                                   call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
+                                   call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo, call->m, call->n,
+                                   call->k, call->a.offset, call->a.stride, call->b.offset, call->b.stride,
+                                   call->c.offset, call->c.stride, &compute->queue, &bytes);
+    if (status != CLBlastSuccess) {
+        compute_fail(compute, "%s: cannot ask for the scratch size: %s", call->name, status_name(status));
+        return false;
+    }
+    if (bytes <= state->scratch.bytes) {
+        return true;
+    }
+    if (bytes > (size_t)INT_MAX * sizeof(float)) {
+        compute_fail(compute, "%s: CLBlast would need %zu bytes of scratch memory", call->name, bytes);
+        return false;
+    }
+    buffer_release(compute, &state->scratch);
+    if (!buffer_create(compute, &state->scratch, bytes)) {
+        return true;
+    }
+    compute_fail(compute, "%s: scratch memory: %s", call->name, error_text());
+    return false;
+}
+
+/* CLBlast's event is that of its last kernel only; a marker before the first gives the beginning. */
+static cl_event mark_beginning(struct compute *compute) {
+    cl_event marker = NULL;
+    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS) {
+        return NULL;
+    }
+    return marker;
+}
+
+static void clblast_run(struct compute *compute, void *state, const struct gemm_call *call) {
+    struct clblast_state *own = state;
+    cl_event end = NULL;
+    if (!sizes_fit(compute, call) || !reserve_scratch(compute, own, call)) {
+        return;
+    }
+    cl_event begin = mark_beginning(compute);
+    CLBlastStatusCode status =
+        CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor,
+                                   call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
+                                   call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo, call->m, call->n,
+                                   call->k, call->alpha, call->a.buffer->memory, call->a.offset, call->a.stride,
+                                   call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
+                                   call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
+                                   compute->profiler ? &end : NULL, own->scratch.memory);
+    if (status != CLBlastSuccess) {
+        compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
+    }
+    if (end) {
+        double flops = 2.0 * (double)call->m * (double)call->n * (double)call->k;
+        profiler_add_range(compute->profiler, call->name, flops, begin, end);
+    } else if (begin) {
+        clReleaseEvent(begin);
+    }
+}
+
+const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_close, clblast_run, NULL};

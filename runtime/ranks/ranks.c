@@ -1,0 +1,259 @@
+#include "runtime/ranks/ranks.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "runtime/system/progress.h"
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PIECE ((size_t)1 << 26) /* bytes or values in one call: MPI counts in int */
+
+/* Set by the launchers of Open MPI, MPICH and Intel MPI, MVAPICH2 and those that speak PMIx for every rank. Without
+ * one of them MPI would start a daemon of its own for this single process. */
+static bool is_launched(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "PMIX_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (getenv(names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ranks_check(int code, const char *doing) {
+    char name[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    if (code == MPI_SUCCESS) {
+        return 0;
+    }
+    MPI_Error_string(code, name, &length);
+    return error_set("%s: %s", doing, name);
+}
+
+/* Ranks on this host, by a communicator of those that share memory; hosts, as those that are first on theirs. */
+static int count_hosts(struct ranks *ranks) {
+    MPI_Comm local;
+    if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
+                    "cannot tell the ranks of this host")) {
+        return -1;
+    }
+    MPI_Comm_rank(local, &ranks->local_index);
+    MPI_Comm_size(local, &ranks->local_count);
+    MPI_Comm_free(&local);
+    double first = ranks->local_index == 0;
+    if (ranks_sum(ranks, &first, 1)) {
+        return -1;
+    }
+    ranks->hosts = (int)first;
+    return 0;
+}
+
+/* Over one TCP connection Open MPI 4 lets large messages wait for each other: 61 % of a gigabit wire, 95 % over
+ * four. What the user or mpirun has set stays. */
+static void prefer_settings(void) {
+    setenv("OMPI_MCA_btl_tcp_links", "4", 0);
+}
+
+const struct ranks ranks_alone = {.count = 1, .local_count = 1, .hosts = 1, .host = "localhost"};
+
+int ranks_start(struct ranks *ranks) {
+    int provided;
+    *ranks = ranks_alone;
+    if (gethostname(ranks->host, sizeof ranks->host - 1) != 0) {
+        memcpy(ranks->host, ranks_alone.host, sizeof ranks->host);
+    }
+    if (!is_launched()) {
+        return 0;
+    }
+    prefer_settings();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+        return error_set("cannot start MPI, though this process was started by its launcher");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &ranks->index);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks->count);
+    return count_hosts(ranks);
+}
+
+static bool is_open(void) {
+    int started = 0, finished = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&finished);
+    return started && !finished;
+}
+
+void ranks_stop(struct ranks *ranks) {
+    if (is_open()) {
+        MPI_Finalize();
+    }
+    *ranks = ranks_alone;
+}
+
+void ranks_abort(const struct ranks *ranks, int status) {
+    if (ranks->count > 1 && is_open()) {
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+}
+
+void ranks_end_others(const struct ranks *ranks, const char *program) {
+    if (ranks->count == 1 || ranks->agreed) {
+        return;
+    }
+    const bool told = interrupt_requested();
+    const int turn = ranks->index < 8 ? ranks->index : 8;
+    nanosleep(&(struct timespec){turn / 4, turn % 4 * 250000000L}, NULL);
+    if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
+        fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
+    }
+    ranks_abort(ranks, 1);
+}
+
+/* ---- collectives: started, then looked after, so that a rank that waits leaves its core to the device */
+
+void ranks_rest(unsigned *turns, bool patient) {
+    const unsigned turn = (*turns)++;
+    if (turn < 200) {
+        sched_yield();
+        return;
+    }
+    const long nanoseconds = patient && turn > 2200 ? 1000000 : 50000;
+    nanosleep(&(struct timespec){0, nanoseconds}, NULL);
+}
+
+bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved) {
+    const double now = progress_clock();
+    if (moved || now - watch->looked > 0.5 * ranks->patience + 0.5) {
+        watch->moved = now;
+    }
+    watch->looked = now;
+    return ranks->patience > 0.0 && now - watch->moved > ranks->patience;
+}
+
+/* Takes the code of the call that started the request. ranks: whose patience counts; NULL waits as long as it
+ * takes. */
+static int complete(int code, MPI_Request *request, const struct ranks *ranks, const char *doing) {
+    struct ranks_watch watch = {0};
+    unsigned turns = 0;
+    int done = 0;
+    while (code == MPI_SUCCESS && !done) {
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (done || code != MPI_SUCCESS) {
+            break;
+        }
+        if (ranks && ranks_late(ranks, &watch, false)) {
+            return error_set("%s: no answer from another rank for %g seconds; is it stopped, or its host away?",
+                             doing, ranks->patience);
+        }
+        ranks_rest(&turns, true);
+    }
+    return ranks_check(code, doing);
+}
+
+int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes) {
+    for (size_t done = 0; ranks->count > 1 && done < bytes; done += PIECE) {
+        const size_t piece = bytes - done < PIECE ? bytes - done : PIECE;
+        MPI_Request request;
+        const int code = MPI_Ibcast((char *)data + done, (int)piece, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        if (complete(code, &request, ranks, "cannot send rank 0's data to all ranks")) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int gather(const void *data, size_t bytes, void *all, const struct ranks *ranks, const char *doing) {
+    MPI_Request request;
+    const int code =
+        MPI_Iallgather(data, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    return complete(code, &request, ranks, doing);
+}
+
+int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all) {
+    if (ranks->count == 1) {
+        memcpy(all, data, bytes);
+        return 0;
+    }
+    if (bytes > PIECE) {
+        return error_set("%zu bytes of each rank are too many to gather", bytes);
+    }
+    return gather(data, bytes, all, ranks, "cannot gather data of all ranks");
+}
+
+int ranks_sum(const struct ranks *ranks, double *values, size_t count) {
+    if (ranks->count == 1) {
+        return 0;
+    }
+    double *all = calloc((size_t)ranks->count * count + 1, sizeof *all);
+    if (!all) {
+        return error_set("out of memory for sums over ranks");
+    }
+    const int status = ranks_gather(ranks, values, count * sizeof *values, all);
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        values[i] = 0.0;
+        for (size_t rank = 0; rank < (size_t)ranks->count; rank++) {
+            values[i] += all[rank * count + i];
+        }
+    }
+    free(all);
+    return status;
+}
+
+int ranks_merge(const struct ranks *ranks, float *values, size_t count) {
+    const bool first = ranks->index == 0;
+    for (size_t done = 0; ranks->count > 1 && done < count; done += PIECE) {
+        const int piece = (int)(count - done < PIECE ? count - done : PIECE);
+        MPI_Request request;
+        const int code = MPI_Ireduce(first ? MPI_IN_PLACE : values + done, first ? values + done : NULL, piece,
+                                     MPI_UINT32_T, MPI_BOR, 0, MPI_COMM_WORLD, &request);
+        if (complete(code, &request, ranks, "cannot bring the ranks' parts together")) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* What a rank tells the others about its failure. */
+struct report {
+    char host[256];
+    char text[2048];
+};
+
+/* All ranks take the error text of `speaker`. */
+static int share_failure(struct ranks *ranks, int failures, int speaker) {
+    struct report report = {.host = ""};
+    MPI_Request request;
+    strcpy(report.host, ranks->host);
+    strncpy(report.text, error_text(), sizeof report.text - 1);
+    const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, speaker, MPI_COMM_WORLD, &request);
+    if (complete(code, &request, NULL, "cannot hear of a failure")) {
+        return -1;
+    }
+    ranks->agreed = true;
+    return failures == ranks->count ? error_set("%s", report.text)
+                                    : error_set("rank %d on %s: %s", speaker, report.host, report.text);
+}
+
+int ranks_agree(struct ranks *ranks, int status) {
+    const char *doing = "cannot compare how the ranks are";
+    ranks->agreed = ranks->count == 1 && status;
+    if (ranks->count == 1) {
+        return status ? -1 : 0;
+    }
+    int failed = status != 0, failures = 0, speaker = -1;
+    int *all = calloc((size_t)ranks->count, sizeof *all);
+    if (!all || gather(&failed, sizeof failed, all, NULL, doing)) {
+        free(all);
+        return all ? -1 : error_set("out of memory");
+    }
+    for (int rank = ranks->count - 1; rank >= 0; rank--) {
+        failures += all[rank];
+        speaker = all[rank] ? rank : speaker;
+    }
+    free(all);
+    return failures ? share_failure(ranks, failures, speaker) : 0;
+}

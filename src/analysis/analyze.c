@@ -1,0 +1,274 @@
+#include "src/analysis/analyze.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "runtime/system/progress.h"
+#include "src/analysis/run_record.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/measuring/h_analysis.h"
+#include "src/training/data_set.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CONFIG_BYTES = 1 << 20, MOST_BENCH_BYTES = 1 << 26 };
+
+/* ---- one checkpoint */
+
+/* Tokens of sample `index`: block_size of them, the first where index / samples of the split begins. */
+static int read_sample(const struct token_file *file, const struct gpt *gpt, int64_t samples, int64_t index,
+                       int32_t *tokens) {
+    const uint64_t length = (uint64_t)gpt->config.block_size, count = token_file_count(file);
+    if (count < length) {
+        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, count, length);
+    }
+    const unsigned __int128 room = count - length + 1;
+    const uint64_t first = (uint64_t)(room * (uint64_t)index / (uint64_t)samples);
+    return token_file_read(file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
+}
+
+static int add_batch(struct gpt *gpt, const struct token_file *file, const struct analyze_settings *settings,
+                     int64_t first, int32_t *tokens, struct h_analysis *analysis) {
+    const int64_t left = settings->samples - first, length = gpt->config.block_size;
+    const struct token_shape shape = {left < settings->batch_size ? left : settings->batch_size, length};
+    for (int64_t row = 0; row < shape.batch; row++) {
+        if (read_sample(file, gpt, settings->samples, first + row, tokens + row * length)) {
+            return -1;
+        }
+    }
+    if (gpt_set_batch(gpt, shape, tokens, NULL)) {
+        return -1;
+    }
+    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+    return h_analysis_add(analysis, gpt);
+}
+
+static int add_samples(struct gpt *gpt, const struct token_file *file, const struct analyze_settings *settings,
+                       const char *name, struct h_analysis *analysis) {
+    int32_t *tokens = malloc((size_t)(settings->batch_size * gpt->config.block_size) * sizeof *tokens);
+    struct progress progress;
+    int result = tokens ? 0 : error_set("out of memory");
+    progress_start(&progress, 0);
+    for (int64_t first = 0; result == 0 && first < settings->samples; first += settings->batch_size) {
+        progress_show(&progress, name, first, settings->samples, "samples", false);
+        result = interrupt_requested() ? error_set("interrupted")
+                                       : add_batch(gpt, file, settings, first, tokens, analysis);
+    }
+    progress_end(&progress);
+    free(tokens);
+    return result;
+}
+
+static json_t *measure(struct gpt *gpt, const char *path, const struct token_file *file,
+                       const struct analyze_settings *settings) {
+    struct h_analysis analysis;
+    json_t *json = NULL;
+    if (gpt_create(gpt) || checkpoint_load_weights(path, gpt) || h_analysis_begin(&analysis, &gpt->config)) {
+        return NULL;
+    }
+    if (add_samples(gpt, file, settings, path, &analysis) == 0) {
+        json = h_analysis_json(&analysis);
+    }
+    h_analysis_end(&analysis);
+    return json;
+}
+
+/* The measurements of a checkpoint's H, NULL with an error. */
+static json_t *analyze_checkpoint(struct compute *compute, const char *path, const struct token_file *file,
+                                  const struct analyze_settings *settings, const struct model_config *config) {
+    const struct gpt_options options = {.batch = settings->batch_size,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_ANALYSIS};
+    struct gpt gpt = {0};
+    json_t *json = NULL;
+    if (gpt_plan(compute, config, &options, &gpt) == 0) {
+        json = measure(&gpt, path, file, settings);
+        gpt_release(&gpt);
+    }
+    if (!json) {
+        error_prefix("%s", path);
+    }
+    return json;
+}
+
+/* ---- one input */
+
+static bool is_checkpoint(const char *path) {
+    char *config = files_path("%s/config.json", path);
+    const bool found = config && files_exist(config);
+    free(config);
+    return found;
+}
+
+/* The last component, for tables and legends. */
+static const char *name_of(const char *path, char name[256]) {
+    size_t end = strlen(path), begin;
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--) {
+    }
+    snprintf(name, 256, "%.*s", (int)(end - begin), path + begin);
+    return name;
+}
+
+/* What an earlier analysis found of this checkpoint, a new reference; NULL: nothing. */
+static json_t *find_before(const json_t *before, const char *path, int64_t iteration) {
+    const json_t *run, *checkpoint;
+    size_t i, j;
+    json_array_foreach(json_object_get(before, "runs"), i, run) {
+        json_array_foreach(json_object_get(run, "checkpoints"), j, checkpoint) {
+            const char *known = json_string_value(json_object_get(checkpoint, "path"));
+            if (known && strcmp(known, path) == 0 &&
+                json_integer_value(json_object_get(checkpoint, "iter")) == iteration) {
+                return json_incref(json_object_get(checkpoint, "h"));
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Adds a checkpoint to run["checkpoints"], and its config to the run. */
+static int add_checkpoint(struct compute *compute, const struct token_file *file,
+                          const struct analyze_settings *settings, const char *path, int64_t iteration,
+                          json_t *run) {
+    struct model_config config;
+    json_t *as_written = NULL;
+    char *config_path = files_path("%s/config.json", path);
+    int result = !config_path || model_config_read(path, &config) ||
+                 json_file_read(config_path, MOST_CONFIG_BYTES, &as_written);
+    free(config_path);
+    if (result) {
+        return -1;
+    }
+    json_object_set_new(run, "config", as_written);
+    if (!file || residual_is_plain(config.residual)) {
+        return 0;
+    }
+    json_t *h = find_before(settings->before, path, iteration);
+    if (!h && !(h = analyze_checkpoint(compute, path, file, settings, &config))) {
+        return -1;
+    }
+    json_array_append_new(json_object_get(run, "checkpoints"),
+                          json_pack("{s:o, s:I, s:o}", "path", json_file_name(path), "iter", (json_int_t)iteration,
+                                    "h", h));
+    return 0;
+}
+
+static int add_checkpoints(struct compute *compute, const struct token_file *file,
+                           const struct analyze_settings *settings, const char *folder, json_t *run) {
+    int64_t *iterations;
+    size_t count;
+    if (checkpoint_list(folder, &iterations, &count)) {
+        return -1;
+    }
+    const size_t first = settings->all_checkpoints || count == 0 ? count : 1;
+    int result = 0;
+    for (size_t i = first; result == 0 && i-- > 0;) { /* oldest first */
+        char *path = files_path("%s/ckpt-%" PRId64, folder, iterations[i]);
+        result = path ? add_checkpoint(compute, file, settings, path, iterations[i], run) : -1;
+        free(path);
+    }
+    free(iterations);
+    return result;
+}
+
+/* Says what was passed over in the records of a run. */
+static void tell_damage(const json_t *record) {
+    const json_t *damage;
+    size_t i;
+    json_array_foreach(json_object_get(record, "damaged"), i, damage) {
+        const json_int_t lines = json_integer_value(json_object_get(damage, "lines"));
+        fprintf(stderr,
+                "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
+                json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
+                lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
+                (long long)json_integer_value(json_object_get(damage, "first")));
+    }
+}
+
+static int add_input(struct compute *compute, const struct token_file *file,
+                     const struct analyze_settings *settings, const char *path, json_t *runs) {
+    char name[256];
+    json_t *run = json_pack("{s:o, s:o, s:[]}", "name", json_file_name(name_of(path, name)), "path",
+                            json_file_name(path), "checkpoints");
+    if (!run) {
+        return error_set("out of memory");
+    }
+    json_array_append_new(runs, run);
+    if (is_checkpoint(path)) {
+        return add_checkpoint(compute, file, settings, path, -1, run);
+    }
+    json_t *record = run_record_read(path);
+    if (!record) {
+        return -1;
+    }
+    json_object_set_new(run, "record", record);
+    tell_damage(record);
+    return add_checkpoints(compute, file, settings, path, run);
+}
+
+/* ---- all of them */
+
+/* Whether both runs have settings, which differ in nothing but the seed. */
+static bool is_repeat(const json_t *a, const json_t *b) {
+    json_t *first = json_copy(json_object_get(json_object_get(a, "record"), "settings"));
+    json_t *second = json_copy(json_object_get(json_object_get(b, "record"), "settings"));
+    json_object_del(first, "seed");
+    json_object_del(second, "seed");
+    const bool equal = json_object_size(first) > 0 && json_equal(first, second);
+    json_decref(first);
+    json_decref(second);
+    return equal;
+}
+
+/* Gives each run the number of the first one that it repeats, or its own. */
+static void number_kinds(json_t *runs) {
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        size_t kind = 0;
+        while (kind < i && !is_repeat(json_array_get(runs, kind), json_array_get(runs, i))) {
+            kind++;
+        }
+        json_object_set_new(json_array_get(runs, i), "kind", json_integer((json_int_t)kind));
+    }
+}
+
+static int open_split(const struct analyze_settings *settings, struct token_file **file) {
+    char *path = files_path("%s/%s.bin", settings->data_dir, settings->split);
+    const int result = path ? token_file_open(path, file) : -1;
+    free(path);
+    return result;
+}
+
+/* Adds what a file of hc_bench has; NULL with an error. */
+static json_t *add_bench(json_t *json, const char *path) {
+    json_t *bench;
+    if (json_file_read(path, MOST_BENCH_BYTES, &bench)) {
+        json_decref(json);
+        return NULL;
+    }
+    json_object_set_new(json, "bench", bench);
+    return json;
+}
+
+json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
+    struct token_file *file = NULL;
+    json_t *runs = json_array();
+    int result = settings->data_dir ? open_split(settings, &file) : 0;
+    for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
+        result = add_input(compute, file, settings, settings->inputs[i], runs);
+    }
+    token_file_close(file);
+    number_kinds(runs);
+    if (result) {
+        json_decref(runs);
+        return NULL;
+    }
+    json_t *json =
+        json_pack("{s:I, s:o}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0), "runs", runs);
+    if (!json) {
+        error_set("out of memory");
+    }
+    return json && settings->bench ? add_bench(json, settings->bench) : json;
+}

@@ -1,0 +1,213 @@
+#include "src/analysis/run_record.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "src/training/record_lines.h"
+#include "src/training/run_log.h"
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_EVALUATION_BYTES = 1 << 20, MOST_SETTINGS_BYTES = 1 << 20 };
+enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
+
+static const char *const step_keys[] = {"iter", "loss", "grad_norm", "tokens_per_sec", NULL};
+static const char *const evaluation_keys[] = {"iter", "train_loss", "val_loss", NULL};
+static const char *const statistics_keys[] = {"iter",
+                                              "row_max_p10",
+                                              "row_max_median",
+                                              "row_max_p90",
+                                              "diagonal_fraction",
+                                              "smallest_entry",
+                                              "negative_fraction",
+                                              "norm_mean",
+                                              "composite_norm_mean",
+                                              "composite_norm_max",
+                                              "stream_cosine",
+                                              "column_sum",
+                                              "row_sum",
+                                              NULL};
+
+/* An object of empty arrays, one for each key. */
+static json_t *columns(const char *const *keys) {
+    json_t *table = json_object();
+    for (; *keys; keys++) {
+        json_object_set_new(table, *keys, json_array());
+    }
+    return table;
+}
+
+/* Appends the object's values to the arrays of their names; null where it has none. */
+static void append_row(json_t *table, json_t *object) {
+    const char *key;
+    json_t *column;
+    json_object_foreach(table, key, column) {
+        json_t *value = json_object_get(object, key);
+        json_array_append(column, value ? value : json_null());
+    }
+}
+
+typedef void (*take_object)(json_t *record, json_t *object);
+
+/* A line of metrics.jsonl is a step or an evaluation. */
+static void take_metrics(json_t *record, json_t *object) {
+    const bool evaluation = json_object_get(object, "val_loss") || json_object_get(object, "train_loss");
+    append_row(json_object_get(record, evaluation ? "evaluations" : "steps"), object);
+}
+
+static void take_statistics(json_t *record, json_t *object) {
+    append_row(json_object_get(record, "statistics"), object);
+}
+
+/* What goes through a file. */
+struct reading {
+    json_t *record;
+    take_object take;
+    uint64_t passed_over, first; /* lines that are no records, and the number of the first of them */
+};
+
+static void take_line(void *context, const struct record_line *line) {
+    struct reading *reading = context;
+    if (line->object) {
+        reading->take(reading->record, line->object);
+    } else if (reading->passed_over++ == 0) {
+        reading->first = line->number;
+    }
+}
+
+/* Lines that are no records, as a crash of the machine may leave them, cost no others. They are counted. */
+static int read_lines(json_t *record, const char *path, take_object take) {
+    struct reading reading = {.record = record, .take = take};
+    if (!files_exist(path)) {
+        return 0;
+    }
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        return error_set_errno("cannot open %s", path);
+    }
+    const int result = record_lines_read(file, take_line, &reading);
+    fclose(file);
+    if (reading.passed_over > 0) {
+        json_array_append_new(json_object_get(record, "damaged"),
+                              json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "lines",
+                                        (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
+    }
+    return result ? error_prefix("%s", path) : 0;
+}
+
+/* ---- where it ended */
+
+static const json_t *last_of(const json_t *array) {
+    const size_t count = json_array_size(array);
+    return count > 0 ? json_array_get(array, count - 1) : NULL;
+}
+
+static json_t *conclude(const json_t *record) {
+    json_t *final = json_object();
+    const json_t *steps = json_object_get(record, "steps"), *evaluations = json_object_get(record, "evaluations");
+    const json_t *losses = json_object_get(steps, "loss"), *validated = json_object_get(evaluations, "val_loss");
+    const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
+    double sum = 0.0, best = HUGE_VAL;
+    for (size_t i = first; i < count; i++) {
+        sum += json_number_value(json_array_get(losses, i));
+    }
+    for (size_t i = 0; i < json_array_size(validated); i++) {
+        const json_t *value = json_array_get(validated, i);
+        best = json_is_number(value) ? fmin(best, json_number_value(value)) : best;
+    }
+    if (count > 0) {
+        json_object_set_new(final, "train_loss", json_real(sum / (double)(count - first)));
+        json_object_set_new(final, "iter",
+                            json_integer(json_integer_value(last_of(json_object_get(steps, "iter"))) + 1));
+    }
+    if (best < HUGE_VAL) {
+        json_object_set_new(final, "best_val_loss", json_real(best));
+        json_object_set_new(final, "val_loss", json_real(json_number_value(last_of(validated))));
+    }
+    return final;
+}
+
+/* ---- evaluations of documents */
+
+/* The <name> of eval-<name>.json as heap text; NULL: another file. Only names that a page can have as they are. */
+static char *evaluation_name(const char *file) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    static const char first[] = "eval-", last[] = ".json";
+    const size_t length = strlen(file), around = sizeof first - 1 + sizeof last - 1;
+    const bool is_one = length > around && strncmp(file, first, sizeof first - 1) == 0 &&
+                        strcmp(file + length - (sizeof last - 1), last) == 0;
+    const char *name = file + sizeof first - 1;
+    return is_one && strspn(name, plain) == strlen(name) ? strndup(name, length - around) : NULL;
+}
+
+static int read_evaluation(json_t *record, const char *folder, const char *file) {
+    char *name = evaluation_name(file), *path = files_path("%s/%s", folder, file);
+    json_t *json = NULL;
+    const int result = !path || (name && json_file_read(path, MOST_EVALUATION_BYTES, &json));
+    if (json) {
+        json_object_set_new(json_object_get(record, "documents"), name, json);
+    }
+    free(name);
+    free(path);
+    return result ? -1 : 0;
+}
+
+static int read_evaluations(json_t *record, const char *path) {
+    DIR *folder = opendir(path);
+    int result = folder ? 0 : error_set_errno("cannot read the run directory %s", path);
+    const struct dirent *entry;
+    while (result == 0 && (entry = readdir(folder)) != NULL) {
+        result = read_evaluation(record, path, entry->d_name);
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return result;
+}
+
+/* ---- settings */
+
+/* A line of settings.conf, "name = value", whose values are written as JSON has them. Others are passed over. */
+static void take_setting(json_t *settings, const char *line, size_t length) {
+    char *name = strndup(line, length);
+    char *equals = name && *name != '#' ? strstr(name, " = ") : NULL;
+    if (equals) {
+        *equals = '\0';
+        json_object_set_new(settings, name, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
+    }
+    free(name);
+}
+
+static int read_settings(json_t *settings, const char *folder) {
+    char *path = files_path("%s/" RUN_SETTINGS, folder), *text = NULL;
+    size_t bytes;
+    const int result = !path || (files_exist(path) && files_read(path, MOST_SETTINGS_BYTES, &text, &bytes));
+    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        take_setting(settings, line, strcspn(line, "\n"));
+    }
+    free(path);
+    free(text);
+    return result ? -1 : 0;
+}
+
+json_t *run_record_read(const char *folder) {
+    char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
+         *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
+    json_t *record = json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
+                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents",
+                               "settings", "damaged");
+    int result = metrics && statistics && record ? 0 : error_set("out of memory");
+    result = result || read_lines(record, metrics, take_metrics) ||
+             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||
+             read_settings(json_object_get(record, "settings"), folder);
+    if (result == 0) {
+        json_object_set_new(record, "final", conclude(record));
+    } else {
+        json_decref(record);
+        record = NULL;
+    }
+    free(metrics);
+    free(statistics);
+    return record;
+}

@@ -1,0 +1,250 @@
+#include "src/bench/bench.h"
+#include "runtime/device/profiler.h"
+#include "runtime/files/json_file.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/host.h"
+#include "runtime/system/percentile.h"
+#include "runtime/system/progress.h"
+#include "src/bench/bench_model.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* What one number was over the steps: seconds. */
+struct figure {
+    double minimum, median, maximum;
+};
+
+/* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
+struct bench_result {
+    struct figure figures[BENCH_KINDS];
+    double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
+};
+
+struct bench_state {
+    const struct bench_settings *settings;
+    struct bench_model model;
+    double *seconds[BENCH_KINDS]; /* [steps] */
+    struct progress progress;
+};
+
+/* ---- steps */
+
+static int run_steps(struct bench_state *bench) {
+    const struct bench_settings *settings = bench->settings;
+    for (int64_t step = 0; step < settings->warmup + settings->steps; step++) {
+        double seconds[BENCH_KINDS];
+        char text[32];
+        if (step == settings->warmup && bench->model.compute->profiler) {
+            profiler_reset(bench->model.compute->profiler);
+        }
+        if (bench_model_step(&bench->model, (uint64_t)step, seconds)) {
+            return -1;
+        }
+        for (int kind = 0; kind < BENCH_KINDS && step >= settings->warmup; kind++) {
+            bench->seconds[kind][step - settings->warmup] = seconds[kind];
+        }
+        snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds[BENCH_STEP]);
+        progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
+    }
+    progress_end(&bench->progress);
+    return 0;
+}
+
+/* ---- figures */
+
+static double median_of(double *values, size_t count) {
+    percentile_sort(values, count);
+    return percentile(values, count, 0.5);
+}
+
+/* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
+static int conclude(struct bench_state *bench, int kind, struct figure *figure) {
+    const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
+    double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds[kind];
+    int status = all ? ranks_gather(bench->model.ranks, values, count * sizeof *values, all)
+                     : error_set("out of memory for the figures");
+    for (size_t step = 0; status == 0 && step < count; step++) {
+        double largest = 0.0, sum = 0.0;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            const double value = all[rank * count + step];
+            largest = value > largest ? value : largest;
+            sum += value;
+        }
+        values[step] = kind == BENCH_STEP ? largest : sum / (double)ranks;
+    }
+    free(all);
+    if (status == 0) {
+        figure->median = median_of(values, count);
+        figure->minimum = values[0];
+        figure->maximum = values[count - 1];
+    }
+    return status;
+}
+
+/* The sums of gradients with nothing else going on, a few times. */
+static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
+    double seconds[5];
+    if (!bench->model.parallel.exchange) {
+        return 0;
+    }
+    for (int i = 0; i < 5; i++) {
+        double together = 0.0;
+        if (compute_finish(bench->model.compute) || ranks_sum(bench->model.ranks, &together, 1)) {
+            return -1;
+        }
+        const double start = progress_clock();
+        exchange_begin(bench->model.parallel.exchange, EXCHANGE_SUM, bench->model.gpt.parameters.gradients);
+        struct exchange_times times = {0};
+        if (exchange_finish(bench->model.parallel.exchange, &times)) {
+            return -1;
+        }
+        result->bytes_alone = times.bytes;
+        seconds[i] = progress_clock() - start;
+    }
+    result->exchange_alone = median_of(seconds, 5);
+    return 0;
+}
+
+static int collect(struct bench_state *bench, struct bench_result *result) {
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        if (conclude(bench, kind, &result->figures[kind])) {
+            return -1;
+        }
+    }
+    return measure_exchange(bench, result);
+}
+
+/* ---- reports */
+
+static void print_part(const char *name, const struct figure *figure, double step) {
+    printf("  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
+}
+
+static void print_split(const struct bench_state *bench, const struct bench_result *result) {
+    const double step = result->figures[BENCH_STEP].median, gigabyte = 1e-9;
+    printf("  %-24s %10s %10s\n", "", "ms a step", "share");
+    print_part("forward and backward", &result->figures[BENCH_COMPUTE], step);
+    print_part("exposed communication", &result->figures[BENCH_EXPOSED], step);
+    print_part("optimiser and the rest", &result->figures[BENCH_REST], step);
+    if (bench->model.ranks->count == 1) {
+        return;
+    }
+    const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
+    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0;
+    printf("exchange %.2f MiB of gradients in %zu buckets, %.2f MiB sent a step by each rank\n"
+           "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n"
+           "         alone %.2f ms: %.2f GB/s sent by each rank\n",
+           (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0, bench->model.gpt.buckets.count,
+           bench->model.bytes / 1048576.0, 1e3 * active, 100.0 * hidden, 1e3 * result->exchange_alone,
+           gigabyte * result->bytes_alone / result->exchange_alone);
+}
+
+static void print_result(const struct bench_state *bench, const struct bench_result *result) {
+    const struct bench_model *model = &bench->model;
+    const struct figure *step = &result->figures[BENCH_STEP];
+    const double tokens = bench_model_tokens(model), speed = tokens / step->median;
+    printf("step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n", 1e3 * step->median,
+           bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
+    printf("speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n", speed,
+           100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate, 1e-9 * model->gemm_rate);
+    printf("memory   %.2f GiB planned, %.2f GiB at most in this process\n",
+           (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
+    if (bench->settings->ranks) {
+        print_split(bench, result);
+    }
+    if (model->compute->profiler) {
+        profiler_print_table(model->compute->profiler, stdout);
+    }
+}
+
+static json_t *figure_json(const struct figure *figure) {
+    return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
+}
+
+static json_t *seconds_json(const struct bench_result *result) {
+    static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
+    json_t *seconds = json_pack("{s:f}", "exchange_alone", result->exchange_alone);
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        json_object_set_new(seconds, names[kind], figure_json(&result->figures[kind]));
+    }
+    return seconds;
+}
+
+static int write_json(struct bench_state *bench, const struct bench_result *result) {
+    const struct bench_model *model = &bench->model;
+    json_t *json = bench_model_facts(&bench->model);
+    json_t *more = json_pack("{s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", model->ranks->count, "hosts",
+                             model->ranks->hosts, "tokens_per_second",
+                             bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
+                             (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
+                             (json_int_t)model->gpt.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
+                             result->bytes_alone, "seconds", seconds_json(result));
+    json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
+    const int status = json_object_update(json, more)
+                           ? error_set("out of memory for %s", bench->settings->json)
+                           : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(more);
+    json_decref(json);
+    return status;
+}
+
+/* ---- all of it */
+
+static int allocate(struct bench_state *bench) {
+    bool whole = true;
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        bench->seconds[kind] = calloc((size_t)bench->settings->steps, sizeof **bench->seconds);
+        whole &= bench->seconds[kind] != NULL;
+    }
+    return whole ? 0 : error_set("out of memory for the figures");
+}
+
+static void print_head(const struct bench_model *bench) {
+    const struct model_config *model = &bench->gpt.config;
+    printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
+           gemm_description(bench->compute));
+    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, %.4g parameters\n",
+           model->residual->name, model->n_streams, model->n_layer, model->n_embd,
+           (double)bench->gpt.parameters.total);
+    printf("ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
+           bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
+           bench->train->batch_size, model->block_size);
+    printf(bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
+    fflush(stdout);
+}
+
+static int measure(struct bench_state *bench) {
+    struct bench_result result = {.exchange_alone = 0.0};
+    struct bench_model *model = &bench->model;
+    if (model->ranks->index == 0) {
+        print_head(model);
+    }
+    progress_start(&bench->progress, 0);
+    bench->progress.silent = model->ranks->index > 0;
+    if (bench_model_measure_rate(model) || run_steps(bench) || collect(bench, &result)) {
+        return -1;
+    }
+    if (model->ranks->index > 0) {
+        return 0;
+    }
+    print_result(bench, &result);
+    return *bench->settings->json ? write_json(bench, &result) : 0;
+}
+
+enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
+    struct bench_state bench = {.settings = settings};
+    ranks->patience = settings->train.rank_timeout;
+    if (ranks_agree(ranks, bench_model_check(&bench.model, &settings->train, ranks))) {
+        return BENCH_WRONG;
+    }
+    const int status = ranks_agree(ranks, allocate(&bench)) || bench_model_set_up(&bench.model) || measure(&bench);
+    if (status) {
+        ranks_end_others(ranks, "hc_bench");
+    }
+    bench_model_release(&bench.model);
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        free(bench.seconds[kind]);
+    }
+    return status ? BENCH_FAILED : BENCH_DONE;
+}

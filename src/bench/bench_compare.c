@@ -1,0 +1,359 @@
+#include "src/bench/bench_compare.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/percentile.h"
+#include "runtime/system/progress.h"
+#include "src/bench/bench_model.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { MOST_CASES = 32, MORE_ARGUMENTS = 8 };
+
+/* One variant and its process. */
+struct bench_case {
+    const struct residual_variant *residual;
+    int64_t streams;
+    pid_t process;   /* 0: not started */
+    FILE *to, *from; /* its stdin and stdout */
+    double *seconds; /* [steps] */
+    json_t *facts;
+    double step;  /* median */
+    double ratio; /* to the first case with plain residuals, median over rounds; NaN without one */
+};
+
+struct comparison {
+    const struct bench_settings *settings;
+    struct bench_case cases[MOST_CASES];
+    size_t count;
+};
+
+/* ---- which */
+
+/* "shc:4" */
+static int read_case(struct comparison *all, struct ranks *ranks, const char *text, size_t length) {
+    char name[32];
+    char *end;
+    const size_t name_length = strcspn(text, ":,");
+    struct bench_case *one = &all->cases[all->count];
+    if (all->count == MOST_CASES) {
+        return error_set("--compare takes %d variants at most", MOST_CASES);
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(name_length < 31 ? name_length : 31), text);
+    *one = (struct bench_case){.residual = residual_find(name), .streams = all->settings->train.model.n_streams};
+    if (!one->residual) {
+        return error_set("--compare: '%.*s' is no residual variant: give rc, identity, hc, mhc, mhc_lite or shc, "
+                         "with streams as in shc:4, separated by commas",
+                         (int)length, text);
+    }
+    if (name_length < length) {
+        one->streams = strtol(text + name_length + 1, &end, 10);
+        if (end != text + length || one->streams < 1 || one->streams > RESIDUAL_MAX_STREAMS) {
+            return error_set("--compare: '%.*s': streams are a number from 1 to %d", (int)length, text,
+                             RESIDUAL_MAX_STREAMS);
+        }
+    }
+    if (residual_is_plain(one->residual)) {
+        one->streams = 1;
+    }
+    all->count++;
+    struct train_settings train = all->settings->train;
+    struct bench_model model;
+    train.model.residual = one->residual;
+    train.model.n_streams = one->streams;
+    return bench_model_check(&model, &train, ranks);
+}
+
+static int read_cases(struct comparison *all, struct ranks *ranks) {
+    const char *text = all->settings->compare;
+    for (;;) {
+        const size_t length = strcspn(text, ",");
+        if (read_case(all, ranks, text, length)) {
+            return -1;
+        }
+        if (!text[length]) {
+            return 0;
+        }
+        text += length + 1;
+    }
+}
+
+/* ---- processes */
+
+static int spawn(struct bench_case *one, char **arguments, const int in[2], const int out[2]) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    sigset_t pipe_signal; /* ignored here, but it should end a process that nobody listens to */
+    posix_spawnattr_t attributes;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &pipe_signal);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    if (code) {
+        one->process = 0;
+        return error_set("cannot start a process for %s: %s", one->residual->name, strerror(code));
+    }
+    return 0;
+}
+
+/* The same program with this case's settings, taking turns. */
+static int start(struct bench_case *one, int argc, char **argv) {
+    int in[2] = {-1, -1}, out[2] = {-1, -1};
+    char streams[24];
+    char **arguments = calloc((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
+    if (!arguments) {
+        return error_set("out of memory");
+    }
+    memcpy(arguments, argv, (size_t)argc * sizeof *argv);
+    snprintf(streams, sizeof streams, "%" PRId64, one->streams);
+    char *const more[] = {"--compare=",  "--json=", "--turns", "--residual", (char *)one->residual->name,
+                          "--n-streams", streams};
+    memcpy(arguments + argc, more, sizeof more);
+    int status = pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)
+                     ? error_set("cannot make a pipe: %s", strerror(errno))
+                     : spawn(one, arguments, in, out);
+    one->to = status ? NULL : fdopen(in[1], "w");
+    one->from = status ? NULL : fdopen(out[0], "r");
+    if (status == 0 && (!one->to || !one->from)) {
+        status = error_set("cannot open a pipe: %s", strerror(errno));
+    }
+    close(in[0]);
+    close(out[1]);
+    if (!one->to) {
+        close(in[1]);
+    }
+    if (!one->from) {
+        close(out[0]);
+    }
+    free(arguments);
+    return status;
+}
+
+/* What the process says next; the caller's to json_decref. NULL with an error text when it has ended instead. */
+static json_t *hear(struct bench_case *one) {
+    json_error_t error;
+    json_t *json = json_loadf(one->from, JSON_DISABLE_EOF_CHECK, &error);
+    if (!json) {
+        error_set("the process of %s with %" PRId64 " streams ended early%s", one->residual->name, one->streams,
+                  feof(one->from) ? "; it says above why, or was killed for want of memory" : "");
+    }
+    return json;
+}
+
+static int take_step(struct bench_case *one, double *seconds) {
+    if (fputs("\n", one->to) == EOF || fflush(one->to)) {
+        return error_set("the process of %s with %" PRId64 " streams is gone", one->residual->name, one->streams);
+    }
+    json_t *answer = hear(one);
+    *seconds = json_number_value(json_object_get(answer, "seconds"));
+    json_decref(answer);
+    return answer ? 0 : -1;
+}
+
+static int end(struct bench_case *one) {
+    fclose(one->to);
+    one->to = NULL;
+    json_decref(one->facts);
+    one->facts = hear(one);
+    return one->facts ? 0 : -1;
+}
+
+static void release(struct comparison *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        struct bench_case *one = &all->cases[i];
+        if (one->to) {
+            fclose(one->to); /* which ends it */
+        }
+        if (one->from) {
+            fclose(one->from);
+        }
+        if (one->process) {
+            waitpid(one->process, NULL, 0);
+        }
+        json_decref(one->facts);
+        free(one->seconds);
+    }
+}
+
+/* ---- measuring */
+
+static int start_all(struct comparison *all, int argc, char **argv) {
+    for (size_t i = 0; i < all->count; i++) {
+        struct bench_case *one = &all->cases[i];
+        one->seconds = calloc((size_t)all->settings->steps, sizeof *one->seconds);
+        if (!one->seconds) {
+            return error_set("out of memory for the figures");
+        }
+        if (start(one, argc, argv) || !(one->facts = hear(one))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Every other round goes backwards, so that no case always follows the same one. */
+static int run_rounds(struct comparison *all) {
+    const struct bench_settings *settings = all->settings;
+    const int64_t rounds = settings->warmup + settings->steps;
+    struct progress progress = {.silent = false};
+    progress_start(&progress, 0);
+    for (int64_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < all->count; i++) {
+            struct bench_case *one = &all->cases[round % 2 ? all->count - 1 - i : i];
+            double seconds = 0.0;
+            if (take_step(one, &seconds)) {
+                progress_end(&progress);
+                return -1;
+            }
+            if (round >= settings->warmup) {
+                one->seconds[round - settings->warmup] = seconds;
+            }
+        }
+        progress_show(&progress, "round", round + 1, rounds, "", false);
+    }
+    progress_end(&progress);
+    return 0;
+}
+
+static const struct bench_case *find_plain(const struct comparison *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        if (residual_is_plain(all->cases[i].residual)) {
+            return &all->cases[i];
+        }
+    }
+    return NULL;
+}
+
+/* Ratios are taken within a round, where the machine was the same. */
+static int conclude(struct comparison *all) {
+    const size_t steps = (size_t)all->settings->steps;
+    const struct bench_case *plain = find_plain(all);
+    double *ratios = calloc(all->count * steps, sizeof *ratios);
+    if (!ratios) {
+        return error_set("out of memory for the figures");
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        for (size_t k = 0; k < steps; k++) {
+            ratios[i * steps + k] = plain ? all->cases[i].seconds[k] / plain->seconds[k] : NAN;
+        }
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        struct bench_case *one = &all->cases[i];
+        percentile_sort(one->seconds, steps);
+        one->step = percentile(one->seconds, steps, 0.5);
+        one->ratio = NAN;
+        if (plain) {
+            percentile_sort(ratios + i * steps, steps);
+            one->ratio = percentile(ratios + i * steps, steps, 0.5);
+        }
+    }
+    free(ratios);
+    return 0;
+}
+
+/* ---- reports */
+
+static double fact(const struct bench_case *one, const char *name) {
+    return json_number_value(json_object_get(one->facts, name));
+}
+
+static double speed(const struct bench_case *one) {
+    return fact(one, "tokens") / one->step;
+}
+
+/* Every process has measured the same products; the highest rate is what the device can do. */
+static double gemm_rate(const struct comparison *all) {
+    double best = 0.0;
+    for (size_t i = 0; i < all->count; i++) {
+        best = fmax(best, fact(&all->cases[i], "gemm_rate"));
+    }
+    return best;
+}
+
+static double utilisation(const struct comparison *all, const struct bench_case *one) {
+    return speed(one) * fact(one, "flops_per_token") / gemm_rate(all);
+}
+
+static void print_table(const struct comparison *all) {
+    const struct bench_case *first = &all->cases[0];
+    const double gibi = 1073741824.0;
+    printf("device   %s, products by %s at %.1f GFLOP/s\n",
+           json_string_value(json_object_get(first->facts, "device")),
+           json_string_value(json_object_get(first->facts, "gemm")), 1e-9 * gemm_rate(all));
+    printf("model    %.0f layers, %.0f channels, %.0f tokens a step; medians of %" PRId64 " rounds\n",
+           fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "tokens"), all->settings->steps);
+    printf("%-9s %2s %11s %11s %9s %9s %9s %8s %8s %7s\n", "residual", "n", "parameters", "auxiliary", "step ms",
+           "tokens/s", "of GEMM", "planned", "peak", "to rc");
+    for (size_t i = 0; i < all->count; i++) {
+        const struct bench_case *one = &all->cases[i];
+        printf("%-9s %2" PRId64 " %11.4g %11.4g %9.1f %9.1f %7.1f %% %4.2f GiB %4.2f GiB", one->residual->name,
+               one->streams, fact(one, "parameters"), fact(one, "auxiliary"), 1e3 * one->step, speed(one),
+               100.0 * utilisation(all, one), fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
+        printf(isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
+    }
+}
+
+static int write_json(const struct comparison *all) {
+    const size_t steps = (size_t)all->settings->steps;
+    json_t *cases = json_array(), *json;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct bench_case *one = &all->cases[i];
+        json_t *more = json_pack("{s:f, s:f, s:{s:{s:f, s:f, s:f}}}", "tokens_per_second", speed(one), "mfu",
+                                 utilisation(all, one), "seconds", "step", "min", one->seconds[0], "median",
+                                 one->step, "max", one->seconds[steps - 1]);
+        json_object_set_new(more, "ratio_to_rc", isnan(one->ratio) ? json_null() : json_real(one->ratio));
+        json_object_update(more, one->facts);
+        json_array_append_new(cases, more);
+    }
+    json = json_pack("{s:I, s:o}", "steps", (json_int_t)steps, "cases", cases);
+    const int status = json_file_write(all->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(json);
+    return status;
+}
+
+static int measure(struct comparison *all, int argc, char **argv) {
+    if (start_all(all, argc, argv) || run_rounds(all)) {
+        return -1;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        if (end(&all->cases[i])) {
+            return -1;
+        }
+    }
+    if (conclude(all)) {
+        return -1;
+    }
+    print_table(all);
+    return *all->settings->json ? write_json(all) : 0;
+}
+
+enum bench_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
+                                    char **argv) {
+    struct comparison all = {.settings = settings};
+    if (ranks->count > 1) {
+        error_set("--compare starts its processes itself: leave mpirun out, or measure one variant with --ranks");
+        return BENCH_WRONG;
+    }
+    if (read_cases(&all, ranks)) {
+        return BENCH_WRONG;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a process that has ended is an error with words */
+    const int status = measure(&all, argc, argv);
+    release(&all);
+    return status ? BENCH_FAILED : BENCH_DONE;
+}

@@ -1,0 +1,156 @@
+#include "src/bench/bench_model.h"
+#include "runtime/device/profiler.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/progress.h"
+#include "runtime/system/random.h"
+#include "src/training/train_options.h"
+#include <math.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* ---- steps */
+
+/* Other tokens in every micro-step, as in training: the embedding's gradient depends on how many there are. */
+static int set_batch(struct bench_model *bench, uint64_t number) {
+    const struct train_settings *train = bench->train;
+    const struct token_shape shape = {train->batch_size, train->model.block_size};
+    const uint64_t count = (uint64_t)(shape.batch * shape.sequence);
+    const uint64_t key = random_key((uint64_t)bench->ranks->index, "bench");
+    for (uint64_t i = 0; i < 2 * count; i++) {
+        bench->tokens[i] =
+            (int32_t)random_below(key, number * 2 * count + i, (uint64_t)bench->gpt.config.vocab_size);
+    }
+    return gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count);
+}
+
+/* The clock when all gradients are there; what was exchanged on the way is in the times. */
+static int run_backward(struct bench_model *bench, uint64_t step) {
+    const struct train_settings *train = bench->train;
+    gpt_zero(&bench->gpt);
+    for (int64_t micro = 0; micro < bench->micro_steps; micro++) {
+        if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
+            return -1;
+        }
+        gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
+        gpt_loss(&bench->gpt, 1.0f / (float)train->gradient_accumulation_steps, true);
+        data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
+    }
+    /* alone, nothing else waits for the device here */
+    return bench->parallel.exchange ? compute_check(bench->compute) : compute_finish(bench->compute);
+}
+
+int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
+    const double start = progress_clock();
+    float loss, norm;
+    bench->parallel.times = (struct exchange_times){0};
+    if (run_backward(bench, step) ||
+        data_parallel_step(&bench->parallel, &bench->train->optimizer, (int64_t)step) ||
+        gpt_read_results(&bench->gpt, &loss, &norm) ||
+        (bench->compute->profiler && compute_finish(bench->compute))) {
+        return -1;
+    }
+    loss_scale_update(&bench->gpt.loss_scale, isfinite(norm));
+    double sum = (double)loss;
+    if (ranks_sum(bench->ranks, &sum, 1)) {
+        return -1;
+    }
+    const double end = progress_clock();
+    const double exposed = bench->parallel.gradient_times.exposed;
+    seconds[BENCH_STEP] = end - start;
+    seconds[BENCH_COMPUTE] = bench->parallel.gradients_at - exposed - start;
+    seconds[BENCH_EXPOSED] = exposed;
+    seconds[BENCH_REST] = end - bench->parallel.gradients_at;
+    seconds[BENCH_ACTIVE] = bench->parallel.gradient_times.active;
+    bench->bytes = bench->parallel.times.bytes;
+    return 0;
+}
+
+/* ---- making and releasing */
+
+int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks) {
+    *bench = (struct bench_model){.train = train, .config = train->model, .ranks = ranks};
+    if (bench->config.vocab_size == 0) {
+        bench->config.vocab_size = 50304;
+    }
+    return model_config_check(&bench->config) ||
+                   data_parallel_divide(train->gradient_accumulation_steps, ranks, &bench->micro_steps)
+               ? -1
+               : 0;
+}
+
+static int plan(struct bench_model *bench) {
+    const struct train_settings *train = bench->train;
+    const struct gpt_options options = train_model_options(train, bench->ranks);
+    bench->tokens = malloc(2 * (size_t)(train->batch_size * bench->config.block_size) * sizeof *bench->tokens);
+    if (!bench->tokens) {
+        return error_set("out of memory for tokens");
+    }
+    return settings_open_device(&train->device, options.type, (unsigned)bench->ranks->local_index,
+                                &bench->compute) ||
+                   gpt_plan(bench->compute, &bench->config, &options, &bench->gpt)
+               ? -1
+               : 0;
+}
+
+int bench_model_set_up(struct bench_model *bench) {
+    if (ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
+        return -1;
+    }
+    struct parameters *parameters = &bench->gpt.parameters;
+    const int status = parameters_initialise(bench->compute, parameters, bench->config.n_streams, 1) ||
+                       data_parallel_create(&bench->parallel, &bench->gpt, bench->ranks);
+    return ranks_agree(bench->ranks, status);
+}
+
+int bench_model_measure_rate(struct bench_model *bench) {
+    return data_parallel_measure_rate(&bench->gpt, &bench->gemm_rate);
+}
+
+void bench_model_release(struct bench_model *bench) {
+    data_parallel_release(&bench->parallel);
+    gpt_release(&bench->gpt);
+    compute_close(bench->compute);
+    free(bench->tokens);
+    bench->tokens = NULL;
+}
+
+/* ---- facts */
+
+double bench_model_tokens(const struct bench_model *bench) {
+    const struct train_settings *train = bench->train;
+    return (double)(train->batch_size * train->model.block_size) * (double)train->gradient_accumulation_steps;
+}
+
+double bench_model_peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0.0 : 1024.0 * (double)usage.ru_maxrss;
+}
+
+json_t *bench_model_facts(struct bench_model *bench) {
+    const struct gpt *gpt = &bench->gpt;
+    const struct device *device = &bench->compute->device;
+    json_t *facts =
+        json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", device->name,
+                  "platform", device->platform_name, "cpu", (int)device->is_cpu, "gemm",
+                  gemm_description(bench->compute), "attention", gpt->operations.attention_by, "dtype",
+                  element_name(gpt->options.type), "residual", gpt->config.residual->name, "n_streams",
+                  (json_int_t)gpt->config.n_streams, "n_layer", (json_int_t)gpt->config.n_layer, "n_embd",
+                  (json_int_t)gpt->config.n_embd, "block_size", (json_int_t)gpt->config.block_size, "batch_size",
+                  (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);
+    json_t *sizes =
+        json_pack("{s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "parameters", (json_int_t)gpt->parameters.total,
+                  "auxiliary", (json_int_t)gpt->parameters.auxiliary, "tokens", bench_model_tokens(bench),
+                  "planned_bytes", (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(),
+                  "flops_per_token", gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
+    int status = json_object_update(facts, sizes);
+    if (status == 0 && bench->compute->profiler) {
+        status = json_object_set_new(facts, "kernels", profiler_report(bench->compute->profiler));
+    }
+    json_decref(sizes);
+    if (status) {
+        json_decref(facts);
+        facts = NULL;
+    }
+    return facts;
+}

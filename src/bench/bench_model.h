@@ -1,0 +1,46 @@
+/* A model on random tokens, step by step: what hc_bench measures. */
+#ifndef HC_SRC_BENCH_MODEL_H
+#define HC_SRC_BENCH_MODEL_H
+
+#include "src/training/data_parallel.h"
+#include "src/training/train.h"
+#include <jansson.h>
+
+/* Kinds of seconds measured in a step. ACTIVE is the time in which something was exchanged, hidden or not. */
+enum bench_kind { BENCH_STEP, BENCH_COMPUTE, BENCH_EXPOSED, BENCH_REST, BENCH_ACTIVE, BENCH_KINDS };
+
+struct bench_model {
+    const struct train_settings *train;
+    struct model_config config; /* with a vocabulary */
+    struct ranks *ranks;
+    struct compute *compute;
+    struct gpt gpt;
+    struct data_parallel parallel;
+    int64_t micro_steps; /* of this rank in a step */
+    int32_t *tokens;     /* [2, batch, block_size] */
+    double gemm_rate;    /* FLOP/s of all ranks in products alone, after bench_model_measure_rate */
+    double bytes;        /* sent in the last step */
+};
+
+/* Whether the settings can be measured at all; fills in micro_steps. */
+int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks);
+
+/* Collective; after a check that all ranks have passed. */
+int bench_model_set_up(struct bench_model *bench);
+int bench_model_measure_rate(struct bench_model *bench);
+void bench_model_release(struct bench_model *bench);
+
+/* Forward, backward and optimiser step number `step`, over all ranks. Collective. */
+int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]);
+
+/* Tokens of a step, over all ranks. */
+double bench_model_tokens(const struct bench_model *bench);
+
+/* The most memory this process has had so far, in bytes. On a GPU the plan says what is there. */
+double bench_model_peak_bytes(void);
+
+/* What is known of the model and its device, and, when profiled, the kernels' times so far: an object, NULL when
+ * out of memory. */
+json_t *bench_model_facts(struct bench_model *bench);
+
+#endif

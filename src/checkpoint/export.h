@@ -1,0 +1,34 @@
+/* Models for others: a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch
+ * alone. No device is needed, and memory for a few copies of the largest linear layer only. docs/exchange.md
+ * describes the folders. */
+#ifndef HC_SRC_EXPORT_H
+#define HC_SRC_EXPORT_H
+
+#include "src/model/model_config.h"
+
+enum export_format {
+    EXPORT_HUGGING_FACE, /* transformers.GPT2LMHeadModel: rc only */
+    EXPORT_TORCH,        /* with model.py: all variants */
+};
+
+struct export_settings {
+    const char *checkpoint, *out; /* folders */
+    enum export_format format;
+    int64_t vocab_size; /* rows of the token embedding to keep; 0: see export_rows */
+};
+
+struct export_report {
+    struct model_config model; /* what was read */
+    int64_t vocab_size;        /* rows kept */
+    uint64_t parameters;       /* written */
+};
+
+/* Writes the folder `out`, whole or not at all. An earlier export there is replaced; anything else there is an
+ * error. A request to stop (runtime/system/interrupt.h) is an error too. */
+int export_run(const struct export_settings *settings, struct export_report *report);
+
+/* Rows of the token embedding that a model gives to others when nothing else is asked for: for transformers, of
+ * GPT-2's tokens those that its tokenizer has, without padding; else all. */
+int64_t export_rows(const struct model_config *config, enum export_format format);
+
+#endif

@@ -1,0 +1,285 @@
+#include "src/checkpoint/weights.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE ((uint64_t)1 << 16) /* elements compared or added up at a time */
+
+static const char prefix[] = "transformer."; /* of all parameters here, of some files' there */
+static const char head_name[] = "lm_head.weight";
+
+struct weights {
+    struct safetensors *file;
+    const struct parameters *parameters;
+    bool hugging_face;
+    size_t skipped; /* characters of our names that the file's lack */
+    uint64_t width; /* n_embd */
+    uint64_t rows;  /* of the token embedding in the file */
+    float *mean;    /* [width] of these rows; NULL: not needed */
+    const struct parameter *held;
+    float *held_values; /* of that transposed parameter, in our layout; NULL: none yet */
+};
+
+/* ---- finding tensors */
+
+static int check_shape(const struct tensor_info *info, const char *name, unsigned rank, const uint64_t *shape) {
+    bool same = info->rank == rank;
+    uint64_t elements = 1;
+    for (unsigned i = 0; i < rank; i++) {
+        same = same && info->shape[i] == shape[i];
+        elements *= shape[i];
+    }
+    return same ? 0
+                : error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements where %" PRIu64
+                            " are expected)",
+                            name, info->elements, elements);
+}
+
+static const struct tensor_info *need(const struct safetensors *file, const char *name) {
+    const struct tensor_info *info = safetensors_find(file, name);
+    if (!info) {
+        error_set("tensor '%s' is missing: the file belongs to another model", name);
+    }
+    return info;
+}
+
+int weights_find(const struct safetensors *file, const char *name, const struct parameter *parameter,
+                 const struct tensor_info **info) {
+    *info = need(file, name);
+    return *info ? check_shape(*info, name, parameter->rank, parameter->shape) : -1;
+}
+
+int weights_check_count(const struct safetensors *file, const char *path, size_t count) {
+    return safetensors_count(file) == count
+               ? 0
+               : error_set("%s has %zu tensors, the model %zu: it belongs to another model", path,
+                           safetensors_count(file), count);
+}
+
+bool weights_is_transposed(const struct parameter *parameter) {
+    return parameter->rank == 2 && parameter->sublayer >= 0;
+}
+
+/* ---- Hugging Face's files */
+
+static bool is_embedding(const struct weights *weights, const struct parameter *parameter) {
+    return parameter->offset == weights->parameters->token_embedding;
+}
+
+/* The parameter's tensor, with the shape that it has there. */
+static int find(const struct weights *weights, const struct parameter *parameter, const struct tensor_info **info) {
+    const char *name = parameter->name + weights->skipped;
+    if (!weights->hugging_face) {
+        return weights_find(weights->file, name, parameter, info);
+    }
+    const bool swapped = weights_is_transposed(parameter);
+    const uint64_t rows = is_embedding(weights, parameter) ? weights->rows : parameter->shape[0];
+    const uint64_t shape[2] = {swapped ? parameter->shape[1] : rows, swapped ? rows : parameter->shape[1]};
+    *info = need(weights->file, name);
+    return *info ? check_shape(*info, name, parameter->rank, shape) : -1;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* What older files have beside the parameters: the causal mask, and what stands for minus infinity. */
+static bool is_mask(const char *name) {
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+}
+
+static int check_nothing_else(const struct weights *weights) {
+    for (size_t i = 0; i < safetensors_count(weights->file); i++) {
+        const char *name = safetensors_at(weights->file, i)->name;
+        char whole[128];
+        snprintf(whole, sizeof whole, "%s%.110s", weights->skipped ? prefix : "", name);
+        if (!is_mask(name) && strcmp(name, head_name) != 0 && !parameters_find(weights->parameters, whole)) {
+            return error_set("tensor '%.100s' is none of this GPT-2's", name);
+        }
+    }
+    return 0;
+}
+
+/* A model with its own head is not the same function with the token embedding in its place. */
+static int check_head(const struct weights *weights) {
+    const struct tensor_info *head = safetensors_find(weights->file, head_name), *embedding = NULL;
+    const struct parameter *parameter = parameters_find(weights->parameters, "transformer.wte.weight");
+    if (!head) {
+        return 0;
+    }
+    if (find(weights, parameter, &embedding) || check_shape(head, head_name, embedding->rank, embedding->shape)) {
+        return -1;
+    }
+    float *values = malloc(2 * PIECE * sizeof *values);
+    int status = values ? 0 : error_set("out of memory");
+    for (uint64_t done = 0; status == 0 && done < head->elements; done += PIECE) {
+        const uint64_t count = head->elements - done < PIECE ? head->elements - done : PIECE;
+        status = safetensors_read_f32(weights->file, head, done, count, values) ||
+                         safetensors_read_f32(weights->file, embedding, done, count, values + PIECE)
+                     ? -1
+                     : 0;
+        if (status == 0 && memcmp(values, values + PIECE, count * sizeof *values) != 0) {
+            status =
+                error_set("'%s' differs from the token embedding: only models that tie them are here", head_name);
+        }
+    }
+    free(values);
+    return status;
+}
+
+/* The mean of the file's rows. */
+static int average_rows(struct weights *weights, const struct tensor_info *info) {
+    double *sums = calloc(weights->width, sizeof *sums);
+    float *row = malloc(weights->width * sizeof *row);
+    weights->mean = malloc(weights->width * sizeof *weights->mean);
+    int status = sums && row && weights->mean ? 0 : error_set("out of memory");
+    for (uint64_t i = 0; status == 0 && i < weights->rows; i++) {
+        status = safetensors_read_f32(weights->file, info, i * weights->width, weights->width, row);
+        for (uint64_t k = 0; status == 0 && k < weights->width; k++) {
+            sums[k] += (double)row[k];
+        }
+    }
+    for (uint64_t k = 0; status == 0 && k < weights->width; k++) {
+        weights->mean[k] = (float)(sums[k] / (double)weights->rows);
+    }
+    free(sums);
+    free(row);
+    return status;
+}
+
+void weights_transpose(uint64_t rows, uint64_t columns, const float *from, float *to) {
+    enum { TILE = 32 }; /* keeps both sides in the cache */
+    for (uint64_t top = 0; top < rows; top += TILE) {
+        for (uint64_t column = 0; column < columns; column++) {
+            for (uint64_t row = top; row < rows && row < top + TILE; row++) {
+                to[column * rows + row] = from[row * columns + column];
+            }
+        }
+    }
+}
+
+/* Reads a transposed tensor whole and keeps it until the next one is wanted. */
+static int hold(struct weights *weights, const struct parameter *parameter, const struct tensor_info *info) {
+    if (weights->held == parameter) {
+        return 0;
+    }
+    free(weights->held_values);
+    weights->held = NULL;
+    weights->held_values = malloc(info->elements * sizeof(float));
+    float *values = malloc(info->elements * sizeof *values);
+    int status = values && weights->held_values
+                     ? safetensors_read_f32(weights->file, info, 0, info->elements, values)
+                     : error_set("out of memory for tensor '%s'", info->name);
+    if (status == 0) {
+        weights_transpose(info->shape[0], info->shape[1], values, weights->held_values);
+        weights->held = parameter;
+    }
+    free(values);
+    return status;
+}
+
+/* ---- opening and reading */
+
+/* Every tensor is there before the first one is used. */
+static int check(struct weights *weights, const char *path) {
+    const struct tensor_info *info = NULL;
+    const struct parameters *parameters = weights->parameters;
+    if (!weights->hugging_face && weights_check_count(weights->file, path, parameters->count)) {
+        return -1;
+    }
+    for (size_t i = 0; i < parameters->count; i++) {
+        if (find(weights, &parameters->table[i], &info)) {
+            return error_prefix("%s", path);
+        }
+    }
+    if (weights->hugging_face && (check_nothing_else(weights) || check_head(weights))) {
+        return error_prefix("%s", path);
+    }
+    const struct parameter *embedding = parameters_find(parameters, "transformer.wte.weight");
+    return embedding->shape[0] > weights->rows && (find(weights, embedding, &info) || average_rows(weights, info))
+               ? error_prefix("%s", path)
+               : 0;
+}
+
+/* What Hugging Face's folders have instead of one safetensors file, and how to get that. */
+static int explain_absence(const char *folder) {
+    static const char *const names[] = {"model.safetensors.index.json", "pytorch_model.bin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = files_path("%s/%s", folder, names[i]);
+        const bool there = path && files_exist(path);
+        free(path);
+        if (there) {
+            return error_set("%s has %s instead of " WEIGHTS_FILE ": load and save it with a current transformers, "
+                             "save_pretrained(folder, max_shard_size=\"1000GB\")",
+                             folder, names[i]);
+        }
+    }
+    return -1;
+}
+
+static int open_file(const char *folder, const char *path, struct weights *weights) {
+    if (safetensors_open(path, &weights->file)) {
+        return weights->hugging_face && !files_exist(path) ? explain_absence(folder) : -1;
+    }
+    if (weights->hugging_face && !safetensors_find(weights->file, "transformer.wte.weight")) {
+        weights->skipped = strlen(prefix);
+    }
+    return check(weights, path);
+}
+
+int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
+                 struct weights **opened) {
+    *opened = NULL;
+    char *path = files_path("%s/%s", folder, WEIGHTS_FILE);
+    struct weights *weights = calloc(1, sizeof *weights);
+    if (!path || !weights) {
+        free(path);
+        free(weights);
+        return error_set("out of memory opening %s", folder);
+    }
+    weights->parameters = parameters;
+    weights->hugging_face = config->hugging_face_rows > 0;
+    weights->width = (uint64_t)config->n_embd;
+    weights->rows = (uint64_t)(weights->hugging_face ? config->hugging_face_rows : config->vocab_size);
+    const int status = open_file(folder, path, weights);
+    free(path);
+    if (status) {
+        weights_close(weights);
+        return -1;
+    }
+    *opened = weights;
+    return 0;
+}
+
+void weights_close(struct weights *weights) {
+    if (weights) {
+        safetensors_close(weights->file);
+        free(weights->mean);
+        free(weights->held_values);
+        free(weights);
+    }
+}
+
+int weights_read(struct weights *weights, const struct parameter *parameter, uint64_t first, uint64_t count,
+                 float *values) {
+    const struct tensor_info *info = NULL;
+    if (find(weights, parameter, &info)) {
+        return -1;
+    }
+    if (weights->hugging_face && weights_is_transposed(parameter)) {
+        if (hold(weights, parameter, info)) {
+            return -1;
+        }
+        memcpy(values, weights->held_values + first, count * sizeof *values);
+        return 0;
+    }
+    const uint64_t left = first < info->elements ? info->elements - first : 0;
+    const uint64_t there = count < left ? count : left;
+    for (uint64_t i = there; i < count; i++) {
+        values[i] = weights->mean[(first + i) % weights->width];
+    }
+    return there ? safetensors_read_f32(weights->file, info, first, there, values) : 0;
+}

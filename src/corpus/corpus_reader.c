@@ -1,0 +1,342 @@
+#include "src/corpus/corpus_reader.h"
+#include "runtime/files/input.h"
+#include "runtime/system/error.h"
+#include "src/corpus/markup_gcide.h"
+#include "src/text/json_lines.h"
+#include "src/text/utf8.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK_BYTES = 1 << 20,      /* read at once, and about the size of a batch */
+    BATCH_PIECES = 1 << 12,     /* at most */
+    CHUNK_BYTES = 1 << 16,      /* of running text */
+    LEAST_HELD_OUT_CHUNKS = 4,  /* wanted, by smaller chunks if need be */
+    MOST_UNCUT_BYTES = 1 << 22, /* of a file without any white space, before it is cut all the same */
+};
+
+struct corpus_reader {
+    struct corpus_settings settings;
+    struct corpus_place place; /* after the last piece given */
+    uint64_t skip;             /* pieces of the current source that an earlier reader has given */
+    uint64_t documents;
+    uint32_t part; /* of the current document, the next one */
+    uint64_t line; /* of the current source, where the next piece begins; 0: not known */
+    size_t chunk_bytes;
+    struct input *input;  /* the current source, NULL between two */
+    bool stopped, at_end; /* of the current source */
+    struct json_lines lines;
+    char *block;             /* [BLOCK_BYTES] */
+    struct text_buffer text; /* read and not yet given */
+    struct markup_gcide gcide;
+    struct corpus_source *sources; /* [source_count] */
+};
+
+size_t corpus_chunk_bytes(uint64_t total, double val_fraction) {
+    const double wanted = (double)total * val_fraction / LEAST_HELD_OUT_CHUNKS;
+    return total > 0 && val_fraction > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
+}
+
+/* ---- opening and closing */
+
+int corpus_reader_open(const struct corpus_settings *settings, struct corpus_place begin,
+                       struct corpus_reader **opened) {
+    struct corpus_reader *reader = calloc(1, sizeof *reader);
+    *opened = NULL;
+    if (!reader) {
+        return error_set("out of memory");
+    }
+    reader->settings = *settings;
+    reader->chunk_bytes = settings->chunk_bytes;
+    reader->place = (struct corpus_place){begin.source, 0, begin.documents};
+    reader->skip = begin.pieces;
+    reader->documents = begin.documents;
+    reader->block = malloc(BLOCK_BYTES);
+    reader->sources = calloc(settings->source_count, sizeof *reader->sources);
+    if (!reader->block || !reader->sources) {
+        corpus_reader_close(reader);
+        return error_set("out of memory");
+    }
+    *opened = reader;
+    return 0;
+}
+
+void corpus_reader_close(struct corpus_reader *reader) {
+    if (!reader) {
+        return;
+    }
+    input_close(reader->input);
+    json_lines_free(&reader->lines);
+    markup_gcide_free(&reader->gcide);
+    text_free(&reader->text);
+    free(reader->block);
+    free(reader->sources);
+    free(reader);
+}
+
+static const char *source_path(const struct corpus_reader *reader) {
+    return reader->settings.sources[reader->place.source];
+}
+
+static int open_source(struct corpus_reader *reader) {
+    reader->at_end = false;
+    reader->part = 0;
+    reader->line = reader->settings.markup == CORPUS_MARKUP_NONE ? 1 : 0;
+    if (input_open(source_path(reader), reader->settings.stop_descriptor, &reader->input)) {
+        return -1;
+    }
+    reader->lines = (struct json_lines){.input = reader->input};
+    return 0;
+}
+
+/* At the end of a source. */
+static int finish_source(struct corpus_reader *reader) {
+    struct corpus_source *source = &reader->sources[reader->place.source];
+    source->bytes = input_stored_bytes(reader->input);
+    if (reader->skip > 0) {
+        return error_set("%s has fewer documents than before: it was changed; begin anew with --no-resume",
+                         input_label(reader->input));
+    }
+    if (input_digest(reader->input, source->sha256)) {
+        return -1;
+    }
+    input_close(reader->input);
+    json_lines_free(&reader->lines);
+    reader->input = NULL;
+    reader->place = (struct corpus_place){reader->place.source + 1, 0, reader->documents};
+    return 0;
+}
+
+/* ---- pieces */
+
+/* The next piece, to the batch or, if an earlier reader gave it, nowhere. */
+static int give(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
+                uint64_t line, bool ends, bool source_ends) {
+    const struct text_piece piece = {.document = reader->documents,
+                                     .part = reader->part,
+                                     .ends = source_ends,
+                                     .source = input_name(source_path(reader)),
+                                     .line = line};
+    reader->documents += ends;
+    reader->part = ends ? 0 : reader->part + 1;
+    reader->place.pieces++;
+    if (reader->skip > 0) {
+        reader->skip--;
+        return 0;
+    }
+    return text_batch_add(batch, &piece, text, bytes);
+}
+
+static uint64_t count_lines(const char *text, size_t bytes) {
+    uint64_t lines = 0;
+    for (const char *at = text, *end = text + bytes; at && (at = memchr(at, '\n', (size_t)(end - at))); at++) {
+        lines++;
+    }
+    return lines;
+}
+
+static bool is_full(const struct text_batch *batch) {
+    return batch->text.size >= BLOCK_BYTES || batch->count >= BATCH_PIECES;
+}
+
+/* ---- text */
+
+/* Reads a block on, without its markup. */
+static int read_text(struct corpus_reader *reader) {
+    size_t bytes;
+    if (input_read(reader->input, reader->block, BLOCK_BYTES, &bytes)) {
+        return -1;
+    }
+    reader->at_end = bytes < BLOCK_BYTES;
+    if (reader->settings.markup == CORPUS_MARKUP_NONE) {
+        return text_append(&reader->text, reader->block, bytes);
+    }
+    int result = markup_gcide_add(&reader->gcide, reader->block, bytes, &reader->text);
+    if (result == 0 && reader->at_end) {
+        result = markup_gcide_finish(&reader->gcide, &reader->text);
+        markup_gcide_free(&reader->gcide);
+        reader->gcide = (struct markup_gcide){0};
+    }
+    return result;
+}
+
+/* Where a chunk of bytes ends, from `least` to `most`: at a blank line, else at a line's end. */
+static size_t end_of_bytes(const char *text, size_t least, size_t most) {
+    const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
+    if (blank_line) {
+        return (size_t)(blank_line - text) + 2;
+    }
+    const char *line_end = memchr(text + least - 1, '\n', most - least);
+    return line_end ? (size_t)(line_end - text) + 1 : most;
+}
+
+/* All bytes, but for a character at the end that is not whole. */
+static size_t end_of_characters(const char *text, size_t bytes) {
+    size_t last = bytes - 1;
+    while (last > 0 && bytes - last < 4 && !utf8_is_boundary(text, last)) {
+        last--;
+    }
+    return last > 0 && utf8_is_begun(text + last, bytes - last) ? last : bytes;
+}
+
+/* The same for tokens that must not be torn: before the white space of a blank line, of a line's end, of anything;
+ * failing all, between two characters. */
+static size_t end_of_words(const char *text, size_t least, size_t most) {
+    size_t line_end = 0;
+    for (size_t at = least > 0 ? least : 1; at + 1 < most; at++) {
+        const char *found = memchr(text + at, '\n', most - 1 - at);
+        if (!found) {
+            break;
+        }
+        at = (size_t)(found - text);
+        if (tokenizer_is_cut(text, at)) {
+            if (text[at + 1] == '\n') {
+                return at;
+            }
+            line_end = line_end ? line_end : at;
+        }
+    }
+    const size_t cut = line_end ? line_end : tokenizer_cut(text, most);
+    return cut > 0 ? cut : end_of_characters(text, most);
+}
+
+/* The bytes of the next chunk of running text; 0: more text is needed to tell. */
+static size_t next_chunk(const struct corpus_reader *reader, const char *text, size_t bytes) {
+    const size_t least = reader->chunk_bytes, most = 2 * least;
+    if (bytes < most || (bytes == most && !reader->at_end)) {
+        return reader->at_end ? bytes : 0;
+    }
+    return reader->settings.bytes ? end_of_bytes(text, least, most) : end_of_words(text, least, most);
+}
+
+/* The bytes of the next part of a file that is one document; 0 as above. */
+static size_t next_part(const struct corpus_reader *reader, const char *text, size_t bytes) {
+    if (reader->at_end && bytes <= BLOCK_BYTES) {
+        return bytes;
+    }
+    if (bytes <= BLOCK_BYTES) {
+        return 0;
+    }
+    const size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
+    if (cut > 0) {
+        return cut;
+    }
+    /* words longer than a block */
+    const size_t later = tokenizer_cut(text, bytes);
+    const bool waits = later == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
+    return later > 0 ? later : waits ? 0 : end_of_characters(text, bytes);
+}
+
+/* Chunks are sized when the first text has come, by what is known of how much there will be. */
+static void choose_chunks(struct corpus_reader *reader) {
+    if (reader->chunk_bytes == 0) {
+        const bool is_all = reader->settings.source_count == 1 && reader->at_end;
+        reader->chunk_bytes =
+            corpus_chunk_bytes(is_all ? input_stored_bytes(reader->input) : 0, reader->settings.val_fraction);
+    }
+}
+
+/* Gives the pieces that are complete; all of the rest at the end of the source. */
+static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
+    const bool chunks = reader->settings.kind == DOCUMENT_CHUNKS;
+    const char *text = reader->text.bytes;
+    size_t done = 0;
+    int result = 0;
+    while (result == 0 && done < reader->text.size) {
+        const size_t left = reader->text.size - done;
+        const size_t bytes = chunks ? next_chunk(reader, text + done, left) : next_part(reader, text + done, left);
+        if (bytes == 0) {
+            break;
+        }
+        const bool source_ends = reader->at_end && bytes == left;
+        result = give(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
+        reader->line += reader->line > 0 ? count_lines(text + done, bytes) : 0;
+        done += bytes;
+    }
+    text_drop(&reader->text, done);
+    return result;
+}
+
+static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
+    if (read_text(reader)) {
+        return -1;
+    }
+    choose_chunks(reader);
+    if (give_text(reader, batch)) {
+        return -1;
+    }
+    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->place.pieces == 0;
+    return is_empty ? give(reader, batch, "", 0, 1, true, true) : 0;
+}
+
+/* ---- JSON lines */
+
+static int fill_from_lines(struct corpus_reader *reader, struct text_batch *batch) {
+    while (!is_full(batch)) {
+        const char *line;
+        size_t bytes;
+        const int found = json_lines_next(&reader->lines, &line, &bytes);
+        if (found < 0) {
+            return -1;
+        }
+        reader->at_end = found == 0;
+        if (found == 0) {
+            break;
+        }
+        if (give(reader, batch, line, bytes, reader->lines.line, true, true)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- all together */
+
+static int fill_from_source(struct corpus_reader *reader, struct text_batch *batch) {
+    if (!reader->input && open_source(reader)) {
+        return -1;
+    }
+    const int result =
+        reader->settings.kind == DOCUMENT_JSONL ? fill_from_lines(reader, batch) : fill_from_text(reader, batch);
+    reader->sources[reader->place.source].bytes = input_stored_bytes(reader->input);
+    if (result) {
+        reader->stopped = input_stopped(reader->input);
+        return -1;
+    }
+    return reader->at_end ? finish_source(reader) : 0;
+}
+
+int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
+    while (reader->place.source < reader->settings.source_count && !is_full(batch)) {
+        const uint64_t before = reader->place.source;
+        if (fill_from_source(reader, batch)) {
+            return -1;
+        }
+        if (reader->place.source == before && batch->count > 0) {
+            break; /* a block of a long source is enough, small sources go together */
+        }
+    }
+    return reader->place.source < reader->settings.source_count;
+}
+
+bool corpus_reader_stopped(const struct corpus_reader *reader) {
+    return reader->stopped;
+}
+
+struct corpus_place corpus_reader_place(const struct corpus_reader *reader) {
+    struct corpus_place place = reader->place;
+    place.pieces += reader->skip;
+    return place;
+}
+
+uint64_t corpus_reader_documents(const struct corpus_reader *reader) {
+    return reader->documents;
+}
+
+size_t corpus_reader_chunk_bytes(const struct corpus_reader *reader) {
+    return reader->chunk_bytes;
+}
+
+const struct corpus_source *corpus_reader_sources(const struct corpus_reader *reader) {
+    return reader->sources;
+}

@@ -1,0 +1,54 @@
+#include "src/corpus/document_kind.h"
+#include "runtime/system/error.h"
+#include <stdbool.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const char *const kind_names[] = {"chunks", "files", "jsonl"};
+
+const char *document_kind_name(enum document_kind kind) {
+    return kind_names[kind];
+}
+
+/* Where the ending begins if it is the last one before `end`; NULL: it is not. */
+static const char *before_ending(const char *name, const char *end, const char *ending) {
+    const size_t bytes = strlen(ending);
+    return (size_t)(end - name) > bytes && memcmp(end - bytes, ending, bytes) == 0 ? end - bytes : NULL;
+}
+
+static bool is_json_lines(const char *name) {
+    static const char *const compressed[] = {".gz", ".zst"};
+    static const char *const lines[] = {".jsonl", ".ndjson", ".json"};
+    const char *end = name + strlen(name);
+    for (size_t i = 0; i < COUNT(compressed); i++) {
+        const char *shorter = before_ending(name, end, compressed[i]);
+        end = shorter ? shorter : end;
+    }
+    for (size_t i = 0; i < COUNT(lines); i++) {
+        if (before_ending(name, end, lines[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int document_kind_choose(const char *word, const char *const *names, size_t count, enum document_kind otherwise,
+                         enum document_kind *kind) {
+    for (size_t i = 0; i < COUNT(kind_names); i++) {
+        if (strcmp(word, kind_names[i]) == 0) {
+            *kind = (enum document_kind)i;
+            return 0;
+        }
+    }
+    size_t json = 0;
+    for (size_t i = 0; i < count; i++) {
+        json += is_json_lines(names[i]);
+    }
+    if (json > 0 && json < count) {
+        return error_set("some files are JSON lines by their names and some are not: take them one kind at a time, "
+                         "or say with --documents what all of them are");
+    }
+    *kind = json > 0 ? DOCUMENT_JSONL : otherwise;
+    return 0;
+}

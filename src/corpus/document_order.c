@@ -1,0 +1,95 @@
+#include "src/corpus/document_order.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENTRY_BYTES = 8 };
+
+static const size_t most_list_bytes = (size_t)1 << 34; /* two billion documents */
+
+static uint64_t entry_at(const char *list, uint64_t i) {
+    const unsigned char *bytes = (const unsigned char *)list + i * ENTRY_BYTES;
+    uint64_t value = 0;
+    for (int byte = ENTRY_BYTES; byte-- > 0;) {
+        value = value << 8 | bytes[byte];
+    }
+    return value;
+}
+
+/* From the documents in order to the place of each. */
+static int invert(struct document_order *order, const char *list) {
+    memset(order->places, 0xff, order->count * sizeof *order->places);
+    for (uint64_t i = 0; i < order->count; i++) {
+        const uint64_t document = entry_at(list, i);
+        if (document >= order->count || order->places[document] != UINT64_MAX) {
+            return error_set("entry %" PRIu64 " is %" PRIu64 ": in an order of %" PRIu64
+                             " documents each number below that stands once",
+                             i, document, order->count);
+        }
+        order->places[document] = i;
+    }
+    return 0;
+}
+
+static int read_list(struct document_order *order, const char *path) {
+    char *list;
+    size_t bytes;
+    if (files_read(path, most_list_bytes, &list, &bytes)) {
+        return -1;
+    }
+    int result = bytes > 0 && bytes % ENTRY_BYTES == 0
+                     ? 0
+                     : error_set("it has %zu bytes, but should have %d for each document", bytes, ENTRY_BYTES);
+    if (result == 0) {
+        order->count = bytes / ENTRY_BYTES;
+        order->held_out = (uint64_t)ceil(order->fraction * (double)order->count);
+        order->places = malloc(order->count * sizeof *order->places);
+        result = order->places ? invert(order, list) : error_set("out of memory");
+    }
+    free(list);
+    return result ? error_prefix("%s", path) : 0;
+}
+
+int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list) {
+    *order = (struct document_order){
+        .fraction = fraction,
+        .offset = random_uniform(random_key(seed, "held-out chunks"), 0),
+        .key = random_key(seed, "order of documents"),
+    };
+    return list ? read_list(order, list) : 0;
+}
+
+void document_order_end(struct document_order *order) {
+    free(order->places);
+    order->places = NULL;
+}
+
+bool document_order_holds_out(const struct document_order *order, uint64_t document) {
+    if (order->places) {
+        return document < order->count && order->places[document] < order->held_out;
+    }
+    const double position = (double)document * order->fraction + order->offset;
+    return floor(position + order->fraction) > floor(position);
+}
+
+uint64_t document_order_place(const struct document_order *order, uint64_t document) {
+    if (!order->places) {
+        return random_below(order->key, document, UINT64_MAX);
+    }
+    if (document >= order->count) { /* document_order_check will say so */
+        return UINT64_MAX;
+    }
+    const unsigned __int128 place = (unsigned __int128)order->places[document] << 64;
+    return (uint64_t)(place / order->count);
+}
+
+int document_order_check(const struct document_order *order, uint64_t documents) {
+    return !order->places || order->count == documents
+               ? 0
+               : error_set("the order lists %" PRIu64 " documents, but the input has %" PRIu64, order->count,
+                           documents);
+}

@@ -1,0 +1,257 @@
+#include "src/corpus/encoder.h"
+#include "runtime/system/error.h"
+#include "src/text/json_lines.h"
+#include "src/text/utf8.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SPARE_BATCHES = 3,               /* beside one for each thread and one that waits for it */
+    MOST_BYTES_UNDER_WAY = 64 << 20, /* of text, but for a single batch that has more */
+    MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
+};
+
+enum batch_state { BATCH_VACANT, BATCH_WAITING, BATCH_ENCODING, BATCH_READY };
+
+struct slot {
+    struct text_batch batch;
+    enum batch_state state;
+    char *error; /* of the encoding, NULL: none */
+    bool failed;
+};
+
+struct encoder {
+    struct encoder_settings settings;
+    pthread_mutex_t lock;
+    pthread_cond_t submitted, encoded;
+    bool closing;
+    struct slot *slots; /* [slot_count], a ring */
+    size_t slot_count;
+    uint64_t sent, claimed, taken; /* batches so far; claimed is the threads' */
+    size_t under_way;              /* bytes of text of batches sent and not taken */
+    pthread_t *threads;            /* [thread_count] */
+    unsigned thread_count;
+};
+
+int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
+    if (batch->count == batch->capacity) {
+        const size_t capacity = batch->capacity ? 2 * batch->capacity : 64;
+        struct text_piece *grown = realloc(batch->pieces, capacity * sizeof *grown);
+        if (!grown) {
+            return error_set("out of memory");
+        }
+        batch->pieces = grown;
+        batch->capacity = capacity;
+    }
+    struct text_piece *added = &batch->pieces[batch->count];
+    *added = *piece;
+    added->at = batch->text.size;
+    added->bytes = bytes;
+    if (text_append(&batch->text, text, bytes)) {
+        return -1;
+    }
+    batch->count++;
+    return 0;
+}
+
+/* ---- encoding, on one of the threads */
+
+/* What a thread needs. */
+struct worker {
+    const struct encoder_settings *settings;
+    struct tokenizer_scratch *scratch;
+    struct text_buffer valid, field;
+};
+
+static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
+    if (json_lines_text(*text, *bytes, worker->settings->field, &worker->field)) {
+        return error_prefix("%s:%" PRIu64, piece->source, piece->line);
+    }
+    *text = worker->field.bytes;
+    *bytes = worker->field.size;
+    return 0;
+}
+
+static int mark_end(const struct tokenizer *tokenizer, struct token_list *tokens) {
+    const uint32_t end = tokenizer_end_of_text(tokenizer);
+    if (end != UINT32_MAX) {
+        return token_list_append(tokens, end);
+    }
+    return token_list_append(tokens, '\n') || token_list_append(tokens, '\n') ? -1 : 0;
+}
+
+static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
+    const struct encoder_settings *settings = worker->settings;
+    const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
+    size_t bytes = piece->bytes;
+    /* bytes as tokens may be anything */
+    const bool any = tokenizer_end_of_text(settings->tokenizer) == UINT32_MAX && !settings->field;
+    if ((!any &&
+         utf8_require(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
+        (settings->field && take_field(worker, piece, &text, &bytes))) {
+        return -1;
+    }
+    if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
+        return error_prefix("%s:%" PRIu64, piece->source, piece->line);
+    }
+    return piece->ends && settings->marks_end ? mark_end(settings->tokenizer, &batch->tokens) : 0;
+}
+
+static int encode_batch(struct worker *worker, struct text_batch *batch) {
+    for (size_t i = 0; i < batch->count; i++) {
+        if (encode_piece(worker, batch, &batch->pieces[i])) {
+            return -1;
+        }
+        batch->pieces[i].token_end = batch->tokens.count;
+    }
+    return 0;
+}
+
+/* The next batch to encode; NULL: there will be none. */
+static struct slot *claim(struct encoder *encoder) {
+    pthread_mutex_lock(&encoder->lock);
+    while (encoder->claimed == encoder->sent && !encoder->closing) {
+        pthread_cond_wait(&encoder->submitted, &encoder->lock);
+    }
+    struct slot *slot = NULL;
+    if (!encoder->closing) {
+        slot = &encoder->slots[encoder->claimed++ % encoder->slot_count];
+        slot->state = BATCH_ENCODING;
+    }
+    pthread_mutex_unlock(&encoder->lock);
+    return slot;
+}
+
+static void finish(struct encoder *encoder, struct slot *slot, bool failed) {
+    slot->failed = failed;
+    slot->error = failed ? error_keep() : NULL;
+    pthread_mutex_lock(&encoder->lock);
+    slot->state = BATCH_READY;
+    pthread_cond_signal(&encoder->encoded);
+    pthread_mutex_unlock(&encoder->lock);
+}
+
+static void *work(void *context) {
+    struct encoder *encoder = context;
+    struct worker worker = {.settings = &encoder->settings,
+                            .scratch = tokenizer_scratch_create(encoder->settings.tokenizer)};
+    struct slot *slot;
+    while ((slot = claim(encoder)) != NULL) {
+        const bool failed =
+            worker.scratch ? encode_batch(&worker, &slot->batch) != 0 : error_set("out of memory") != 0;
+        finish(encoder, slot, failed);
+        if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
+            text_free(&worker.field);
+            text_free(&worker.valid);
+        }
+    }
+    tokenizer_scratch_free(worker.scratch);
+    text_free(&worker.valid);
+    text_free(&worker.field);
+    return NULL;
+}
+
+/* ---- the other side */
+
+int encoder_create(const struct encoder_settings *settings, struct encoder **created) {
+    struct encoder *encoder = calloc(1, sizeof *encoder);
+    *created = NULL;
+    if (!encoder) {
+        return error_set("out of memory");
+    }
+    encoder->settings = *settings;
+    encoder->slot_count = 2 * (size_t)settings->threads + SPARE_BATCHES;
+    encoder->slots = calloc(encoder->slot_count, sizeof *encoder->slots);
+    encoder->threads = calloc(settings->threads, sizeof *encoder->threads);
+    pthread_mutex_init(&encoder->lock, NULL);
+    pthread_cond_init(&encoder->submitted, NULL);
+    pthread_cond_init(&encoder->encoded, NULL);
+    int result = encoder->slots && encoder->threads ? 0 : error_set("out of memory");
+    while (result == 0 && encoder->thread_count < settings->threads) {
+        result = pthread_create(&encoder->threads[encoder->thread_count], NULL, work, encoder) == 0
+                     ? 0
+                     : error_set("cannot start a thread to encode text; try --threads 1");
+        encoder->thread_count += result == 0;
+    }
+    if (result) {
+        encoder_free(encoder);
+        return -1;
+    }
+    *created = encoder;
+    return 0;
+}
+
+void encoder_free(struct encoder *encoder) {
+    if (!encoder) {
+        return;
+    }
+    pthread_mutex_lock(&encoder->lock);
+    encoder->closing = true;
+    pthread_cond_broadcast(&encoder->submitted);
+    pthread_mutex_unlock(&encoder->lock);
+    for (unsigned i = 0; i < encoder->thread_count; i++) {
+        pthread_join(encoder->threads[i], NULL);
+    }
+    for (size_t i = 0; encoder->slots && i < encoder->slot_count; i++) {
+        text_free(&encoder->slots[i].batch.text);
+        token_list_free(&encoder->slots[i].batch.tokens);
+        free(encoder->slots[i].batch.pieces);
+        free(encoder->slots[i].error);
+    }
+    pthread_mutex_destroy(&encoder->lock);
+    pthread_cond_destroy(&encoder->submitted);
+    pthread_cond_destroy(&encoder->encoded);
+    free(encoder->slots);
+    free(encoder->threads);
+    free(encoder);
+}
+
+struct text_batch *encoder_vacant(struct encoder *encoder) {
+    const bool too_much = encoder->under_way > MOST_BYTES_UNDER_WAY && encoder->sent > encoder->taken;
+    if (too_much || encoder->sent - encoder->taken == encoder->slot_count) {
+        return NULL;
+    }
+    struct text_batch *batch = &encoder->slots[encoder->sent % encoder->slot_count].batch;
+    batch->text.size = batch->count = batch->tokens.count = 0;
+    return batch;
+}
+
+void encoder_submit(struct encoder *encoder) {
+    encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
+    pthread_mutex_lock(&encoder->lock);
+    encoder->slots[encoder->sent++ % encoder->slot_count].state = BATCH_WAITING;
+    pthread_cond_signal(&encoder->submitted);
+    pthread_mutex_unlock(&encoder->lock);
+}
+
+struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed) {
+    *failed = false;
+    if (encoder->taken == encoder->sent) {
+        return NULL;
+    }
+    struct slot *slot = &encoder->slots[encoder->taken % encoder->slot_count];
+    pthread_mutex_lock(&encoder->lock);
+    while (wait && slot->state != BATCH_READY) {
+        pthread_cond_wait(&encoder->encoded, &encoder->lock);
+    }
+    const bool ready = slot->state == BATCH_READY;
+    pthread_mutex_unlock(&encoder->lock);
+    if (ready && slot->failed) {
+        *failed = true;
+        error_restore(slot->error);
+        slot->error = NULL;
+    }
+    return ready ? &slot->batch : NULL;
+}
+
+void encoder_release(struct encoder *encoder) {
+    struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
+    encoder->under_way -= slot->batch.text.size;
+    slot->state = BATCH_VACANT;
+    if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
+        text_free(&slot->batch.text);
+        token_list_free(&slot->batch.tokens);
+    }
+}

@@ -1,0 +1,56 @@
+/* Text to tokens on several cores: batches of text go in, and come out with their tokens in the same order. One
+ * thread fills and takes the batches, others of this module encode them. */
+#ifndef HC_SRC_ENCODER_H
+#define HC_SRC_ENCODER_H
+
+#include "src/text/text_buffer.h"
+#include "src/text/tokenizer.h"
+
+/* A document, or a part of one. */
+struct text_piece {
+    size_t at, bytes;   /* in the text of its batch */
+    uint64_t document;  /* its number, from 0 */
+    uint32_t part;      /* of the document, from 0 */
+    bool ends;          /* the document */
+    const char *source; /* name for messages */
+    uint64_t line;      /* of the source where it begins, from 1; 0: not known */
+    size_t token_end;   /* out: its tokens end there in those of the batch, and begin where the last ones ended */
+};
+
+struct text_batch {
+    struct text_buffer text;
+    struct text_piece *pieces; /* [count], owned */
+    size_t count, capacity;
+    struct token_list tokens;
+};
+
+/* Appends a piece with its text; `piece` without at, bytes and token_end. */
+int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes);
+
+struct encoder_settings {
+    const struct tokenizer *tokenizer;
+    unsigned threads;     /* that encode, at least 1 */
+    const char *field;    /* pieces are lines of JSON with the text in this field; NULL: pieces are text */
+    bool replace_invalid; /* U+FFFD instead of an error for what is not UTF-8 */
+    bool marks_end;       /* after the end of a document: <|endoftext|>, or a blank line where tokens are bytes */
+};
+
+struct encoder;
+
+/* The settings are copied, the tokenizer stays the caller's. */
+int encoder_create(const struct encoder_settings *settings, struct encoder **created);
+void encoder_free(struct encoder *encoder);
+
+/* The next batch to fill, empty; NULL: all are under way, take one first. */
+struct text_batch *encoder_vacant(struct encoder *encoder);
+
+/* Sends off the batch of encoder_vacant. */
+void encoder_submit(struct encoder *encoder);
+
+/* The oldest batch that was sent off, with its tokens: NULL where there is none, or, without `wait`, where it is
+ * not ready. If it could not be encoded *failed is set and the error text names source and line. encoder_release
+ * makes it vacant. */
+struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed);
+void encoder_release(struct encoder *encoder);
+
+#endif

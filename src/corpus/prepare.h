@@ -1,0 +1,54 @@
+/* Token files from text: documents read, tokenised on all cores, shuffled, split into training and held-out ones,
+ * written.
+ *
+ * Running text (DOCUMENT_CHUNKS) stays in order, and held out are chunks of about 64 KiB, spread evenly over all of
+ * it, so that both parts have the same distribution. A chunk of bytes ends after the first blank line behind its
+ * 64 KiB, or else at a line's end, or else is cut at 128 KiB; a chunk of GPT-2's tokens ends before the white space
+ * there, so that train.bin and val.bin together have the tokens of the whole text. Inputs too small for four
+ * held-out chunks get smaller ones. Which documents (or chunks) are held out, and their order, is in
+ * document_order.h.
+ *
+ * Work in progress is in the folder ".hc_prepare" beside the results. */
+#ifndef HC_SRC_PREPARE_H
+#define HC_SRC_PREPARE_H
+
+#include "src/corpus/corpus_reader.h"
+
+struct prepare_settings {
+    const char *folder;         /* of the results: train.bin, val.bin, meta.json; made if missing */
+    const char *const *sources; /* files, "-" is standard input */
+    size_t source_count;        /* at least 1 */
+    const char *ranks;          /* GPT-2's vocabulary; NULL: a token is a byte */
+    enum document_kind kind;
+    const char *field;         /* of JSON lines */
+    enum corpus_markup markup; /* to strip from text */
+    bool replace_invalid;      /* U+FFFD for what is not UTF-8 */
+    double val_fraction;       /* 0 .. 0.5; 0: no val.bin */
+    uint64_t seed;             /* of the order and of what is held out */
+    bool shuffle;              /* documents; chunks stay in order */
+    const char *order;         /* a list for document_order_begin, or NULL */
+    unsigned threads;          /* that encode */
+    bool resume;               /* go on with what an interrupted run of the same settings left */
+    uint64_t bucket_bytes;     /* of text that is shuffled at once, about: PREPARE_BUCKET_BYTES */
+    double save_interval;      /* seconds from one note of what is done to the next: PREPARE_SAVE_INTERVAL */
+    int stop_descriptor;       /* readable: stop; -1: nothing stops */
+};
+
+#define PREPARE_SAVE_INTERVAL 30.0
+#define PREPARE_BUCKET_BYTES  ((uint64_t)1 << 28)
+
+struct prepare_report {
+    uint64_t source_bytes; /* as stored */
+    uint64_t documents;    /* or chunks */
+    uint64_t train_tokens, val_tokens;
+    double unigram_entropy; /* of the training tokens, nats per token */
+    bool kept;              /* stopped or failed: the same settings go on from a saved point */
+};
+
+enum prepare_result { PREPARE_DONE, PREPARE_FAILED, PREPARE_STOPPED };
+
+/* Writes the token files. Whatever happens, older results stay until new ones are complete, and nothing
+ * half-written has their names. PREPARE_FAILED comes with an error text. */
+enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report);
+
+#endif

@@ -1,0 +1,44 @@
+/* Documents out of files, one after the other: text files, each one document, or JSON lines, each line one; perhaps
+ * compressed, see runtime/files/input.h. */
+#ifndef HC_SRC_DOCUMENTS_H
+#define HC_SRC_DOCUMENTS_H
+
+#include "src/corpus/document_kind.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct documents_settings {
+    const char *const *names; /* [count] of files; "-" is standard input */
+    size_t count;
+    enum document_kind kind; /* DOCUMENT_FILES or DOCUMENT_JSONL */
+    const char *field;       /* of JSON lines: what has the text */
+    const char *count_field; /* and what words and bytes are counted in; NULL: the text */
+    bool replace_invalid;    /* what is not UTF-8 becomes U+FFFD; else it is an error */
+    uint64_t limit;          /* no more documents than these; 0: all */
+};
+
+struct document {
+    const char *source; /* the name of its file */
+    uint64_t line;      /* of JSON lines, from 1; 0 for a text file */
+    const char *text;   /* UTF-8, without a final NUL */
+    size_t bytes;
+    const char *counted; /* what words and bytes are counted in */
+    size_t counted_bytes;
+};
+
+struct documents;
+
+/* Examines the files, so that one that is missing is known at once. The settings must stay. */
+int documents_open(const struct documents_settings *settings, struct documents **opened);
+void documents_close(struct documents *documents);
+
+/* The next document, valid until the next call. 1: there is one, 0: there are no more, -1 with an error text that
+ * begins with file and line: unreadable, not UTF-8, not JSON, without the field, or of more than 1 GiB. */
+int documents_next(struct documents *documents, struct document *document);
+
+/* How far reading is, and the end of it; 0: not known. Returns the unit: "documents" where their number is limited,
+ * else "bytes", as stored. */
+const char *documents_progress(const struct documents *documents, uint64_t *done, uint64_t *total);
+
+#endif

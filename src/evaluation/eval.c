@@ -1,0 +1,413 @@
+#include "src/evaluation/eval.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/files/output_file.h"
+#include "runtime/files/token_file.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/weights.h"
+#include "src/evaluation/evaluate_documents.h"
+#include "src/evaluation/evaluate_split.h"
+#include "src/training/data_parallel.h"
+#include "src/training/evaluate.h"
+#include "src/training/same_job.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct evaluation {
+    const struct eval_settings *settings;
+    struct ranks *ranks;
+    bool is_first; /* of the ranks: it reads documents, writes and talks */
+    struct model_config config;
+    struct token_file *file;     /* of --data */
+    struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
+    struct documents *documents;
+    struct documents_settings documents_settings;
+    struct compute *compute;
+    struct gpt gpt;
+    struct output_file json, per_document; /* rank 0's */
+    struct progress progress;
+    double seconds;
+    uint64_t document_count; /* scored so far */
+};
+
+static bool scores_documents(const struct evaluation *evaluation) {
+    return evaluation->settings->data == NULL;
+}
+
+/* ---- before there is a device */
+
+static bool is_standard_output(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+static int check_usage(const struct eval_settings *settings) {
+    if (!settings->checkpoint) {
+        return error_set("--checkpoint is needed; see hc_eval --help");
+    }
+    if ((settings->data != NULL) == (settings->file_count > 0)) {
+        return error_set("%s: give either --data DIR with token files, or files of documents; see hc_eval --help",
+                         settings->data ? "token files and documents at once" : "nothing to score");
+    }
+    if (is_standard_output(settings->json) && is_standard_output(settings->per_document)) {
+        return error_set("--json and --per-document cannot both go to standard output");
+    }
+    if (settings->data && settings->per_document) {
+        return error_set("--per-document is for documents: token files have none");
+    }
+    if (!settings->data && settings->eval_iters > 0) {
+        return error_set("--eval-iters is for token files: give --data DIR, or leave it out");
+    }
+    return 0;
+}
+
+static int open_split(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    char *path = files_path("%s/%s.bin", settings->data, settings->split);
+    int status = path ? 0 : -1;
+    if (path && !files_exist(path)) {
+        status = error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path, settings->data);
+    }
+    status = status || token_file_open(path, &evaluation->file);
+    free(path);
+    return status ? -1 : 0;
+}
+
+static int open_documents(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    struct documents_settings *documents = &evaluation->documents_settings;
+    *documents = (struct documents_settings){
+        .names = settings->files,
+        .count = settings->file_count,
+        .field = settings->field,
+        .count_field = settings->count_field,
+        .replace_invalid = strcmp(settings->invalid, "replace") == 0,
+        .limit = (uint64_t)settings->limit,
+    };
+    return document_kind_choose(settings->documents, settings->files, settings->file_count, DOCUMENT_FILES,
+                                &documents->kind) ||
+                   documents_open(documents, &evaluation->documents) ||
+                   model_tokenizer_open(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
+               ? -1
+               : 0;
+}
+
+/* That a result, if there is to be one, does not take the place of what is read. */
+static int check_place(const struct eval_settings *settings, const char *result) {
+    static const char *const model[] = {"config.json", WEIGHTS_FILE, "state.json", "optimizer.safetensors", NULL};
+    static const char *const data[] = {"train.bin", "val.bin", "meta.json", NULL};
+    if (!result) {
+        return 0;
+    }
+    for (size_t i = 0; i < settings->file_count; i++) {
+        if (files_refuse_same(result, settings->files[i])) {
+            return -1;
+        }
+    }
+    return files_refuse_members(settings->checkpoint, model, result) ||
+                   (settings->data && files_refuse_members(settings->data, data, result))
+               ? -1
+               : 0;
+}
+
+/* Before hours of work for them. */
+static int open_results(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    const bool same = settings->json && settings->per_document && !is_standard_output(settings->json) &&
+                      (strcmp(settings->json, settings->per_document) == 0 ||
+                       files_are_same(settings->json, settings->per_document));
+    if (same) {
+        return error_set("--json and --per-document name the same file");
+    }
+    if (check_place(settings, settings->json) || check_place(settings, settings->per_document)) {
+        return -1;
+    }
+    return (settings->json && output_file_open(&evaluation->json, settings->json)) ||
+                   (settings->per_document && output_file_open(&evaluation->per_document, settings->per_document))
+               ? -1
+               : 0;
+}
+
+static int open_inputs(struct evaluation *evaluation) {
+    if (model_config_read(evaluation->settings->checkpoint, &evaluation->config) ||
+        (!scores_documents(evaluation) && open_split(evaluation))) {
+        return -1;
+    }
+    if (!evaluation->is_first) {
+        return 0;
+    }
+    return (scores_documents(evaluation) && open_documents(evaluation)) || open_results(evaluation) ? -1 : 0;
+}
+
+static int check_same_inputs(struct evaluation *evaluation) {
+    char digest[CHECKSUM_SIZE] = "";
+    char *path = files_path("%s/config.json", evaluation->settings->checkpoint);
+    int status = path ? checksum_file(path, digest) : -1;
+    free(path);
+    if (same_job_digest(evaluation->ranks, status, digest, "the checkpoint's config.json",
+                        "all hosts need the same checkpoint")) {
+        return -1;
+    }
+    if (!evaluation->file) {
+        return 0;
+    }
+    status = token_file_examine(evaluation->file, (uint32_t)evaluation->config.vocab_size, digest);
+    return same_job_digest(evaluation->ranks, status, digest, "the token file",
+                           "all hosts need the same content in --data");
+}
+
+/* ---- the model */
+
+/* Documents are scored over the tokens that there are: padding rows of the vocabulary would take probability. 0:
+ * over all. Collective. */
+static int share_vocabulary(struct evaluation *evaluation, uint32_t *tokens) {
+    *tokens = evaluation->tokenizer ? tokenizer_count(evaluation->tokenizer) : 0;
+    return ranks_broadcast(evaluation->ranks, tokens, sizeof *tokens);
+}
+
+static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
+    const struct eval_settings *settings = evaluation->settings;
+    const struct gpt_options options = {.batch = settings->batch_size,
+                                        .sequence = evaluation->config.block_size,
+                                        .mode = GPT_INFERENCE,
+                                        .vocabulary = vocabulary,
+                                        .ranks = evaluation->ranks,
+                                        .type = settings_type(settings->dtype)};
+    return settings_open_device(&settings->device, options.type, (unsigned)evaluation->ranks->local_index,
+                                &evaluation->compute) ||
+                   gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
+                   memory_plan_check(&evaluation->gpt.plan, &evaluation->compute->device)
+               ? -1
+               : 0;
+}
+
+static void print_model(const struct evaluation *evaluation) {
+    const struct model_config *config = &evaluation->config;
+    if (!evaluation->is_first) {
+        return;
+    }
+    fprintf(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
+            evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
+    fprintf(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
+            config->residual->name, config->block_size);
+    fprintf(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary, config->vocab_size);
+}
+
+static int set_up(struct evaluation *evaluation) {
+    struct ranks *ranks = evaluation->ranks;
+    uint32_t vocabulary;
+    if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation) ||
+        share_vocabulary(evaluation, &vocabulary) || ranks_agree(ranks, plan_model(evaluation, vocabulary))) {
+        return -1;
+    }
+    print_model(evaluation);
+    if (data_parallel_create_model(&evaluation->gpt, ranks) ||
+        ranks_agree(ranks, evaluation->is_first
+                               ? checkpoint_load_weights(evaluation->settings->checkpoint, &evaluation->gpt)
+                               : 0)) {
+        return -1;
+    }
+    interrupt_install(); /* again: the compiler in a driver may take signals for itself */
+    return data_parallel_share_weights(&evaluation->gpt);
+}
+
+/* ---- results */
+
+/* Takes over the results, to which it adds what is known of every evaluation. */
+static int write_json(struct evaluation *evaluation, json_t *results, uint64_t tokens) {
+    FILE *stream = evaluation->json.stream;
+    json_t *all =
+        json_pack("{s:o, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
+                  "context", (json_int_t)evaluation->config.block_size, "vocabulary",
+                  (json_int_t)evaluation->gpt.vocabulary, "seconds", evaluation->seconds, "tokens_per_second",
+                  (double)tokens / evaluation->seconds);
+    const bool failed = !all || !results || json_object_update(all, results);
+    if (!failed && stream) { /* what cannot be written is found by the commit */
+        json_dumpf(all, stream, JSON_INDENT(1));
+        fputc('\n', stream);
+    }
+    json_decref(all);
+    json_decref(results);
+    return failed ? error_set("out of memory for the figures as JSON") : output_file_commit(&evaluation->json);
+}
+
+static bool talks(const struct evaluation *evaluation) {
+    return !is_standard_output(evaluation->settings->json) &&
+           !is_standard_output(evaluation->settings->per_document);
+}
+
+static void print_figure(const char *name, int digits, double value) {
+    if (isnan(value)) {
+        printf("%-18snone\n", name);
+    } else {
+        printf("%-18s%.*f\n", name, digits, value);
+    }
+}
+
+static void print_rate(const struct evaluation *evaluation, uint64_t tokens) {
+    printf("%-18s%.0f (%.1f s)\n", "tokens/s", (double)tokens / evaluation->seconds, evaluation->seconds);
+}
+
+/* ---- token files */
+
+static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, double *loss) {
+    const struct eval_settings *settings = evaluation->settings;
+    struct sampler sampler;
+    const char *purpose = strcmp(settings->split, "val") == 0 ? EVALUATE_PURPOSE("val") : EVALUATE_PURPOSE("train");
+    if (sampler_create(&sampler, evaluation->file, (uint64_t)settings->seed, purpose, settings->batch_size,
+                       evaluation->config.block_size, (uint32_t)evaluation->config.vocab_size)) {
+        return error_prefix("%s/%s.bin", settings->data, settings->split);
+    }
+    const int status = evaluate_loss(&evaluation->gpt, &sampler, settings->eval_iters, &evaluation->progress, loss);
+    *tokens = (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
+    sampler_release(&sampler);
+    return status;
+}
+
+static int report_split(struct evaluation *evaluation, uint64_t tokens, double loss) {
+    const struct eval_settings *settings = evaluation->settings;
+    const struct perplexity_sums sums = {.tokens = tokens, .log_likelihood = -loss * (double)tokens};
+    const double perplexity = perplexity_of(&sums).token_perplexity;
+    json_t *results =
+        json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
+                  settings->split, "eval_iters", (json_int_t)settings->eval_iters, "tokens", (json_int_t)tokens,
+                  "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
+    const int status = write_json(evaluation, results, tokens);
+    if (status == 0 && talks(evaluation)) {
+        print_figure("loss", 6, loss);
+        print_figure("perplexity", 4, perplexity);
+        printf("%-18s%" PRIu64 "\n", "tokens", tokens);
+        print_rate(evaluation, tokens);
+    }
+    return status;
+}
+
+static int run_split(struct evaluation *evaluation) {
+    uint64_t tokens;
+    double loss;
+    const int status = evaluation->settings->eval_iters > 0 ? estimate_split(evaluation, &tokens, &loss)
+                                                            : evaluate_split(&evaluation->gpt, evaluation->file,
+                                                                             &evaluation->progress, &tokens, &loss);
+    progress_end(&evaluation->progress);
+    evaluation->seconds = progress_clock() - evaluation->progress.start;
+    if (status) {
+        return -1;
+    }
+    return ranks_agree(evaluation->ranks, evaluation->is_first ? report_split(evaluation, tokens, loss) : 0);
+}
+
+/* ---- documents */
+
+static int write_document(void *context, const struct scored_document *document) {
+    struct evaluation *evaluation = context;
+    FILE *stream = evaluation->per_document.stream;
+    evaluation->document_count++;
+    if (!stream) {
+        return 0;
+    }
+    json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
+                             (json_int_t)evaluation->document_count);
+    if (line && document->line > 0) {
+        json_object_set_new(line, "line", json_integer((json_int_t)document->line));
+    }
+    int status = line ? perplexity_put(&document->sums, line)
+                      : error_set("cannot write of %s: its name is not UTF-8", document->source);
+    if (status == 0 && (json_dumpf(line, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)) {
+        status = error_set_errno("cannot write %s", evaluation->settings->per_document);
+    }
+    json_decref(line);
+    return status;
+}
+
+static void print_documents(const struct evaluation *evaluation, const struct perplexity_sums *total) {
+    const struct perplexity figures = perplexity_of(total);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {{"documents", evaluation->document_count},
+                  {"tokens", total->tokens},
+                  {"words", total->words},
+                  {"bytes", total->bytes}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        printf("%-18s%" PRIu64 "\n", counts[i].name, counts[i].value);
+    }
+    print_figure("log_likelihood", 4, total->log_likelihood);
+    print_figure("word_perplexity", 4, figures.word_perplexity);
+    print_figure("byte_perplexity", 6, figures.byte_perplexity);
+    print_figure("bits_per_byte", 6, figures.bits_per_byte);
+    print_figure("token_perplexity", 4, figures.token_perplexity);
+    print_figure("loss", 6, figures.loss);
+    print_rate(evaluation, total->tokens);
+}
+
+static int report_documents(struct evaluation *evaluation, const struct perplexity_sums *total) {
+    if (evaluation->document_count == 0) {
+        return error_set("no documents in what was given");
+    }
+    json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
+    if (!results || perplexity_put(total, results) || output_file_commit(&evaluation->per_document)) {
+        json_decref(results);
+        return -1;
+    }
+    const int status = write_json(evaluation, results, total->tokens);
+    if (status == 0 && talks(evaluation)) {
+        print_documents(evaluation, total);
+    }
+    return status;
+}
+
+static int run_documents(struct evaluation *evaluation) {
+    const struct evaluate_documents work = {
+        .gpt = &evaluation->gpt,
+        .ranks = evaluation->ranks,
+        .progress = &evaluation->progress,
+        .documents = evaluation->documents,
+        .tokenizer = evaluation->tokenizer,
+        .scored = write_document,
+        .context = evaluation,
+    };
+    struct perplexity_sums total;
+    const int status = evaluate_documents(&work, &total);
+    progress_end(&evaluation->progress);
+    evaluation->seconds = progress_clock() - evaluation->progress.start;
+    if (status) {
+        return -1;
+    }
+    return ranks_agree(evaluation->ranks, evaluation->is_first ? report_documents(evaluation, &total) : 0);
+}
+
+/* ---- all of it */
+
+static void tear_down(struct evaluation *evaluation) {
+    output_file_abandon(&evaluation->json);
+    output_file_abandon(&evaluation->per_document);
+    gpt_release(&evaluation->gpt);
+    compute_close(evaluation->compute);
+    tokenizer_close(evaluation->tokenizer);
+    documents_close(evaluation->documents);
+    token_file_close(evaluation->file);
+}
+
+enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks) {
+    struct evaluation evaluation = {.settings = settings, .ranks = ranks, .is_first = ranks->index == 0};
+    if (ranks_agree(ranks, check_usage(settings))) {
+        return EVAL_WRONG;
+    }
+    interrupt_install();
+    int status = set_up(&evaluation);
+    progress_start(&evaluation.progress, 0);
+    evaluation.progress.silent = !evaluation.is_first;
+    if (status == 0) {
+        status = scores_documents(&evaluation) ? run_documents(&evaluation) : run_split(&evaluation);
+    }
+    const bool interrupted = status && strcmp(error_text(), "interrupted") == 0;
+    if (status && !interrupted) {
+        ranks_end_others(ranks, "hc_eval"); /* before the others are waited for below */
+    }
+    tear_down(&evaluation);
+    return status == 0 ? EVAL_DONE : interrupted ? EVAL_INTERRUPTED : EVAL_FAILED;
+}

@@ -1,0 +1,63 @@
+#include "src/evaluation/perplexity.h"
+#include "runtime/system/error.h"
+#include "src/text/utf8.h"
+#include <math.h>
+
+static const double LOG_2 = 0.693147180559945309417;
+
+static bool is_python_space(uint32_t character) {
+    return utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
+}
+
+uint64_t perplexity_words(const char *text, size_t bytes) {
+    uint64_t words = 1;
+    bool in_space = false;
+    for (size_t at = 0, length; at < bytes; at += length) {
+        uint32_t character = 0;
+        length = utf8_decode(text + at, bytes - at, &character);
+        length += length == 0; /* what is no UTF-8 is no white space either */
+        const bool space = is_python_space(character);
+        words += space && !in_space;
+        in_space = space;
+    }
+    return words;
+}
+
+void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums *more) {
+    total->tokens += more->tokens;
+    total->words += more->words;
+    total->bytes += more->bytes;
+    total->log_likelihood += more->log_likelihood;
+}
+
+static double loss_per(const struct perplexity_sums *sums, uint64_t count) {
+    return count > 0 ? -sums->log_likelihood / (double)count : (double)NAN;
+}
+
+struct perplexity perplexity_of(const struct perplexity_sums *sums) {
+    return (struct perplexity){
+        .word_perplexity = exp(loss_per(sums, sums->words)),
+        .byte_perplexity = exp(loss_per(sums, sums->bytes)),
+        .bits_per_byte = loss_per(sums, sums->bytes) / LOG_2,
+        .token_perplexity = exp(loss_per(sums, sums->tokens)),
+        .loss = loss_per(sums, sums->tokens),
+    };
+}
+
+json_t *perplexity_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+int perplexity_put(const struct perplexity_sums *sums, json_t *object) {
+    const struct perplexity figures = perplexity_of(sums);
+    int failed = json_object_set_new(object, "tokens", json_integer((json_int_t)sums->tokens));
+    failed |= json_object_set_new(object, "words", json_integer((json_int_t)sums->words));
+    failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)sums->bytes));
+    failed |= json_object_set_new(object, "log_likelihood", perplexity_number(sums->log_likelihood));
+    failed |= json_object_set_new(object, "word_perplexity", perplexity_number(figures.word_perplexity));
+    failed |= json_object_set_new(object, "byte_perplexity", perplexity_number(figures.byte_perplexity));
+    failed |= json_object_set_new(object, "bits_per_byte", perplexity_number(figures.bits_per_byte));
+    failed |= json_object_set_new(object, "token_perplexity", perplexity_number(figures.token_perplexity));
+    failed |= json_object_set_new(object, "loss", perplexity_number(figures.loss));
+    return failed ? error_set("out of memory") : 0;
+}

@@ -1,0 +1,339 @@
+#include "src/evaluation/probe.h"
+#include "runtime/device/convert.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/system/error.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/settings/settings.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- batches */
+
+struct batches {
+    int64_t iterations, micro; /* 1, 1 for a plain batch */
+    struct token_shape shape;
+    int32_t *x, *y;
+};
+
+static void release_batches(struct batches *batches) {
+    free(batches->x);
+    free(batches->y);
+}
+
+static int read_ids(const struct safetensors *file, const char *name, unsigned rank, int32_t **ids,
+                    const struct tensor_info **found) {
+    const struct tensor_info *info = safetensors_find(file, name);
+    if (!info || info->type != TENSOR_I32 || info->rank != rank || info->elements == 0 ||
+        info->elements > INT32_MAX) {
+        return error_set("tensor '%s' must be there as I32 with %u dimensions, none of them 0", name, rank);
+    }
+    *ids = malloc(info->elements * sizeof **ids);
+    *found = info;
+    return *ids ? safetensors_read_i32(file, info, 0, info->elements, *ids) : error_set("out of memory");
+}
+
+static int read_batches(const char *path, bool train, struct batches *batches) {
+    struct safetensors *file = NULL;
+    const struct tensor_info *x = NULL, *y = NULL;
+    const unsigned rank = train ? 4 : 2;
+    if (safetensors_open(path, &file)) {
+        return -1;
+    }
+    int status = read_ids(file, "x", rank, &batches->x, &x) || read_ids(file, "y", rank, &batches->y, &y);
+    if (status == 0 && memcmp(x->shape, y->shape, rank * sizeof *x->shape) != 0) {
+        status = error_set("x and y have different shapes");
+    }
+    if (status == 0) {
+        batches->iterations = train ? (int64_t)x->shape[0] : 1;
+        batches->micro = train ? (int64_t)x->shape[1] : 1;
+        batches->shape = (struct token_shape){(int64_t)x->shape[rank - 2], (int64_t)x->shape[rank - 1]};
+    }
+    safetensors_close(file);
+    return status ? error_prefix("%s", path) : 0;
+}
+
+/* ---- one pass */
+
+/* Collects tensors in memory and writes them at once: probes are of small models. */
+struct dump {
+    struct tensor_info *infos;
+    float **values;
+    size_t count, capacity;
+};
+
+static void release_dump(struct dump *dump) {
+    for (size_t i = 0; i < dump->count; i++) {
+        free(dump->infos[i].name);
+        free(dump->values[i]);
+    }
+    free(dump->infos);
+    free(dump->values);
+}
+
+/* A new tensor of the dump; NULL with an error when memory runs out. */
+static float *add_tensor(struct dump *dump, const char *name, unsigned rank, const uint64_t *shape) {
+    if (dump->count == dump->capacity) {
+        const size_t capacity = dump->capacity ? 2 * dump->capacity : 64;
+        struct tensor_info *infos = realloc(dump->infos, capacity * sizeof *infos);
+        dump->infos = infos ? infos : dump->infos;
+        float **values = realloc(dump->values, capacity * sizeof *values);
+        dump->values = values ? values : dump->values;
+        if (!infos || !values) {
+            error_set("out of memory for the dump");
+            return NULL;
+        }
+        dump->capacity = capacity;
+    }
+    struct tensor_info info = {.name = strdup(name), .type = TENSOR_F32, .rank = rank, .elements = 1};
+    for (unsigned i = 0; i < rank; i++) {
+        info.shape[i] = shape[i];
+        info.elements *= shape[i];
+    }
+    dump->infos[dump->count] = info;
+    dump->values[dump->count] = calloc(info.elements + 1, sizeof(float));
+    if (!info.name || !dump->values[dump->count]) {
+        free(info.name);
+        free(dump->values[dump->count]);
+        error_set("out of memory for the dump");
+        return NULL;
+    }
+    return dump->values[dump->count++];
+}
+
+static int write_tensors(const char *path, const struct dump *dump) {
+    struct safetensors_writer *writer = NULL;
+    if (safetensors_create(path, dump->infos, dump->count, &writer)) {
+        return -1;
+    }
+    for (size_t i = 0; i < dump->count; i++) {
+        if (safetensors_append(writer, dump->values[i], dump->infos[i].elements * sizeof(float))) {
+            safetensors_abandon(writer);
+            return -1;
+        }
+    }
+    return safetensors_finish(writer);
+}
+
+/* Moves what was written, with this status, from the temporary file to `path`. */
+static int settle(const char *path, char *temporary, int status) {
+    if (status) {
+        error_prefix("cannot write %s (what was there before is untouched)", path);
+        files_replace_abandon(temporary);
+        return -1;
+    }
+    return files_replace_commit(path, temporary);
+}
+
+static int write_dump(const char *path, const struct dump *dump) {
+    char *temporary;
+    if (files_replace_begin(path, &temporary)) {
+        return -1;
+    }
+    return settle(path, temporary, write_tensors(temporary, dump));
+}
+
+static int write_weights(const char *path, struct gpt *gpt) {
+    char *temporary;
+    if (files_replace_begin(path, &temporary)) {
+        return -1;
+    }
+    return settle(path, temporary, checkpoint_write_weights(temporary, gpt));
+}
+
+/* One sublayer's h [N, S (S + 2)] split into h_pre, h_post [B, T, S] and h_res [B, T, S, S]. */
+static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
+    const uint64_t streams = (uint64_t)gpt->config.n_streams, row = streams * (streams + 2);
+    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, streams, streams};
+    const size_t tokens = gpt_tokens(gpt);
+    char names[3][32];
+    snprintf(names[0], sizeof names[0], "h_pre.%" PRId64, index);
+    snprintf(names[1], sizeof names[1], "h_post.%" PRId64, index);
+    snprintf(names[2], sizeof names[2], "h_res.%" PRId64, index);
+    float *h = malloc(tokens * row * sizeof *h);
+    float *pre = add_tensor(dump, names[0], 3, shape), *post = add_tensor(dump, names[1], 3, shape);
+    float *res = add_tensor(dump, names[2], 4, shape);
+    int status = h && pre && post && res ? 0 : -1;
+    status = status ? -1 : buffer_read(gpt->compute, gpt->sublayers[index].h, 0, h, tokens * row * sizeof *h);
+    for (size_t token = 0; status == 0 && token < tokens; token++) {
+        memcpy(pre + token * streams, h + token * row, streams * sizeof *h);
+        memcpy(post + token * streams, h + token * row + streams, streams * sizeof *h);
+        memcpy(res + token * streams * streams, h + token * row + 2 * streams, streams * streams * sizeof *h);
+    }
+    free(h);
+    return status;
+}
+
+/* The streams that enter a sublayer, [B, T, S, C]. */
+static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
+    const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
+                               (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
+    char name[32];
+    snprintf(name, sizeof name, "streams.%" PRId64, index);
+    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
+    float *values = add_tensor(dump, name, 4, shape);
+    struct buffer copy;
+    if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
+        return -1;
+    }
+    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].streams, 0}, (struct span){&copy, 0}, count);
+    const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
+    buffer_release(gpt->compute, &copy);
+    return status;
+}
+
+static int dump_gradients(struct gpt *gpt, struct dump *dump) {
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        const struct parameter *parameter = &gpt->parameters.table[i];
+        char name[128];
+        snprintf(name, sizeof name, "grad.%s", parameter->name);
+        float *values = add_tensor(dump, name, parameter->rank, parameter->shape);
+        if (!values || buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values,
+                                   values, parameter->elements * sizeof *values)) {
+            return -1;
+        }
+        for (uint64_t k = 0; k < parameter->elements; k++) {
+            values[k] /= gpt->loss_scale.scale;
+        }
+    }
+    return 0;
+}
+
+static int run_loss(struct gpt *gpt, float *loss) {
+    gpt_zero(gpt);
+    gpt_loss(gpt, 1.0f, false);
+    return gpt_read_results(gpt, loss, NULL);
+}
+
+/* Loss and gradients after a forward pass; in fp16 with the largest scale that they do not overflow at. */
+static int run_backward(struct gpt *gpt, float *loss) {
+    const struct parameters *parameters = &gpt->parameters;
+    float norm;
+    for (;;) {
+        gpt_zero(gpt);
+        gpt_loss(gpt, 1.0f, true);
+        gpt_backward(gpt, NULL);
+        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f, gpt->gradient_norm, 0);
+        if (gpt_read_results(gpt, loss, &norm)) {
+            return -1;
+        }
+        if (isfinite(norm) || !gpt->loss_scale.dynamic || !loss_scale_update(&gpt->loss_scale, false)) {
+            return 0; /* what is not finite at any scale is dumped as it is */
+        }
+    }
+}
+
+/* The order matters: logits are computed from the top before the loss overwrites their memory with gradients. */
+static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, struct dump *dump) {
+    const uint64_t one[1] = {1};
+    const uint64_t shape[3] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
+                               (uint64_t)gpt->config.vocab_size};
+    float *loss = add_tensor(dump, "loss", 1, one);
+    float *logits = loss && settings->logits ? add_tensor(dump, "logits", 3, shape) : NULL;
+    if (!loss || (settings->logits && !logits)) {
+        return -1;
+    }
+    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+    if (logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) {
+        return -1;
+    }
+    if (settings->grad ? run_backward(gpt, loss) : run_loss(gpt, loss)) {
+        return -1;
+    }
+    for (int64_t index = 0; !residual_is_plain(gpt->config.residual) && index < 2 * gpt->config.n_layer; index++) {
+        if (dump_matrices(gpt, dump, index) || (settings->streams && dump_streams(gpt, dump, index))) {
+            return -1;
+        }
+    }
+    return settings->grad ? dump_gradients(gpt, dump) : 0;
+}
+
+static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
+    struct dump dump = {0};
+    int status = gpt_set_batch(gpt, batches->shape, batches->x, batches->y);
+    status = status || dump_pass(gpt, settings, &dump) || write_dump(settings->out, &dump) ? -1 : 0;
+    release_dump(&dump);
+    return status;
+}
+
+/* ---- optimiser steps */
+
+static int train_step(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches,
+                      int64_t iteration, float *loss, float *norm) {
+    const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
+    gpt_zero(gpt);
+    for (int64_t micro = 0; micro < batches->micro; micro++) {
+        const size_t at = (size_t)(iteration * batches->micro + micro) * tokens;
+        if (gpt_set_batch(gpt, batches->shape, batches->x + at, batches->y + at)) {
+            return -1;
+        }
+        gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+        gpt_loss(gpt, 1.0f / (float)batches->micro, true);
+        gpt_backward(gpt, NULL);
+    }
+    optimizer_step(gpt, &settings->optimizer, iteration);
+    if (gpt_read_results(gpt, loss, norm)) {
+        return -1;
+    }
+    return loss_scale_update(&gpt->loss_scale, isfinite(*norm))
+               ? 0
+               : error_set("the gradient norm is not finite at step %" PRId64, iteration);
+}
+
+/* JSON has no infinities; a step that was left out keeps its place. */
+static json_t *real_or_null(float value) {
+    return isfinite(value) ? json_real((double)value) : json_null();
+}
+
+static int write_losses(const char *folder, json_t *losses, json_t *norms) {
+    json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
+    char *path = files_path("%s/losses.json", folder);
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
+    free(path);
+    json_decref(json);
+    return status;
+}
+
+static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
+    json_t *losses = json_array(), *norms = json_array();
+    int status = files_make_folder(settings->out);
+    for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
+        float loss = 0.0f, norm = 0.0f;
+        status = train_step(gpt, settings, batches, iteration, &loss, &norm);
+        json_array_append_new(losses, real_or_null(loss));
+        json_array_append_new(norms, real_or_null(norm));
+    }
+    char *path = files_path("%s/model.safetensors", settings->out);
+    status = status || !path || write_weights(path, gpt) || write_losses(settings->out, losses, norms);
+    free(path);
+    json_decref(losses);
+    json_decref(norms);
+    return status ? -1 : 0;
+}
+
+int probe_run(struct compute *compute, const struct probe_settings *settings) {
+    struct batches batches = {0};
+    struct model_config config;
+    struct gpt gpt = {0};
+    if (model_config_read(settings->checkpoint, &config) ||
+        read_batches(settings->batch, settings->train, &batches)) {
+        release_batches(&batches);
+        return -1;
+    }
+    const bool gradients = settings->train || settings->grad;
+    const struct gpt_options options = {.batch = batches.shape.batch,
+                                        .sequence = batches.shape.sequence,
+                                        .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS,
+                                        .type = settings->dtype ? settings_type(settings->dtype) : ELEMENT_FP32};
+    int status = gpt_plan(compute, &config, &options, &gpt);
+    if (status == 0) {
+        status = gpt_create(&gpt) || checkpoint_load_weights(settings->checkpoint, &gpt) ||
+                 (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));
+        gpt_release(&gpt);
+    }
+    release_batches(&batches);
+    return status ? -1 : 0;
+}

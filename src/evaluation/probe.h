@@ -1,0 +1,20 @@
+/* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimiser steps on
+ * given batches. What tests and other programs compare with. */
+#ifndef HC_SRC_PROBE_H
+#define HC_SRC_PROBE_H
+
+#include "src/model/optimizer.h"
+
+struct probe_settings {
+    char *checkpoint; /* folder */
+    char *batch;      /* safetensors file with x and y, I32 [B, T], or [iterations, micro, B, T] with train */
+    char *out;        /* file, or folder with train */
+    bool logits, grad, streams, train;
+    char *dtype; /* for settings_type; NULL: fp32 */
+    struct optimizer_settings optimizer;
+};
+
+/* Writes settings->out; 0 or -1. */
+int probe_run(struct compute *compute, const struct probe_settings *settings);
+
+#endif

@@ -1,0 +1,137 @@
+#include "src/evaluation/window_losses.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What batches are made in. */
+struct work {
+    struct gpt *gpt;
+    struct loss_window *windows;
+    size_t *order;  /* [count] long windows first */
+    int32_t *x, *y; /* [batch, sequence] */
+    float *losses;  /* [batch, sequence] */
+    double *sums;   /* [count + 1] of this rank's windows, 0 for others; the last: interrupted */
+};
+
+static int work_create(struct work *work, struct gpt *gpt, struct loss_window *windows, size_t count) {
+    const size_t tokens = (size_t)(gpt->options.batch * gpt->options.sequence);
+    *work = (struct work){
+        .gpt = gpt,
+        .windows = windows,
+        .order = malloc((count + 1) * sizeof *work->order),
+        .x = malloc(2 * tokens * sizeof *work->x),
+        .losses = malloc(tokens * sizeof *work->losses),
+        .sums = calloc(count + 1, sizeof *work->sums),
+    };
+    work->y = work->x ? work->x + tokens : NULL;
+    return work->order && work->x && work->losses && work->sums ? 0 : error_set("out of memory");
+}
+
+static void work_release(struct work *work) {
+    free(work->order);
+    free(work->x);
+    free(work->losses);
+    free(work->sums);
+}
+
+/* Longer ones first, then earlier ones, so that the order is total. */
+static int by_length(const void *a, const void *b, void *context) {
+    const struct loss_window *windows = context;
+    const size_t first = *(const size_t *)a, second = *(const size_t *)b;
+    if (windows[first].length != windows[second].length) {
+        return windows[first].length < windows[second].length ? 1 : -1;
+    }
+    return first < second ? -1 : first > second;
+}
+
+/* A row of a batch; attention looks back only, so what is padded at the end changes nothing. */
+static void fill_row(const struct loss_window *window, size_t sequence, int32_t *x, int32_t *y) {
+    for (size_t i = 0; i < sequence; i++) {
+        const bool inside = i < window->length;
+        x[i] = inside ? window->tokens[i] : 0;
+        y[i] = inside && i + window->scored >= window->length ? window->tokens[i + 1] : -1;
+    }
+}
+
+/* How many of the windows from `first` on are a batch: as many of the first one's length as there is room for. */
+static size_t batch_rows(const struct work *work, size_t first, size_t count) {
+    const int64_t room = gpt_batch_room(work->gpt, (int64_t)work->windows[work->order[first]].length);
+    return count - first < (size_t)room ? count - first : (size_t)room;
+}
+
+/* order[0 .. rows), the longest first. */
+static int run_batch(struct work *work, const size_t *order, size_t rows) {
+    struct gpt *gpt = work->gpt;
+    const size_t sequence = work->windows[order[0]].length;
+    for (size_t row = 0; row < rows; row++) {
+        fill_row(&work->windows[order[row]], sequence, work->x + row * sequence, work->y + row * sequence);
+    }
+    if (gpt_set_batch(gpt, (struct token_shape){(int64_t)rows, (int64_t)sequence}, work->x, work->y)) {
+        return -1;
+    }
+    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+    gpt_loss(gpt, 1.0f, false);
+    if (gpt_read_losses(gpt, 0, rows * sequence, work->losses)) {
+        return -1;
+    }
+    for (size_t row = 0; row < rows; row++) {
+        double *sum = &work->sums[order[row]];
+        for (size_t i = 0; i < sequence; i++) {
+            *sum += (double)work->losses[row * sequence + i];
+        }
+        if (!isfinite(*sum)) {
+            return error_set(
+                "the loss of a window of %zu tokens is not finite: is the checkpoint one of a run that "
+                "diverged?",
+                work->windows[order[row]].length);
+        }
+    }
+    return 0;
+}
+
+/* This rank's share of the batches. */
+static int run_share(struct work *work, size_t count, const struct loss_listener *listener) {
+    const struct ranks *ranks = work->gpt->options.ranks;
+    size_t rows, batch = 0;
+    for (size_t first = 0; first < count && !interrupt_requested(); first += rows, batch++) {
+        rows = batch_rows(work, first, count);
+        if (batch % (size_t)ranks->count != (size_t)ranks->index) {
+            continue;
+        }
+        if (run_batch(work, work->order + first, rows)) {
+            return -1;
+        }
+        if (listener) {
+            listener->batch_done(listener->context, first + rows, count);
+        }
+    }
+    return 0;
+}
+
+int window_losses(struct gpt *gpt, struct loss_window *windows, size_t count,
+                  const struct loss_listener *listener) {
+    struct work work;
+    int status = work_create(&work, gpt, windows, count);
+    if (status == 0) {
+        for (size_t i = 0; i < count; i++) {
+            work.order[i] = i;
+        }
+        qsort_r(work.order, count, sizeof *work.order, by_length, windows);
+        status = run_share(&work, count, listener);
+    }
+    if (status == 0) {
+        work.sums[count] = interrupt_requested();
+        status = ranks_sum(gpt->options.ranks, work.sums, count + 1);
+    }
+    if (status == 0 && work.sums[count] > 0.0) {
+        status = error_set("interrupted");
+    }
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        windows[i].loss = work.sums[i];
+    }
+    work_release(&work);
+    return status ? -1 : 0;
+}

@@ -1,0 +1,118 @@
+#include "src/measuring/stream_matrix.h"
+#include "src/variants/residual.h"
+#include <math.h>
+#include <string.h>
+
+#define MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
+
+/* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
+ * zero. */
+static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
+    double pp = 0.0, qq = 0.0, pq = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        pp += matrix[i * n + p] * matrix[i * n + p];
+        qq += matrix[i * n + q] * matrix[i * n + q];
+        pq += matrix[i * n + p] * matrix[i * n + q];
+    }
+    if (pp == 0.0 || qq == 0.0 || pq == 0.0) {
+        return 0.0;
+    }
+    const double zeta = (qq - pp) / (2.0 * pq);
+    const double tangent = copysign(1.0, zeta) / (fabs(zeta) + hypot(1.0, zeta));
+    const double cosine = 1.0 / hypot(1.0, tangent), sine = cosine * tangent;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = matrix[i * n + p], y = matrix[i * n + q];
+        matrix[i * n + p] = cosine * x - sine * y;
+        matrix[i * n + q] = sine * x + cosine * y;
+    }
+    return pq / sqrt(pp * qq);
+}
+
+/* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
+ * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
+double stream_matrix_norm(const double *matrix, int64_t n) {
+    double copy[MOST], largest = 0.0, cosine = 1.0;
+    memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
+    for (int sweep = 0; sweep < 60 && cosine > 1e-15; sweep++) {
+        cosine = 0.0;
+        for (int64_t p = 0; p < n; p++) {
+            for (int64_t q = p + 1; q < n; q++) {
+                cosine = fmax(cosine, fabs(orthogonalise(copy, n, p, q)));
+            }
+        }
+    }
+    for (int64_t j = 0; j < n; j++) {
+        double square = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            square += copy[i * n + j] * copy[i * n + j];
+        }
+        largest = fmax(largest, sqrt(square));
+    }
+    return largest;
+}
+
+void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
+    double product[MOST];
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0.0;
+            for (int64_t k = 0; k < n; k++) {
+                sum += matrix[i * n + k] * composite[k * n + j];
+            }
+            product[i * n + j] = sum;
+        }
+    }
+    memcpy(composite, product, (size_t)(n * n) * sizeof *product);
+}
+
+/* The Gram matrix of the mixed streams is H G H^T. */
+double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) {
+    double half[MOST], mixed[MOST];
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            half[i * n + j] = 0.0;
+            for (int64_t k = 0; k < n; k++) {
+                half[i * n + j] += matrix[i * n + k] * (double)gram[k * n + j];
+            }
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            mixed[i * n + j] = 0.0;
+            for (int64_t k = 0; k < n; k++) {
+                mixed[i * n + j] += half[i * n + k] * matrix[j * n + k];
+            }
+        }
+    }
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < i; j++) {
+            const double scale = sqrt(fmax(mixed[i * n + i] * mixed[j * n + j], 0.0));
+            sum += scale > 0.0 ? mixed[i * n + j] / scale : 0.0;
+        }
+    }
+    return sum / (double)(n * (n - 1) / 2);
+}
+
+void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns) {
+    for (int64_t i = 0; i < n; i++) {
+        rows[i] = columns[i] = 0.0;
+        for (int64_t j = 0; j < n; j++) {
+            rows[i] += matrix[i * n + j];
+            columns[i] += matrix[j * n + i];
+        }
+    }
+}
+
+bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima) {
+    bool diagonal = true;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t largest = 0;
+        for (int64_t j = 0; j < n; j++) {
+            largest = matrix[i * n + j] > matrix[i * n + largest] ? j : largest;
+        }
+        diagonal &= largest == i;
+        maxima[i] = matrix[i * n + largest];
+    }
+    return diagonal;
+}

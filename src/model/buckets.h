@@ -1,0 +1,29 @@
+/* The arena cut into buckets, each of which is complete at one point of the backward pass: what ranks exchange at a
+ * time, and what they share between them when each keeps a part of the optimiser's moments. */
+#ifndef HC_SRC_BUCKETS_H
+#define HC_SRC_BUCKETS_H
+
+#include "runtime/ranks/exchange.h"
+#include "src/model/parameters.h"
+
+struct bucket {
+    struct exchange_range range; /* of the arena */
+    int64_t
+        complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
+    struct exchange_range own; /* this rank's part of it */
+    uint64_t moments;          /* where that part's moments begin in buffers that hold only own ones */
+};
+
+struct buckets {
+    struct bucket *table; /* in the order of completion */
+    size_t count;
+    uint64_t largest; /* elements of the largest bucket */
+    uint64_t moments; /* elements of moments of the rank that has most, rank 0 */
+};
+
+/* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of exchange_create). */
+int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
+                   struct buckets *buckets);
+void buckets_release(struct buckets *buckets);
+
+#endif

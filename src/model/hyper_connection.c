@@ -1,0 +1,124 @@
+#include "src/model/hyper_connection.h"
+#include "runtime/device/convert.h"
+#include "runtime/gemm/gemm.h"
+#include "src/model/linear.h"
+
+static bool is_plain(const struct gpt *gpt) {
+    return residual_is_plain(gpt->config.residual);
+}
+
+/* Normalised rows of all tokens, and their length. */
+static size_t norm_rows(const struct gpt *gpt) {
+    return gpt_tokens(gpt) * gpt->operations.norm_groups;
+}
+
+static size_t row_length(const struct gpt *gpt) {
+    return (size_t)(gpt->config.n_streams * gpt->config.n_embd) / gpt->operations.norm_groups;
+}
+
+/* The sublayer's projections [columns, row]. Steps of generation use what the pass over the prompt has packed. */
+static const struct buffer *pack(struct gpt *gpt, int64_t index) {
+    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
+    const struct buffer *kept = gpt->sublayers[index].packed, *packed = kept ? kept : gpt->scratch.packed;
+    if (gpt->pass.cache != CACHE_STEP) {
+        projections_pack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, packed);
+    }
+    return packed;
+}
+
+/* streams -> raw projections z */
+static void project(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const size_t columns = gpt->operations.columns, length = row_length(gpt), tokens = gpt_tokens(gpt);
+    const struct span streams = {sublayer->streams, 0}, packed = {pack(gpt, index), 0};
+    if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
+    } else if (projections_are_few(&gpt->operations)) {
+        projections_multiply(&gpt->operations, tokens, sublayer->streams, packed.buffer, sublayer->z);
+    } else {
+        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
+    }
+}
+
+void hyper_connection_enter(struct gpt *gpt, int64_t index) {
+    struct operations *operations = &gpt->operations;
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
+    const size_t tokens = gpt_tokens(gpt);
+    if (!is_plain(gpt)) {
+        project(gpt, index);
+        map_forward(operations, tokens, gpt->parameters.weights, at->theta, sublayer->squares, sublayer->z,
+                    sublayer->h);
+    }
+    width_mix_forward(operations, tokens, sublayer->streams, sublayer->h, gpt->parameters.weights, at->norm_gain,
+                      at->norm_bias, sublayer->normed, sublayer->statistics);
+}
+
+void hyper_connection_leave(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const bool last = index + 1 == 2 * gpt->config.n_layer;
+    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->h, sublayer->output,
+                      last ? gpt->top_streams : sublayer[1].streams, last ? gpt->top_squares : sublayer[1].squares);
+}
+
+const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    if (!is_plain(gpt)) {
+        depth_mix_backward(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->h, sublayer->output,
+                           scratch->d_streams, scratch->d_output, scratch->d_h);
+        return scratch->d_output;
+    }
+    if (!gpt->pass.dropout || gpt->config.dropout == 0.0) {
+        return scratch->d_streams;
+    }
+    /* dropout will write to it */
+    buffer_copy(gpt->compute, scratch->d_streams, 0, scratch->d_output, 0,
+                gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type));
+    return scratch->d_output;
+}
+
+/* The projections' part: d_streams += d_z packed, and the gradients of projections and their norm's gain. */
+static void projections_backward(struct gpt *gpt, int64_t index) {
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t columns = gpt->operations.columns, length = row_length(gpt);
+    const struct matrix d_z = {scratch->d_z_operand, 0, columns};
+    pack(gpt, index);
+    if (scratch->d_z_operand != scratch->d_z) {
+        convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_operand, 0},
+                         norm_rows(gpt) * columns);
+    }
+    gemm_run(gpt->compute, false, false, norm_rows(gpt), length, columns, 1.0f, d_z,
+             (struct matrix){scratch->packed, 0, length}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
+    if (projections_are_few(&gpt->operations)) {
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->streams, scratch->d_z, scratch->d_packed);
+    } else {
+        gemm_run(gpt->compute, true, false, columns, length, norm_rows(gpt), 1.0f, d_z,
+                 (struct matrix){sublayer->streams, 0, length}, 0.0f,
+                 (struct matrix){scratch->d_packed, 0, length});
+    }
+    projections_unpack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, scratch->d_packed,
+                       gpt->parameters.gradients);
+}
+
+void hyper_connection_enter_backward(struct gpt *gpt, int64_t index) {
+    struct operations *operations = &gpt->operations;
+    const struct sublayer *sublayer = &gpt->sublayers[index];
+    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t tokens = gpt_tokens(gpt);
+    width_mix_backward(operations, tokens, sublayer->streams, sublayer->h, gpt->parameters.weights, at->norm_gain,
+                       at->norm_bias, sublayer->statistics, scratch->d_normed, scratch->d_normed, scratch->d_h,
+                       gpt->parameters.gradients);
+    if (!is_plain(gpt)) {
+        map_backward(operations, tokens, gpt->parameters.weights, at->theta, sublayer->squares, sublayer->z,
+                     sublayer->h, scratch->d_h, scratch->d_z, scratch->rms_scale, gpt->parameters.gradients);
+    }
+    stream_backward(operations, tokens, sublayer->streams, sublayer->h, scratch->d_normed, scratch->rms_scale,
+                    scratch->d_streams);
+    if (!is_plain(gpt)) {
+        projections_backward(gpt, index);
+    }
+}

@@ -1,0 +1,20 @@
+/* The frame of the residual connections around a branch (paper's Eq. 1): streams -> branch input, branch output ->
+ * streams, and back. rc is the frame with one stream and nothing learned. */
+#ifndef HC_SRC_HYPER_CONNECTION_H
+#define HC_SRC_HYPER_CONNECTION_H
+
+#include "src/model/gpt.h"
+
+/* Projections, map, width mix and layer norm: sublayer->streams -> z, h, normed. */
+void hyper_connection_enter(struct gpt *gpt, int64_t index);
+
+/* Depth mix: streams, h, output -> the next sublayer's streams (or the top's). */
+void hyper_connection_leave(struct gpt *gpt, int64_t index);
+
+/* Backward of leave: scratch.d_streams -> d_output, returned, and d_h's post and res parts. */
+const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, int64_t index);
+
+/* Backward of enter: scratch.d_normed and d_h -> scratch.d_streams (in place) and parameter gradients. */
+void hyper_connection_enter_backward(struct gpt *gpt, int64_t index);
+
+#endif

@@ -1,0 +1,72 @@
+#include "src/model/linear.h"
+#include "runtime/gemm/gemm.h"
+
+void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                     struct span w, const struct buffer *y) {
+    if (rows <= FEW_ROWS) {
+        few_rows_multiply(operations, rows, out, in, x, w, y);
+    } else {
+        gemm_run(operations->compute, false, true, rows, out, in, 1.0f, (struct matrix){x.buffer, x.offset, in},
+                 (struct matrix){w.buffer, w.offset, in}, 0.0f, (struct matrix){y, 0, out});
+    }
+}
+
+static bool is_fused(const struct operations *operations, size_t rows) {
+    return rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type);
+}
+
+/* y = x w^T and what follows, but for the bias, which is the layer's. */
+static void multiply_fused(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                           size_t rows, const struct buffer *x, const struct buffer *y,
+                           struct gemm_epilogue epilogue) {
+    if (operations->shape.bias) {
+        epilogue.bias = (struct span){parameters->weights, layer.bias_at};
+    }
+    gemm_run_fused(operations->compute, false, true, rows, layer.out, layer.in, 1.0f,
+                   (struct matrix){x, 0, layer.in},
+                   (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
+                   (struct matrix){y, 0, layer.out}, &epilogue);
+}
+
+void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                         size_t rows, const struct buffer *x, const struct buffer *y,
+                         const struct buffer *activated) {
+    if (is_fused(operations, rows)) {
+        multiply_fused(operations, parameters, layer, rows, x, y,
+                       (struct gemm_epilogue){
+                           .activation = operations->shape.gelu_tanh ? GEMM_GELU_TANH : GEMM_GELU,
+                           .activated = {activated, 0, layer.out},
+                       });
+    } else {
+        linear_forward(operations, parameters, layer, rows, x, y);
+        gelu_forward(operations, rows * layer.out, y, activated);
+    }
+}
+
+void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                    size_t rows, const struct buffer *x, const struct buffer *y) {
+    if (operations->shape.bias && is_fused(operations, rows)) {
+        multiply_fused(operations, parameters, layer, rows, x, y,
+                       (struct gemm_epilogue){.activation = GEMM_NO_ACTIVATION});
+        return;
+    }
+    linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
+                    (struct span){parameters->operands, layer.weight_at}, y);
+    if (operations->shape.bias) {
+        bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
+    }
+}
+
+void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
+                     size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x) {
+    const struct matrix output = {d_y, 0, layer.out};
+    gemm_run(operations->compute, true, false, layer.out, layer.in, rows, 1.0f, output,
+             (struct matrix){x, 0, layer.in}, 1.0f,
+             (struct matrix){parameters->gradients, layer.weight_at, layer.in});
+    if (operations->shape.bias) {
+        bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
+    }
+    gemm_run(operations->compute, false, false, rows, layer.in, layer.out, 1.0f, output,
+             (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
+             (struct matrix){d_x, 0, layer.in});
+}

@@ -1,0 +1,46 @@
+/* Memory is planned before it is allocated: first every buffer is put on the plan, then the plan is checked against
+ * the device, then all buffers are made. */
+#ifndef HC_SRC_MEMORY_PLAN_H
+#define HC_SRC_MEMORY_PLAN_H
+
+#include "runtime/device/compute.h"
+#include <stdint.h>
+
+struct memory_plan {
+    struct memory_item **items;
+    size_t count, capacity;
+    uint64_t total_bytes;
+    uint64_t largest_bytes;
+    const char *largest_group;
+    bool failed; /* out of memory for the plan itself, or sizes beyond 64 bits */
+};
+
+/* Puts `elements` times `element_bytes` on the plan. `group` is what users see ("streams"); a literal. The buffer
+ * is owned by the plan and has no memory until memory_plan_allocate. Never NULL: failures are kept for
+ * memory_plan_check. */
+struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
+                               size_t element_bytes);
+
+/* The same for elements of this type, which the buffer's users will know it by. */
+struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
+                                     enum element_type type);
+
+/* Counts bytes that others allocate on the device or, where it works there, on the host. */
+void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
+
+/* The same of one buffer of the device, whose size has a limit of its own. */
+void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes);
+
+/* -1 with a message that says how much is needed, how much there is, and what to change. */
+int memory_plan_check(const struct memory_plan *plan, const struct device *device);
+
+/* A line per group and the total. */
+void memory_plan_print(const struct memory_plan *plan, FILE *file);
+
+int memory_plan_allocate(struct memory_plan *plan, struct compute *compute);
+void memory_plan_release(struct memory_plan *plan, struct compute *compute);
+
+/* "1.25 GiB": bytes in a unit that reads well. text has at least 16 bytes; returned. */
+const char *memory_text(uint64_t bytes, char text[16]);
+
+#endif

@@ -1,0 +1,194 @@
+#include "src/model/model_config.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "src/checkpoint/hugging_face.h"
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* the whole numbers of config.json; ranges keep every product of sizes within 64 bits */
+static const struct integer_key {
+    const char *name;
+    size_t offset;
+    int64_t minimum, maximum;
+    bool optional;
+} integer_keys[] = {
+    {"n_layer", offsetof(struct model_config, n_layer), 1, 1024, false},
+    {"n_head", offsetof(struct model_config, n_head), 1, 1024, false},
+    {"n_embd", offsetof(struct model_config, n_embd), 1, 65536, false},
+    {"vocab_size", offsetof(struct model_config, vocab_size), 1, 1 << 24, false},
+    {"block_size", offsetof(struct model_config, block_size), 1, 1 << 20, false},
+    {"n_streams", offsetof(struct model_config, n_streams), 1, RESIDUAL_MAX_STREAMS, true},
+    {"sinkhorn_iters", offsetof(struct model_config, sinkhorn_iters), 1, 100, true},
+};
+#define INTEGER_KEYS (sizeof integer_keys / sizeof integer_keys[0])
+
+static int64_t *integer_at(struct model_config *config, const struct integer_key *key) {
+    return (int64_t *)((char *)config + key->offset);
+}
+
+int model_config_check(struct model_config *config) {
+    if (residual_is_plain(config->residual)) {
+        config->n_streams = 1;
+    } else if (config->n_streams < RESIDUAL_MIN_STREAMS) {
+        return error_set("n_streams = %" PRId64 ": '%s' needs %d to %d streams", config->n_streams,
+                         config->residual->name, RESIDUAL_MIN_STREAMS, RESIDUAL_MAX_STREAMS);
+    }
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        const int64_t value = *integer_at(config, &integer_keys[i]);
+        if (value < integer_keys[i].minimum || value > integer_keys[i].maximum) {
+            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name,
+                             value, integer_keys[i].minimum, integer_keys[i].maximum);
+        }
+    }
+    if (config->n_embd % config->n_head != 0) {
+        return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
+                         ": every head needs the same whole number of channels",
+                         config->n_embd, config->n_head);
+    }
+    if (!(config->dropout >= 0.0 && config->dropout < 1.0)) {
+        return error_set("dropout = %g is out of range 0 .. 1 (1 excluded)", config->dropout);
+    }
+    return 0;
+}
+
+int model_config_set_tokenizer(struct model_config *config, const char *name) {
+    const size_t length = name ? strlen(name) : 0;
+    if (length >= sizeof config->tokenizer) {
+        return error_set("'tokenizer' has more than %zu bytes", sizeof config->tokenizer - 1);
+    }
+    memset(config->tokenizer, 0, sizeof config->tokenizer);
+    memcpy(config->tokenizer, name ? name : "", length);
+    return 0;
+}
+
+/* ---- JSON */
+
+static int read_integers(const json_t *json, struct model_config *config) {
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        json_t *value = json_object_get(json, integer_keys[i].name);
+        if (!value && integer_keys[i].optional) {
+            continue;
+        }
+        if (!json_is_integer(value)) {
+            return error_set("'%s' is %s", integer_keys[i].name, value ? "not a whole number" : "missing");
+        }
+        *integer_at(config, &integer_keys[i]) = json_integer_value(value);
+    }
+    return 0;
+}
+
+static int read_flag(const json_t *json, const char *name, bool *flag) {
+    json_t *value = json_object_get(json, name);
+    if (value && !json_is_boolean(value)) {
+        return error_set("'%s' is not true or false", name);
+    }
+    *flag = value ? json_boolean_value(value) : *flag;
+    return 0;
+}
+
+/* A key that is one of two words, the first if it is absent; *first says which. */
+static int read_either(const json_t *json, const char *name, const char *word, const char *other, bool *first) {
+    json_t *value = json_object_get(json, name);
+    const char *text = value ? json_string_value(value) : word;
+    if (!text || (strcmp(text, word) != 0 && strcmp(text, other) != 0)) {
+        return error_set("'%s' is neither \"%s\" nor \"%s\"", name, word, other);
+    }
+    *first = strcmp(text, word) == 0;
+    return 0;
+}
+
+static int read_keys(const json_t *json, struct model_config *config) {
+    *config = (struct model_config){.n_streams = 1, .sinkhorn_iters = 20, .norm_sum = true};
+    const char *residual = json_string_value(json_object_get(json, "residual"));
+    config->residual = residual ? residual_find(residual) : NULL;
+    if (!config->residual) {
+        return error_set("'residual' is not one of %s", residual_names());
+    }
+    json_t *dropout = json_object_get(json, "dropout");
+    if (dropout && !json_is_number(dropout)) {
+        return error_set("'dropout' is not a number");
+    }
+    config->dropout = json_number_value(dropout);
+    bool exact = true;
+    if (read_integers(json, config) ||
+        model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
+        read_flag(json, "bias", &config->bias) || read_flag(json, "freeze_gamma", &config->freeze_gamma) ||
+        read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
+        read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
+        return -1;
+    }
+    config->gelu_tanh = !exact;
+    return 0;
+}
+
+int model_config_from_json(const json_t *json, struct model_config *config) {
+    const int status =
+        hugging_face_is_config(json) ? hugging_face_read_config(json, config) : read_keys(json, config);
+    return status || model_config_check(config) ? -1 : 0;
+}
+
+int model_config_read(const char *folder, struct model_config *config) {
+    char *path = files_path("%s/config.json", folder);
+    json_t *json = NULL;
+    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
+    if (status == 0 && model_config_from_json(json, config)) {
+        status = error_prefix("%s", path);
+    }
+    json_decref(json);
+    free(path);
+    return status;
+}
+
+json_t *model_config_to_json(const struct model_config *config) {
+    struct model_config copy = *config;
+    json_t *json = json_object();
+    int failed = json == NULL;
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        failed |=
+            json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
+    }
+    failed |= json_object_set_new(json, "bias", json_boolean(config->bias));
+    failed |= json_object_set_new(json, "dropout", json_real(config->dropout));
+    failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
+    failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
+    failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
+    if (*config->tokenizer) {
+        failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
+    }
+    if (failed) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+int model_config_write(const char *folder, const struct model_config *config) {
+    json_t *json = model_config_to_json(config);
+    char *path = files_path("%s/config.json", folder);
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
+    free(path);
+    json_decref(json);
+    return status;
+}
+
+bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {
+    struct model_config first = *a, second = *b;
+    if (strcmp(name, "n_streams") == 0 && residual_is_plain(a->residual)) {
+        return true; /* rc has one stream, whatever is asked for */
+    }
+    for (size_t i = 0; i < INTEGER_KEYS; i++) {
+        if (strcmp(name, integer_keys[i].name) == 0) {
+            return *integer_at(&first, &integer_keys[i]) == *integer_at(&second, &integer_keys[i]);
+        }
+    }
+    return strcmp(name, "residual") == 0        ? a->residual == b->residual
+           : strcmp(name, "bias") == 0          ? a->bias == b->bias
+           : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
+           : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
+                                                : true;
+}

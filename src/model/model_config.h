@@ -1,0 +1,50 @@
+/* The shape of a model, as config.json keeps it. */
+#ifndef HC_SRC_MODEL_CONFIG_H
+#define HC_SRC_MODEL_CONFIG_H
+
+#include "src/variants/residual.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model_config {
+    int64_t n_layer;
+    int64_t n_head;
+    int64_t n_embd;
+    int64_t vocab_size;
+    int64_t block_size;
+    int64_t n_streams;      /* 1 for rc */
+    int64_t sinkhorn_iters; /* mhc */
+    bool bias;              /* of layer norms and linear layers */
+    bool norm_sum;          /* stream_reduce: norm_sum or sum_norm */
+    bool freeze_gamma;      /* shc: gamma_u, gamma_v stay as they are */
+    bool gelu_tanh;         /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
+    double dropout;
+    const struct residual_variant *residual;
+    char tokenizer[16];        /* what its tokens mean: "byte", "gpt2", "" when not known */
+    int64_t hugging_face_rows; /* the folder is Hugging Face's: tokens of its vocabulary, which vocab_size may
+                                  exceed; 0: ours. Not written */
+};
+
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1
+ * for rc. */
+int model_config_check(struct model_config *config);
+
+/* Notes the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
+int model_config_set_tokenizer(struct model_config *config, const char *name);
+
+/* Reads and checks <folder>/config.json, ours or that of Hugging Face's GPT-2. Unknown keys are ignored, so that
+ * files of other programs can be read. */
+int model_config_read(const char *folder, struct model_config *config);
+
+/* Writes <folder>/config.json. */
+int model_config_write(const char *folder, const struct model_config *config);
+
+/* The same from and to JSON; what model_config_to_json returns is a new reference, NULL when memory runs out. */
+int model_config_from_json(const json_t *json, struct model_config *config);
+json_t *model_config_to_json(const struct model_config *config);
+
+/* Whether a setting of the model's shape, by its name, is the same in both. True for all other names. */
+bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);
+
+#endif

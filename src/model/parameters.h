@@ -1,0 +1,60 @@
+/* The parameter table and the arena: weights, gradients and both moments are one buffer each, with the same layout.
+ */
+#ifndef HC_SRC_PARAMETERS_H
+#define HC_SRC_PARAMETERS_H
+
+#include "runtime/device/compute.h"
+#include "src/model/model_config.h"
+
+struct parameter {
+    char name[96]; /* as in checkpoints: "transformer.h.0.attn.c_attn.weight" */
+    unsigned rank; /* 0: scalar */
+    uint64_t shape[2];
+    uint64_t elements;
+    uint64_t offset;  /* in the arena, elements */
+    bool decayed;     /* takes weight decay */
+    double deviation; /* of its normal initialisation; 0: `initial` fills it */
+    float (*initial)(int64_t index, int64_t streams, int64_t sublayer);
+    int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
+};
+
+/* Offsets of a sublayer's parameters in the arena. Biases are only meaningful with config.bias. */
+struct sublayer_offsets {
+    uint64_t norm_gain, norm_bias; /* layer norm before the branch */
+    uint64_t in_weight, in_bias;   /* attn.c_attn or mlp.c_fc */
+    uint64_t out_weight, out_bias; /* attn.c_proj or mlp.c_proj */
+    uint64_t rms_gain;             /* hyper-connection: norm.weight */
+    uint64_t theta;                /* its small parameters, contiguous */
+    uint64_t projections[8];       /* its projection leaves, in the order of the table in residual.c */
+};
+
+struct parameters {
+    struct parameter *table; /* in the order of checkpoint files */
+    size_t count;
+    uint64_t elements;  /* of the arena, gaps included; a multiple of 64 */
+    uint64_t decayed;   /* elements before this take weight decay */
+    uint64_t total;     /* parameters, without gaps */
+    uint64_t auxiliary; /* those of hyper-connections */
+    uint64_t token_embedding, position_embedding, final_gain, final_bias;
+    struct sublayer_offsets *sublayers;                                        /* 2 n_layer */
+    const struct buffer *weights, *gradients, *first_moments, *second_moments; /* [elements] float, the model's */
+    const struct buffer *operands; /* [elements] what matrix products read: a 16-bit copy of the weights, or they */
+};
+
+/* Builds the table; the model sets the buffers. */
+int parameters_create(const struct model_config *config, struct parameters *parameters);
+void parameters_release(struct parameters *parameters);
+
+/* Fills one parameter's initial values: normal numbers depend on seed and name only. values [elements] */
+void parameter_initialise(const struct parameter *parameter, int64_t streams, uint64_t seed, float *values);
+
+/* A launch, after weights were written: operands follow them. The optimiser keeps them up by itself. */
+void parameters_round(struct compute *compute, const struct parameters *parameters);
+
+/* Initialises all weights (and operands) on the device. */
+int parameters_initialise(struct compute *compute, struct parameters *parameters, int64_t streams, uint64_t seed);
+
+/* NULL if there is none of this name. */
+const struct parameter *parameters_find(const struct parameters *parameters, const char *name);
+
+#endif

@@ -1,0 +1,50 @@
+/* Attention on the matrix units of a GPU, for activations in 16 bits (cl/attention_units.cl). Same arguments, same
+ * dropout and, to rounding, same results as the portable kernels behind src/operations/operations.h, which takes this path
+ * where it is open.
+ */
+#ifndef HC_SRC_ATTENTION_UNITS_H
+#define HC_SRC_ATTENTION_UNITS_H
+
+#include "runtime/gemm/mma_tiles.h"
+#include "src/operations/operations.h"
+
+struct attention_units;
+
+struct attention_units_shape {
+    int64_t heads, head_size;
+    enum element_type type; /* of qkv, y and their gradients */
+};
+
+/* What is not left to the device, in tests. */
+struct attention_units_options {
+    const struct mma_unit *unit; /* NULL: those that the device has */
+    bool like_rdna;              /* blocks, and ways through local memory, as on AMD's WMMA */
+    int planted;                 /* an error, see cl/attention_units.cl */
+    bool unchecked;              /* no self-test */
+};
+
+/* Opens it on the first unit for which the kernels compile and pass attention_check on a small shape. -1 with the
+ * reason why there is none; the compute is as it was then. options NULL: all zero. On success *opened is the
+ * caller's (attention_units_close). */
+int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
+                         const struct attention_units_options *options, struct attention_units **opened);
+void attention_units_close(struct attention_units *units);
+
+/* Whether the kernels can count such a batch. */
+bool attention_units_take(const struct attention_units *units, struct token_shape tokens);
+
+/* What it works with, for people. */
+const char *attention_units_name(const struct attention_units *units);
+
+struct compute *attention_units_compute(const struct attention_units *units);
+
+/* qkv [N, 3 C] -> y [N, C], lse [batch, H, sequence] (float) */
+void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
+                             struct dropout dropout, const struct buffer *y, const struct buffer *lse);
+
+/* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch. */
+void attention_units_backward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
+                              struct dropout dropout, const struct buffer *y, const struct buffer *lse,
+                              const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv);
+
+#endif

@@ -1,0 +1,268 @@
+/* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
+ * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
+ *
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
+ * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Offsets named
+ * *_at are elements in the parameter arena; gradients of parameters are added to the gradient arena, other outputs
+ * are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
+#ifndef HC_SRC_OPERATIONS_H
+#define HC_SRC_OPERATIONS_H
+
+#include "runtime/device/compute.h"
+#include "src/variants/residual.h"
+
+struct operation_shape {
+    int64_t streams, channels, heads, vocabulary;
+    int64_t sinkhorn_iterations;
+    bool bias, norm_sum, freeze_gamma;
+    bool gelu_tanh;         /* see model_config */
+    enum element_type type; /* of activations */
+    const struct residual_variant *residual;
+};
+
+/* Dropout at one place of the model in one iteration; rate 0: none. Reproducible from (key, row, element). */
+struct dropout {
+    float rate;
+    uint64_t key;       /* of seed, iteration and place: see dropout_key */
+    uint64_t first_row; /* number of the first token in the global batch */
+};
+
+/* As kernels take it: float rate, uint key0, uint key1, ulong first_row. */
+#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
+
+/* The key of a place ("embedding", "attention.3", ...) in an iteration. */
+uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);
+
+/* Sequences in a batch: N = batch * sequence. */
+struct token_shape {
+    int64_t batch, sequence;
+};
+
+/* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two
+ * of seven products, else a block of queries or keys. AUTO takes matrix units instead where they are open. */
+enum attention_share { ATTENTION_AUTO, ATTENTION_BLOCKS, ATTENTION_HEADS };
+
+struct operations {
+    struct compute *compute;
+    struct operation_shape shape;
+    enum attention_share attention_share; /* ATTENTION_AUTO but in tests */
+    struct attention_units
+        *attention_units;   /* src/operations/attention_units.h; NULL: attention runs on portable kernels */
+    char attention_by[160]; /* what attention runs on, and why not on units, for people */
+
+    size_t columns;         /* projections per normalised row */
+    size_t norm_groups;     /* normalised rows per token */
+    size_t theta;           /* small parameters of a sublayer */
+    size_t h_row;           /* floats of H per token: S (S + 2) */
+    size_t chunks;          /* at most so many partial sums of row kernels */
+    size_t map_chunks;      /* and of the map's backward pass */
+    size_t key_tile;        /* sequences are padded to a multiple of this in transposed keys and values */
+    unsigned vector;        /* channels per vector */
+    size_t item_group;      /* local size of one-item-a-thing kernels */
+    struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
+    struct operation_kernels *kernels;
+};
+
+/* Compiles what this shape needs. The parameters' arenas are passed to each operation. */
+int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
+void operations_release(struct operations *operations);
+
+/* Hands every program that operations_create would compile to compute->sink, which must be set. Of the compute only
+ * `device`, `lanes` and `vector` are read. */
+int operations_list_programs(struct compute *compute, const struct operation_shape *shape);
+
+/* Bytes of the partial-sum buffer, for memory plans. */
+size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
+
+/* Sequence padded for transposed keys: rounded up to key_tile. */
+size_t operations_padded(const struct operations *operations, int64_t sequence);
+size_t operations_key_tile(const struct compute *compute);
+
+/* ---- embedding: streams [N, S, C], squares [N, S] from tokens [N] (int), at positions `first`, first + 1, ... in
+ * each sequence */
+void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
+                       const struct buffer *ids, const struct buffer *weights, size_t wte_at, size_t wpe_at,
+                       struct dropout dropout, const struct buffer *streams, const struct buffer *squares);
+
+/* Tokens grouped by value, so that rows of d_wte are summed by one owner each. */
+struct token_groups {
+    const struct buffer *ids;    /* [distinct] int */
+    const struct buffer *starts; /* [distinct + 1] int, into places */
+    const struct buffer *places; /* [N] int */
+    size_t distinct;
+};
+
+/* d_embedding [N, C] float is scratch. */
+void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
+                        struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
+                        const struct buffer *gradients, size_t wte_at, size_t wpe_at);
+
+/* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
+
+/* packed [columns, row], of the activations' type: the transposed projection matrices one after the other, with the
+ * RMSNorm's gain folded in. row = S C / norm_groups. d_packed is float. */
+void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
+                      size_t gain_at, const struct buffer *packed);
+void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
+                        size_t gain_at, const struct buffer *d_packed, const struct buffer *gradients);
+
+/* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
+ */
+bool projections_are_few(const struct operations *operations);
+
+/* z [N, norm_groups, columns] = streams packed^T, raw projections, float. */
+void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *packed, const struct buffer *z);
+
+/* d_packed [columns, row] = d_z^T streams */
+void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
+                          const struct buffer *d_z, const struct buffer *d_packed);
+
+/* z [N, norm_groups, columns]: raw projections in, normalised out. h [N, h_row]: pre | post | res. */
+void map_forward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,
+                 const struct buffer *squares, const struct buffer *z, const struct buffer *h);
+
+/* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, rms_scale [N, norm_groups], d_theta. */
+void map_backward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,
+                  const struct buffer *squares, const struct buffer *z, const struct buffer *h,
+                  const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
+                  const struct buffer *gradients);
+
+/* normed [N, C] = LN(sum_s pre_s x_s); statistics [N, 2]. */
+void width_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                       const struct buffer *h, const struct buffer *weights, size_t gain_at, size_t bias_at,
+                       const struct buffer *normed, const struct buffer *statistics);
+
+/* d_normed [N, C] -> d_u [N, C] (may be the same buffer), d_h's pre part, gradients of gain and bias. */
+void width_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                        const struct buffer *h, const struct buffer *weights, size_t gain_at, size_t bias_at,
+                        const struct buffer *statistics, const struct buffer *d_normed, const struct buffer *d_u,
+                        const struct buffer *d_h, const struct buffer *gradients);
+
+/* mixed_i = sum_j res_ij x_j + post_i output [N, C]; squares [N, S] of mixed. */
+void depth_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                       const struct buffer *h, const struct buffer *output, const struct buffer *mixed,
+                       const struct buffer *squares);
+
+/* d_mixed [N, S, C] -> d_output [N, C], d_h's post and res parts. Not for plain residuals, where d_output is
+ * d_mixed. */
+void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                        const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
+                        const struct buffer *d_output, const struct buffer *d_h);
+
+/* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j.
+ */
+void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                     const struct buffer *h, const struct buffer *d_u, const struct buffer *rms_scale,
+                     const struct buffer *d_streams);
+
+/* gram [N, S, S] = <x_i, x_j> */
+void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
+                 const struct buffer *gram);
+
+/* ---- branches */
+
+/* qkv [N, 3 C] -> y [N, C], lse [batch, H, sequence]. keys_t [batch, H, C/H, padded] is scratch. */
+void attention_forward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
+                       struct dropout dropout, const struct buffer *keys_t, const struct buffer *y,
+                       const struct buffer *lse);
+
+/* d_y [N, C] -> d_qkv [N, 3 C]. keys_t, values_t and delta [batch, H, sequence] are scratch. */
+void attention_backward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
+                        struct dropout dropout, const struct buffer *y, const struct buffer *lse,
+                        const struct buffer *d_y, const struct buffer *keys_t, const struct buffer *values_t,
+                        const struct buffer *delta, const struct buffer *d_qkv);
+
+/* Keys and values of sequences that are being generated, a row each. */
+struct attention_cache {
+    const struct buffer *keys, *values; /* [rows, H, capacity, C/H] */
+    int64_t capacity;                   /* positions */
+};
+
+/* Keys and values of qkv [N, 3 C] to the cache from position 0 on: the batch's sequences to rows `row` and after.
+ */
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    struct attention_cache cache);
+
+/* One token of each of the first `batch` rows, all at `position` < capacity: qkv [batch, 3 C] -> y [batch, C]. Adds
+ * its keys and values to the cache, which has those of all positions before. scores [batch, H, padded] is scratch,
+ * padded as for a sequence of the capacity. */
+void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
+                    struct attention_cache cache, const struct buffer *scores, const struct buffer *y);
+
+/* Products with so few rows are better done by few_rows_multiply than by gemm_run. */
+enum { FEW_ROWS = 16 };
+
+/* y [rows, out] = x [rows, in] w^T, w [out, in]; `in` a multiple of C or of the projections' row. x and w are of
+ * the activations' type, y of its buffer's. A row of the result has the same bits whatever the number of rows. */
+void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
+                       struct span w, const struct buffer *y);
+
+/* y = gelu(x), and d becomes d * gelu'(x), for count elements (a multiple of C). */
+void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y);
+void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d);
+
+/* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C. */
+void bias_forward(struct operations *operations, size_t rows, size_t width, const struct buffer *weights,
+                  size_t bias_at, const struct buffer *x);
+void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
+                   const struct buffer *gradients, size_t bias_at);
+
+/* x [rows, width] in place, forward and backward alike. rate 0 launches nothing. */
+void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
+                   const struct buffer *x);
+
+/* ---- head */
+
+/* Streams [N, S, C] -> output [N, C]; statistics [N, S, 2] (norm_sum) or [N, 1, 2]. */
+void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                        const struct buffer *weights, size_t gain_at, size_t bias_at, const struct buffer *output,
+                        const struct buffer *statistics);
+void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                         const struct buffer *weights, size_t gain_at, size_t bias_at,
+                         const struct buffer *statistics, const struct buffer *d_output,
+                         const struct buffer *d_streams, const struct buffer *gradients);
+
+/* logits [rows, V], float, for targets[first ..]: losses[first ..] are written; with `gradient` d_logits [rows, V],
+ * of the activations' type, becomes scale * (softmax - one-hot). If that is fp32 it may be the logits themselves. A
+ * target of -1 gives loss 0 and no gradient. */
+void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
+                   const struct buffer *targets, float scale, bool gradient, const struct buffer *d_logits,
+                   const struct buffer *losses);
+
+/* out[at] = scale * sum of x[0 .. count) (added to the old value with `add`) */
+void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
+               const struct buffer *out, size_t at);
+
+/* ---- optimiser */
+
+/* out[at] = scale * sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale,
+                const struct buffer *out, size_t at);
+
+/* out[at] = sum of squares of x[first .. first + count), both multiples of 64 */
+void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
+                  const struct buffer *out, size_t at);
+
+struct adamw_settings {
+    float rate, beta1, beta2, decay;
+    float clip;    /* largest global norm; 0: none */
+    int64_t step;  /* from 1, for bias correction */
+    float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
+};
+
+/* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first` in buffers of
+ * their own, which hold all of the arena's or a rank's part. All multiples of 64. */
+struct adamw_range {
+    uint64_t first, count, moment_first;
+};
+
+/* One step on a part of the arena, whose elements before `decayed` take weight decay. norm [1]: the gradients'
+ * global norm, unscaled. If it is not finite nothing changes. operands: the weights' copy in the activations' type,
+ * which is kept up; in fp32 it is not touched, so it may be the weights. */
+void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
+                struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
+                const struct buffer *operands, const struct buffer *gradients, const struct buffer *first_moments,
+                const struct buffer *second_moments);
+
+#endif

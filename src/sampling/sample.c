@@ -1,0 +1,188 @@
+#include "src/sampling/sample.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "runtime/system/random.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Texts that are written side by side: all are equally long, row i of each array is about one of them. */
+struct sampling {
+    struct gpt *gpt;
+    const struct sample_settings *settings;
+    const struct sample_sink *sink;
+    size_t room; /* tokens of context at most */
+    struct choice_scratch scratch;
+    int32_t *contexts; /* [options.batch, room] */
+    int32_t *next;     /* [options.batch] tokens just chosen */
+    float *logits;     /* [options.batch, V] after the contexts */
+    int64_t *samples;  /* [options.batch] their numbers */
+    int64_t rows;      /* not complete yet */
+    size_t length;     /* of the contexts */
+};
+
+static int sampling_create(struct gpt *gpt, struct sampling *sampling) {
+    const size_t rows = (size_t)gpt->options.batch;
+    sampling->room = (size_t)gpt->options.sequence;
+    sampling->contexts = malloc(rows * sampling->room * sizeof *sampling->contexts);
+    sampling->next = malloc(rows * sizeof *sampling->next);
+    sampling->logits = malloc(rows * (size_t)gpt->config.vocab_size * sizeof *sampling->logits);
+    sampling->samples = malloc(rows * sizeof *sampling->samples);
+    return sampling->contexts && sampling->next && sampling->logits && sampling->samples
+               ? choice_scratch_create(sampling->settings->vocabulary, &sampling->scratch)
+               : error_set("out of memory");
+}
+
+static void sampling_release(struct sampling *sampling) {
+    choice_scratch_free(&sampling->scratch);
+    free(sampling->contexts);
+    free(sampling->next);
+    free(sampling->logits);
+    free(sampling->samples);
+}
+
+static int32_t *context_of(const struct sampling *sampling, int64_t row) {
+    return sampling->contexts + (size_t)row * sampling->room;
+}
+
+static float *logits_of(const struct sampling *sampling, int64_t row) {
+    return sampling->logits + row * sampling->gpt->config.vocab_size;
+}
+
+static int prefill(struct sampling *sampling, int64_t row) {
+    return generation_prefill(sampling->gpt, row, context_of(sampling, row), sampling->length,
+                              logits_of(sampling, row));
+}
+
+static void copy_row(struct sampling *sampling, int64_t from, int64_t to) {
+    if (from != to) {
+        memcpy(context_of(sampling, to), context_of(sampling, from), sampling->length * sizeof(int32_t));
+        memcpy(logits_of(sampling, to), logits_of(sampling, from),
+               (size_t)sampling->gpt->config.vocab_size * sizeof(float));
+        generation_copy(sampling->gpt, from, to);
+    }
+}
+
+/* How many of the first `count` tokens stay when contexts get full: a full one loses its older half, not one token.
+ * Positions are learned, so moving by one would move every token to another position, and make what is cached for
+ * it worthless. */
+static size_t kept_of(size_t count, size_t room) {
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        length = (length == room ? room / 2 : length) + 1;
+    }
+    return length;
+}
+
+/* All rows begin with the prompt, which goes through the model once. */
+static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
+    const int64_t left = sampling->settings->samples - first, batch = sampling->gpt->options.batch;
+    sampling->rows = left < batch ? left : batch;
+    sampling->length = kept_of(prompt_count, sampling->room);
+    for (int64_t row = 0; row < sampling->rows; row++) {
+        sampling->samples[row] = first + row;
+    }
+    memcpy(sampling->contexts, prompt + prompt_count - sampling->length, sampling->length * sizeof *prompt);
+    if (sampling->settings->count > 0 && prefill(sampling, 0)) {
+        return -1;
+    }
+    for (int64_t row = 1; row < sampling->rows; row++) {
+        copy_row(sampling, 0, row);
+    }
+    return 0;
+}
+
+/* The last row takes the place of one that is complete. */
+static int end_row(struct sampling *sampling, int64_t row) {
+    const int64_t sample = sampling->samples[row], last = --sampling->rows;
+    copy_row(sampling, last, row);
+    sampling->samples[row] = sampling->samples[last];
+    return sampling->sink->end(sampling->sink->context, sample);
+}
+
+/* 0, 1 where the text is complete, -1. */
+static int choose(struct sampling *sampling, int64_t row, int64_t index) {
+    const struct sample_settings *settings = sampling->settings;
+    const int64_t sample = sampling->samples[row];
+    const uint64_t place = (uint64_t)sample << 32 | (uint64_t)index;
+    const double uniform = random_uniform(random_key(settings->seed, "sample"), place);
+    int32_t *token = &sampling->next[row];
+    if (sample_choose(logits_of(sampling, row), &settings->choice, uniform, &sampling->scratch, token)) {
+        return -1;
+    }
+    if (*token == settings->end) {
+        return 1;
+    }
+    const int answer = sampling->sink->token(sampling->sink->context, sample, *token);
+    return answer == 0 && index + 1 == settings->count ? 1 : answer;
+}
+
+/* A token for every row; rows that are complete with it end. */
+static int choose_all(struct sampling *sampling, int64_t index) {
+    for (int64_t row = 0; row < sampling->rows;) {
+        const int answer = choose(sampling, row, index);
+        if (answer < 0 || (answer > 0 && end_row(sampling, row))) {
+            return -1;
+        }
+        row += answer == 0; /* else the last row is here now */
+    }
+    return 0;
+}
+
+/* The chosen tokens join the contexts. */
+static int advance(struct sampling *sampling) {
+    const size_t position = sampling->length, kept = sampling->room / 2;
+    const bool full = position == sampling->room;
+    sampling->length = (full ? kept : position) + 1;
+    for (int64_t row = 0; row < sampling->rows; row++) {
+        int32_t *context = context_of(sampling, row);
+        if (full) {
+            memmove(context, context + position - kept, kept * sizeof *context);
+        }
+        context[sampling->length - 1] = sampling->next[row];
+        if (full && prefill(sampling, row)) {
+            return -1;
+        }
+    }
+    return full ? 0
+                : generation_step(sampling->gpt, sampling->rows, (int64_t)position, sampling->next,
+                                  sampling->logits);
+}
+
+static int run_batch(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
+    if (begin_rows(sampling, first, prompt, prompt_count)) {
+        return -1;
+    }
+    for (int64_t index = 0; index < sampling->settings->count && !interrupt_requested(); index++) {
+        if (choose_all(sampling, index)) {
+            return -1;
+        }
+        if (sampling->rows == 0) {
+            return 0;
+        }
+        if (advance(sampling)) {
+            return -1;
+        }
+    }
+    while (sampling->rows > 0) { /* interrupted, or there are no tokens to add */
+        if (end_row(sampling, sampling->rows - 1)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int sample_run(struct gpt *gpt, const struct sample_settings *settings, const int32_t *prompt, size_t prompt_count,
+               const struct sample_sink *sink) {
+    struct sampling sampling = {.gpt = gpt, .settings = settings, .sink = sink};
+    int status = prompt_count < 1 || settings->vocabulary > (size_t)gpt->config.vocab_size
+                     ? error_set("a prompt of %zu tokens and a vocabulary of %zu will not do", prompt_count,
+                                 settings->vocabulary)
+                     : sampling_create(gpt, &sampling);
+    for (int64_t first = 0; first < settings->samples && status == 0 && !interrupt_requested();
+         first += gpt->options.batch) {
+        status = run_batch(&sampling, first, prompt, prompt_count);
+    }
+    sampling_release(&sampling);
+    return status;
+}

@@ -1,0 +1,548 @@
+#include "src/text/bpe.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <limits.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_LIMIT   ((size_t)64 << 20)
+#define ARENA_LIMIT  ((size_t)1 << 24)
+#define TOKENS_LIMIT 65535
+#define NO_TOKEN     UINT32_MAX
+#define SHORT_PIECE  64 /* up to here a scan for the lowest rank beats a heap */
+#define BYTES        256
+#define ALPHABET     0x144 /* characters of vocab.bpe, of which 256 stand for a byte */
+
+/* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
+struct bpe {
+    char *arena;      /* all strings, one after the other */
+    uint32_t *starts; /* [count + 1], in the arena */
+    uint32_t count;
+    uint32_t *strings; /* token + 1 by the string's hash, 0: free */
+    size_t strings_mask;
+    uint64_t *pairs; /* (left << 16 | right) + 1 << 16 | both, by left and right, 0: free */
+    size_t pairs_mask;
+    uint32_t of_byte[BYTES];
+    uint32_t of_two[BYTES][BYTES]; /* what two bytes become: the pairs that every piece begins with */
+};
+
+/* ---- strings */
+
+static uint64_t mix(uint64_t value) {
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93U;
+    return value ^ value >> 32;
+}
+
+static uint64_t hash_string(const char *string, size_t bytes) {
+    uint64_t hash = bytes;
+    while (bytes >= 8) {
+        uint64_t word;
+        memcpy(&word, string, 8);
+        hash = mix(hash ^ word);
+        string += 8;
+        bytes -= 8;
+    }
+    uint64_t word = 0;
+    memcpy(&word, string, bytes);
+    return mix(hash ^ word);
+}
+
+static uint32_t find_string(const struct bpe *bpe, const char *string, size_t bytes) {
+    for (size_t at = hash_string(string, bytes) & bpe->strings_mask; bpe->strings[at] != 0;
+         at = (at + 1) & bpe->strings_mask) {
+        const uint32_t token = bpe->strings[at] - 1;
+        if (bpe->starts[token + 1] - bpe->starts[token] == bytes &&
+            memcmp(bpe->arena + bpe->starts[token], string, bytes) == 0) {
+            return token;
+        }
+    }
+    return NO_TOKEN;
+}
+
+static void add_string(struct bpe *bpe, uint32_t token) {
+    const char *string = bpe->arena + bpe->starts[token];
+    size_t at = hash_string(string, bpe->starts[token + 1] - bpe->starts[token]) & bpe->strings_mask;
+    while (bpe->strings[at] != 0) {
+        at = (at + 1) & bpe->strings_mask;
+    }
+    bpe->strings[at] = token + 1;
+}
+
+/* ---- pairs */
+
+static size_t pair_at(const struct bpe *bpe, uint64_t pair) {
+    return mix(pair * 0x9e3779b97f4a7c15U) & bpe->pairs_mask;
+}
+
+/* What two neighbours become, NO_TOKEN: they stay apart. */
+static inline uint32_t find_pair(const struct bpe *bpe, uint32_t left, uint32_t right) {
+    const uint64_t pair = (uint64_t)left << 16 | right;
+    for (size_t at = pair_at(bpe, pair); bpe->pairs[at] != 0; at = (at + 1) & bpe->pairs_mask) {
+        if (bpe->pairs[at] >> 16 == pair + 1) {
+            return (uint32_t)(bpe->pairs[at] & 0xffff);
+        }
+    }
+    return NO_TOKEN;
+}
+
+static void add_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t both) {
+    const uint64_t pair = (uint64_t)left << 16 | right;
+    size_t at = pair_at(bpe, pair);
+    while (bpe->pairs[at] != 0) {
+        at = (at + 1) & bpe->pairs_mask;
+    }
+    bpe->pairs[at] = (pair + 1) << 16 | both;
+}
+
+/* Every way in which two strings of the vocabulary make a third. Without a table, just their number. */
+static size_t for_all_pairs(struct bpe *bpe) {
+    size_t count = 0;
+    for (uint32_t token = 0; token < bpe->count; token++) {
+        const char *string = bpe->arena + bpe->starts[token];
+        const size_t bytes = bpe->starts[token + 1] - bpe->starts[token];
+        for (size_t left_bytes = 1; left_bytes < bytes; left_bytes++) {
+            const uint32_t left = find_string(bpe, string, left_bytes);
+            const uint32_t right =
+                left == NO_TOKEN ? NO_TOKEN : find_string(bpe, string + left_bytes, bytes - left_bytes);
+            if (right == NO_TOKEN) {
+                continue;
+            }
+            count++;
+            if (bpe->pairs) {
+                add_pair(bpe, left, right, token);
+            }
+        }
+    }
+    return count;
+}
+
+static size_t table_size(size_t entries) {
+    size_t size = 16;
+    while (size < 2 * entries) {
+        size *= 2;
+    }
+    return size;
+}
+
+/* ---- opening */
+
+static int fail_line(const char *path, size_t line, const char *what) {
+    return error_set("%s:%zu: %s", path, line, what);
+}
+
+/* The strings as they come from a file: those of rank r at places[r]. */
+struct reader {
+    const char *path;
+    size_t line;
+    char *arena;
+    size_t arena_bytes;
+    struct place {
+        uint32_t start, bytes;       /* bytes == 0: not there yet */
+    } * places;                      /* [TOKENS_LIMIT] */
+    uint32_t count;                  /* highest rank + 1 */
+    unsigned char byte_of[ALPHABET]; /* vocab.bpe's characters */
+};
+
+static int add(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
+    if (rank >= TOKENS_LIMIT) {
+        return fail_line(reader->path, reader->line, "more than 65535 tokens");
+    }
+    if (bytes == 0 || reader->places[rank].bytes != 0) {
+        return fail_line(reader->path, reader->line, bytes == 0 ? "an empty token" : "the rank comes twice");
+    }
+    if (bytes > ARENA_LIMIT - reader->arena_bytes) {
+        return fail_line(reader->path, reader->line, "more than 16 MiB of tokens");
+    }
+    memcpy(reader->arena + reader->arena_bytes, string, bytes);
+    reader->places[rank] = (struct place){(uint32_t)reader->arena_bytes, (uint32_t)bytes};
+    reader->arena_bytes += bytes;
+    reader->count = rank >= reader->count ? (uint32_t)rank + 1 : reader->count;
+    return 0;
+}
+
+/* "<base64> <rank>". The text is changed. */
+static int read_tiktoken_line(struct reader *reader, char *line, size_t bytes) {
+    char *space = memchr(line, ' ', bytes);
+    if (!space || space == line || (space - line) % 4 != 0 || space - line > INT_MAX) {
+        return fail_line(reader->path, reader->line, "a line is a token in base64, a space and its rank");
+    }
+    char *end;
+    const size_t digits = (size_t)(space - line);
+    const unsigned long long rank = strtoull(space + 1, &end, 10);
+    if (space[1] < '0' || space[1] > '9' || end != line + bytes) {
+        return fail_line(reader->path, reader->line, "the rank is no number");
+    }
+    const size_t padding = line[digits - 1] != '=' ? 0 : line[digits - 2] != '=' ? 1 : 2;
+    const int decoded = EVP_DecodeBlock((unsigned char *)line, (const unsigned char *)line, (int)digits);
+    if (decoded < 0) {
+        return fail_line(reader->path, reader->line, "the token is no base64");
+    }
+    return add(reader, rank, line, (size_t)decoded - padding);
+}
+
+static bool is_printable(unsigned byte) {
+    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+}
+
+/* The alphabet of vocab.bpe: bytes that print stand for themselves (as Latin-1), the others, in order, for the
+ * characters from U+0100 on. So every byte is one character below U+0144. */
+static void make_alphabet(unsigned char byte_of[ALPHABET]) {
+    unsigned next = 0x100;
+    for (unsigned byte = 0; byte < BYTES; byte++) {
+        byte_of[is_printable(byte) ? byte : next++] = (unsigned char)byte;
+    }
+}
+
+/* Single bytes come first, those that print before the others. */
+static int add_bytes(struct reader *reader) {
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (unsigned byte = 0; byte < BYTES; byte++) {
+            const char string = (char)byte;
+            if (is_printable(byte) == (pass == 0) && add(reader, reader->count, &string, 1)) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* "<string> <string>" in that alphabet: together they are the next token. The text is changed. */
+static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
+    size_t written = 0, spaces = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char first = (unsigned char)line[i];
+        unsigned character = first;
+        if (first == ' ') {
+            spaces += written > 0 && i + 1 < bytes ? 1 : 2;
+            continue;
+        }
+        if (first >= 0x80) {
+            const unsigned char second = i + 1 < bytes ? (unsigned char)line[++i] : 0;
+            character =
+                first >= 0xc2 && first <= 0xc5 && second >> 6 == 2 ? (first & 31U) << 6 | (second & 63U) : 0;
+        }
+        if (character >= ALPHABET || (character < 0x100 && !is_printable(character))) {
+            return fail_line(reader->path, reader->line, "a character that stands for no byte");
+        }
+        line[written++] = (char)reader->byte_of[character];
+    }
+    if (spaces != 1) {
+        return fail_line(reader->path, reader->line, "a line is two strings with a space between");
+    }
+    return add(reader, reader->count, line, written);
+}
+
+static int read_lines(struct reader *reader, char *text, size_t bytes) {
+    const char *const end = text + bytes;
+    const bool merges = bytes > 9 && memcmp(text, "#version:", 9) == 0;
+    make_alphabet(reader->byte_of);
+    if (merges && add_bytes(reader)) {
+        return -1;
+    }
+    for (char *line = text; line < end;) {
+        char *line_end = memchr(line, '\n', (size_t)(end - line));
+        line_end = line_end ? line_end : text + bytes;
+        size_t length = (size_t)(line_end - line);
+        length -= length > 0 && line[length - 1] == '\r';
+        reader->line++;
+        const bool skip = length == 0 || (merges && reader->line == 1);
+        line[length] = '\0'; /* files_read has room for one at the end */
+        if (!skip && (merges ? read_merge_line(reader, line, length) : read_tiktoken_line(reader, line, length))) {
+            return -1;
+        }
+        line = line_end + 1;
+    }
+    return 0;
+}
+
+static int take_strings(struct bpe *bpe, const struct reader *reader) {
+    size_t at = 0;
+    bpe->count = reader->count;
+    bpe->arena = malloc(reader->arena_bytes + 1);
+    bpe->starts = calloc((size_t)bpe->count + 1, sizeof *bpe->starts);
+    const size_t size = table_size(bpe->count);
+    bpe->strings_mask = size - 1;
+    bpe->strings = calloc(size, sizeof *bpe->strings);
+    if (!bpe->arena || !bpe->starts || !bpe->strings) {
+        return error_set("out of memory");
+    }
+    for (uint32_t token = 0; token < bpe->count; token++) {
+        const struct place place = reader->places[token];
+        if (place.bytes == 0) {
+            return error_set("%s: there is no token of rank %u, but of rank %u", reader->path, token,
+                             bpe->count - 1);
+        }
+        memcpy(bpe->arena + at, reader->arena + place.start, place.bytes);
+        bpe->starts[token] = (uint32_t)at;
+        at += place.bytes;
+        bpe->starts[token + 1] = (uint32_t)at;
+        if (find_string(bpe, bpe->arena + bpe->starts[token], place.bytes) != NO_TOKEN) {
+            return error_set("%s: the token of rank %u comes twice", reader->path, token);
+        }
+        add_string(bpe, token);
+    }
+    return 0;
+}
+
+static int make_pairs(struct bpe *bpe, const char *path) {
+    for (unsigned byte = 0; byte < BYTES; byte++) {
+        const char string = (char)byte;
+        bpe->of_byte[byte] = find_string(bpe, &string, 1);
+        if (bpe->of_byte[byte] == NO_TOKEN) {
+            return error_set("%s: there is no token for the byte 0x%02x", path, byte);
+        }
+    }
+    const size_t size = table_size(for_all_pairs(bpe));
+    bpe->pairs_mask = size - 1;
+    bpe->pairs = calloc(size, sizeof *bpe->pairs);
+    if (!bpe->pairs) {
+        return error_set("out of memory");
+    }
+    for_all_pairs(bpe);
+    for (unsigned left = 0; left < BYTES; left++) {
+        for (unsigned right = 0; right < BYTES; right++) {
+            bpe->of_two[left][right] = find_pair(bpe, bpe->of_byte[left], bpe->of_byte[right]);
+        }
+    }
+    return 0;
+}
+
+static int read_file(struct bpe *bpe, const char *path) {
+    struct reader reader = {.path = path};
+    char *text = NULL;
+    size_t bytes = 0;
+    reader.arena = malloc(ARENA_LIMIT);
+    reader.places = calloc(TOKENS_LIMIT, sizeof *reader.places);
+    int status =
+        reader.arena && reader.places ? files_read(path, FILE_LIMIT, &text, &bytes) : error_set("out of memory");
+    status =
+        status || read_lines(&reader, text, bytes) || take_strings(bpe, &reader) || make_pairs(bpe, path) ? -1 : 0;
+    free(text);
+    free(reader.arena);
+    free(reader.places);
+    return status;
+}
+
+int bpe_open(const char *path, struct bpe **opened) {
+    struct bpe *bpe = calloc(1, sizeof *bpe);
+    *opened = NULL;
+    if (!bpe) {
+        return error_set("out of memory");
+    }
+    if (read_file(bpe, path)) {
+        bpe_close(bpe);
+        return -1;
+    }
+    *opened = bpe;
+    return 0;
+}
+
+void bpe_close(struct bpe *bpe) {
+    if (bpe) {
+        free(bpe->arena);
+        free(bpe->starts);
+        free(bpe->strings);
+        free(bpe->pairs);
+        free(bpe);
+    }
+}
+
+uint32_t bpe_count(const struct bpe *bpe) {
+    return bpe->count;
+}
+
+const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes) {
+    *bytes = bpe->starts[token + 1] - bpe->starts[token];
+    return bpe->arena + bpe->starts[token];
+}
+
+/* ---- memory */
+
+/* Room for `wanted` elements in a block that doubles. */
+static int reserve(void **block, size_t *capacity, size_t wanted, size_t element) {
+    if (wanted <= *capacity) {
+        return 0;
+    }
+    const size_t grown = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
+    void *moved = grown <= SIZE_MAX / 2 / element ? realloc(*block, grown * element) : NULL;
+    if (!moved) {
+        return error_set("out of memory for tokens");
+    }
+    *block = moved;
+    *capacity = grown;
+    return 0;
+}
+
+int token_list_append(struct token_list *list, uint32_t token) {
+    if (list->count == list->capacity &&
+        reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens)) {
+        return -1;
+    }
+    list->tokens[list->count++] = (uint16_t)token;
+    return 0;
+}
+
+void token_list_free(struct token_list *list) {
+    free(list->tokens);
+    *list = (struct token_list){0};
+}
+
+void bpe_scratch_free(struct bpe_scratch *scratch) {
+    free(scratch->parts);
+    free(scratch->heap);
+    *scratch = (struct bpe_scratch){0};
+}
+
+/* ---- encoding */
+
+/* A string of the piece under way. In a short piece they lie side by side, in a long one they are linked. */
+struct bpe_part {
+    uint32_t token;
+    uint32_t both; /* what it becomes with the one after it */
+    uint32_t next, previous;
+};
+
+static uint32_t both_of(const struct bpe *bpe, uint32_t left, uint32_t right) {
+    return left == NO_TOKEN || right == NO_TOKEN ? NO_TOKEN : find_pair(bpe, left, right);
+}
+
+static void begin(const struct bpe *bpe, struct bpe_part *parts, const char *piece, size_t bytes) {
+    const unsigned char *text = (const unsigned char *)piece;
+    for (size_t i = 0; i < bytes; i++) {
+        parts[i] =
+            (struct bpe_part){bpe->of_byte[text[i]], i + 1 < bytes ? bpe->of_two[text[i]][text[i + 1]] : NO_TOKEN,
+                              (uint32_t)(i + 1), (uint32_t)i - 1};
+    }
+}
+
+static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t count) {
+    for (;;) {
+        size_t lowest = 0;
+        for (size_t i = 1; i < count; i++) {
+            lowest = parts[i].both < parts[lowest].both ? i : lowest;
+        }
+        if (parts[lowest].both == NO_TOKEN) {
+            return count;
+        }
+        parts[lowest].token = parts[lowest].both;
+        memmove(parts + lowest + 1, parts + lowest + 2, (count - lowest - 2) * sizeof *parts);
+        count--;
+        parts[lowest].both =
+            lowest + 1 < count ? both_of(bpe, parts[lowest].token, parts[lowest + 1].token) : NO_TOKEN;
+        if (lowest > 0) {
+            parts[lowest - 1].both = both_of(bpe, parts[lowest - 1].token, parts[lowest].token);
+        }
+    }
+}
+
+/* The heap holds rank << 32 | place, the smallest on top. What has changed since is found out when it comes up. */
+static int heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
+    if (reserve((void **)&scratch->heap, &scratch->heap_capacity, *count + 1, sizeof *scratch->heap)) {
+        return -1;
+    }
+    const uint64_t entry = (uint64_t)rank << 32 | place;
+    size_t at = (*count)++;
+    for (; at > 0 && scratch->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
+        scratch->heap[at] = scratch->heap[(at - 1) / 2];
+    }
+    scratch->heap[at] = entry;
+    return 0;
+}
+
+static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
+    uint64_t *heap = scratch->heap;
+    const uint64_t top = heap[0], last = heap[--*count];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < *count; at = child) {
+        child += child + 1 < *count && heap[child + 1] < heap[child];
+        if (heap[child] >= last) {
+            break;
+        }
+        heap[at] = heap[child];
+    }
+    heap[at] = last;
+    return top;
+}
+
+/* Renews what the part at `place` becomes with the next one. */
+static int update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
+                       uint32_t place) {
+    struct bpe_part *part = &scratch->parts[place];
+    part->both = part->next < bytes ? both_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
+    return part->both == NO_TOKEN ? 0 : heap_push(scratch, count, part->both, place);
+}
+
+/* Merges neighbours in linked parts; the first stays at place 0. */
+static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
+    struct bpe_part *parts = scratch->parts;
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        if (parts[i].both != NO_TOKEN && heap_push(scratch, &count, parts[i].both, (uint32_t)i)) {
+            return -1;
+        }
+    }
+    while (count > 0) {
+        const uint64_t entry = heap_pop(scratch, &count);
+        const uint32_t rank = (uint32_t)(entry >> 32), place = (uint32_t)entry;
+        struct bpe_part *part = &parts[place];
+        if (part->both != rank) {
+            continue;
+        }
+        struct bpe_part *gone = &parts[part->next];
+        part->token = rank;
+        part->next = gone->next;
+        gone->both = NO_TOKEN;
+        if (part->next < bytes) {
+            parts[part->next].previous = place;
+        }
+        if (update_both(bpe, scratch, &count, bytes, place) ||
+            (place > 0 && update_both(bpe, scratch, &count, bytes, part->previous))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
+    struct bpe_part parts[SHORT_PIECE];
+    begin(bpe, parts, piece, bytes);
+    const size_t count = merge_short(bpe, parts, bytes);
+    for (size_t i = 0; i < count; i++) {
+        if (token_list_append(list, parts[i].token)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+                       struct token_list *list) {
+    if (bytes > INT32_MAX) {
+        return error_set("a piece of %zu bytes without a place to divide it is too long", bytes);
+    }
+    if (reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts)) {
+        return -1;
+    }
+    begin(bpe, scratch->parts, piece, bytes);
+    if (merge_long(bpe, scratch, bytes)) {
+        return -1;
+    }
+    for (size_t i = 0; i < bytes; i = scratch->parts[i].next) {
+        if (token_list_append(list, scratch->parts[i].token)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+               struct token_list *list) {
+    const uint32_t whole = find_string(bpe, piece, bytes);
+    if (whole != NO_TOKEN) {
+        return token_list_append(list, whole);
+    }
+    return bytes <= SHORT_PIECE ? encode_short(bpe, piece, bytes, list)
+                                : encode_long(bpe, scratch, piece, bytes, list);
+}

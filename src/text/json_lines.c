@@ -1,0 +1,120 @@
+#include "src/text/json_lines.h"
+#include "runtime/system/error.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+enum {
+    READ_BYTES = 1 << 18,
+    MOST_LINE_BYTES = 1 << 30,
+    MOST_FIELDS_SHOWN = 200, /* characters of a list of fields */
+};
+
+static bool is_blank(const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] != ' ' && (text[i] < '\t' || text[i] > '\r')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Reads on behind what is held; what was given is dropped. */
+static int read_more(struct json_lines *lines) {
+    size_t got;
+    text_drop(&lines->held, lines->at);
+    lines->at = 0;
+    if (lines->held.size > MOST_LINE_BYTES) {
+        return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is the file one of JSON lines?",
+                         input_label(lines->input), lines->line + 1, MOST_LINE_BYTES);
+    }
+    if (text_reserve(&lines->held, READ_BYTES) ||
+        input_read(lines->input, lines->held.bytes + lines->held.size, READ_BYTES, &got)) {
+        return -1;
+    }
+    lines->held.size += got;
+    lines->at_end = got < READ_BYTES;
+    return 0;
+}
+
+/* As json_lines_next, blank lines too. */
+static int next_line(struct json_lines *lines, const char **line, size_t *bytes) {
+    size_t searched = 0;
+    for (;;) {
+        const size_t left = lines->held.size - lines->at;
+        const char *begin = left > 0 ? lines->held.bytes + lines->at : NULL;
+        const char *end = left > searched ? memchr(begin + searched, '\n', left - searched) : NULL;
+        if (lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
+            lines->at += 3; /* a byte order mark belongs to no line */
+            continue;
+        }
+        if (end || (lines->at_end && left > 0)) {
+            *line = begin;
+            *bytes = end ? (size_t)(end - begin) : left;
+            lines->at += *bytes + (end != NULL);
+            lines->line++;
+            return 1;
+        }
+        if (lines->at_end) {
+            return 0;
+        }
+        searched = left;
+        if (read_more(lines)) {
+            return -1;
+        }
+    }
+}
+
+int json_lines_next(struct json_lines *lines, const char **line, size_t *bytes) {
+    int found;
+    do {
+        found = next_line(lines, line, bytes);
+    } while (found == 1 && is_blank(*line, *bytes));
+    return found;
+}
+
+void json_lines_free(struct json_lines *lines) {
+    text_free(&lines->held);
+}
+
+/* "a", "b", "c" */
+static void list_fields(json_t *object, char *text, size_t room) {
+    const char *name;
+    json_t *value;
+    size_t length = 0;
+    *text = '\0';
+    json_object_foreach(object, name, value) {
+        if (length < room) {
+            const int put = snprintf(text + length, room - length, "%s'%s'", length ? ", " : "", name);
+            length += put > 0 ? (size_t)put : 0;
+        }
+    }
+}
+
+static int take_field(json_t *object, const char *field, struct text_buffer *text) {
+    const json_t *value = json_object_get(object, field);
+    if (!json_is_object(object)) {
+        return error_set("not a JSON object ({...})");
+    }
+    if (!value) {
+        char fields[MOST_FIELDS_SHOWN];
+        list_fields(object, fields, sizeof fields);
+        return error_set("no field '%s'; there is %s (choose with --field)", field, *fields ? fields : "none");
+    }
+    if (!json_is_string(value)) {
+        return error_set("field '%s' is not a string", field);
+    }
+    text->size = 0;
+    return text_append(text, json_string_value(value), json_string_length(value));
+}
+
+int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
+    json_error_t error;
+    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    if (!object) {
+        return error_set("not JSON at byte %d: %s", error.position, error.text);
+    }
+    const int result = take_field(object, field, text);
+    json_decref(object);
+    return result;
+}

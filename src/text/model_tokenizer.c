@@ -1,0 +1,49 @@
+#include "src/text/model_tokenizer.h"
+#include "runtime/system/error.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { BYTES = 256, GPT2_PADDED = 50304 };
+
+/* "byte", "gpt2", or what config.json has instead; NULL: nothing tells. */
+static const char *choose(const struct model_config *config, const char *name) {
+    const bool named = name && *name && strcmp(name, "auto") != 0;
+    const bool gpt2 = config->vocab_size >= GPT2_TOKENS && config->vocab_size <= GPT2_PADDED;
+    return named                         ? name
+           : *config->tokenizer          ? config->tokenizer
+           : config->vocab_size == BYTES ? "byte"
+           : gpt2                        ? "gpt2"
+                                         : NULL;
+}
+
+static int open_named(const char *name, const char *ranks, struct tokenizer **opened) {
+    if (strcmp(name, "byte") == 0) {
+        return tokenizer_open(NULL, opened);
+    }
+    if (strcmp(name, "gpt2") != 0) {
+        return error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
+    }
+    const char *path = tokenizer_find_ranks(ranks);
+    return path ? tokenizer_open(path, opened) : -1;
+}
+
+int model_tokenizer_open(const struct model_config *config, const struct tokenizer_settings *settings,
+                         struct tokenizer **opened) {
+    const char *name = choose(config, settings->name);
+    *opened = NULL;
+    if (!name) {
+        return error_set("the checkpoint does not say what its %" PRId64
+                         " tokens are: --tokenizer byte or --tokenizer gpt2 does",
+                         config->vocab_size);
+    }
+    if (open_named(name, settings->ranks, opened)) {
+        return -1;
+    }
+    if (tokenizer_count(*opened) > config->vocab_size) {
+        error_set("the model has %" PRId64 " tokens and the tokenizer '%s' %" PRIu32, config->vocab_size,
+                  tokenizer_name(*opened), tokenizer_count(*opened));
+        tokenizer_close(*opened);
+        *opened = NULL;
+    }
+    return *opened ? 0 : -1;
+}

@@ -1,0 +1,220 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "src/text/tokenizer.h"
+#include "runtime/system/error.h"
+#include "src/text/utf8.h"
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What Unicode calls white space: PCRE2's \s has U+180E, too. */
+#define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+/* Letters and numbers of Unicode 15 and 16, which tiktoken knows and an older PCRE2 does not. */
+#define NEW_LETTERS                                                                                                \
+    "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}"          \
+    "\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}"     \
+    "\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}"      \
+    "\\x{11f12}-\\x{11f33}\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}\\x{16d40}-"    \
+    "\\x{16d6c}"                                                                                                   \
+    "\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{" \
+    "1e5ed}"                                                                                                       \
+    "\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
+#define NEW_NUMBERS                                                                                                \
+    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}\\x{16130}-\\x{16139}"    \
+    "\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+#define LETTER "\\p{L}" NEW_LETTERS
+#define NUMBER "\\p{N}" NEW_NUMBERS
+
+/* GPT-2's pieces: contractions; words, numbers and other signs, each with a space before it; white space, but for
+ * the character of it that belongs to a word after it. A match never has to go back but for that. */
+static const char pattern[] = "'(?:[sdmt]|ll|ve|re)"
+                              "| ?[" LETTER "]++"
+                              "| ?[" NUMBER "]++"
+                              "| ?[^" SPACE LETTER NUMBER "]++"
+                              "|[" SPACE "]++\\z"
+                              "|[" SPACE "]+(?=[" SPACE "])"
+                              "|[" SPACE "]";
+
+static const char end_of_text[] = "<|endoftext|>";
+
+struct tokenizer {
+    struct bpe *bpe; /* NULL: bytes */
+    pcre2_code *pieces;
+    bool compiled; /* to machine code */
+};
+
+struct tokenizer_scratch {
+    struct bpe_scratch bpe;
+    pcre2_match_data *match;
+};
+
+static const char all_bytes[256] = {
+#define FOUR(n)    (char)(n), (char)((n) + 1), (char)((n) + 2), (char)((n) + 3)
+#define SIXTEEN(n) FOUR(n), FOUR((n) + 4), FOUR((n) + 8), FOUR((n) + 12)
+#define QUARTER(n) SIXTEEN(n), SIXTEEN((n) + 16), SIXTEEN((n) + 32), SIXTEEN((n) + 48)
+    QUARTER(0), QUARTER(64), QUARTER(128), QUARTER(192)};
+
+/* ---- opening */
+
+static int compile_pieces(struct tokenizer *tokenizer) {
+    int code;
+    PCRE2_SIZE at;
+    tokenizer->pieces =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    if (!tokenizer->pieces) {
+        return error_set("PCRE2 refuses GPT-2's pattern at %zu (error %d): it must be built with Unicode", at,
+                         code);
+    }
+    /* without it (not every processor has one) the same pieces take longer */
+    tokenizer->compiled = pcre2_jit_compile(tokenizer->pieces, PCRE2_JIT_COMPLETE) == 0;
+    return 0;
+}
+
+int tokenizer_open(const char *ranks, struct tokenizer **opened) {
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    *opened = NULL;
+    if (!tokenizer) {
+        return error_set("out of memory");
+    }
+    if (ranks && (bpe_open(ranks, &tokenizer->bpe) || compile_pieces(tokenizer))) {
+        tokenizer_close(tokenizer);
+        return -1;
+    }
+    *opened = tokenizer;
+    return 0;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer) {
+    if (tokenizer) {
+        bpe_close(tokenizer->bpe);
+        pcre2_code_free(tokenizer->pieces);
+        free(tokenizer);
+    }
+}
+
+const char *tokenizer_find_ranks(const char *given) {
+    const char *named = getenv("HCTRAIN_RANKS");
+    const char *ranks = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
+    if (access(ranks, F_OK) == 0) {
+        return ranks;
+    }
+    error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/ranks.sh gets it; --ranks FILE or "
+              "HCTRAIN_RANKS in the environment name another place",
+              ranks);
+    return NULL;
+}
+
+const char *tokenizer_name(const struct tokenizer *tokenizer) {
+    return tokenizer->bpe ? "gpt2" : "byte";
+}
+
+uint32_t tokenizer_count(const struct tokenizer *tokenizer) {
+    return tokenizer->bpe ? bpe_count(tokenizer->bpe) + 1 : 256;
+}
+
+uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer) {
+    return tokenizer->bpe ? bpe_count(tokenizer->bpe) : UINT32_MAX;
+}
+
+const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes) {
+    if (token >= tokenizer_count(tokenizer)) {
+        return NULL;
+    }
+    if (token == tokenizer_end_of_text(tokenizer)) {
+        *bytes = sizeof end_of_text - 1;
+        return end_of_text;
+    }
+    *bytes = 1;
+    return tokenizer->bpe ? bpe_bytes(tokenizer->bpe, token, bytes) : all_bytes + token;
+}
+
+/* ---- encoding */
+
+struct tokenizer_scratch *tokenizer_scratch_create(const struct tokenizer *tokenizer) {
+    struct tokenizer_scratch *scratch = calloc(1, sizeof *scratch);
+    if (scratch && tokenizer->pieces) {
+        scratch->match = pcre2_match_data_create(1, NULL);
+    }
+    if (!scratch || (tokenizer->pieces && !scratch->match)) {
+        error_set("out of memory");
+        tokenizer_scratch_free(scratch);
+        return NULL;
+    }
+    return scratch;
+}
+
+void tokenizer_scratch_free(struct tokenizer_scratch *scratch) {
+    if (scratch) {
+        bpe_scratch_free(&scratch->bpe);
+        pcre2_match_data_free(scratch->match);
+        free(scratch);
+    }
+}
+
+int tokenizer_piece(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
+                    size_t bytes, size_t at, size_t *end) {
+    const PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    const int result =
+        tokenizer->compiled
+            ? pcre2_jit_match(tokenizer->pieces, subject, bytes, at, 0, scratch->match, NULL)
+            : pcre2_match(tokenizer->pieces, subject, bytes, at, PCRE2_NO_UTF_CHECK, scratch->match, NULL);
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(scratch->match);
+    if (result < 0 || range[0] != at || range[1] <= at) {
+        return error_set("cannot divide the text at byte %zu of %zu into pieces (PCRE2: %d)", at, bytes, result);
+    }
+    *end = range[1];
+    return 0;
+}
+
+static int encode_bytes(const char *text, size_t bytes, struct token_list *list) {
+    for (size_t i = 0; i < bytes; i++) {
+        if (token_list_append(list, (unsigned char)text[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
+                     size_t bytes, struct token_list *list) {
+    if (!tokenizer->bpe) {
+        return encode_bytes(text, bytes, list);
+    }
+    const size_t prefix = utf8_prefix(text, bytes);
+    if (prefix < bytes) {
+        return error_set("byte %zu of the text is not UTF-8", prefix);
+    }
+    for (size_t at = 0, end = 0; at < bytes; at = end) {
+        if (tokenizer_piece(tokenizer, scratch, text, bytes, at, &end) ||
+            bpe_encode(tokenizer->bpe, &scratch->bpe, text + at, end - at, list)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- places to cut */
+
+/* What follows a character that is no white space, and is white space itself, begins a piece. */
+bool tokenizer_is_cut(const char *text, size_t at) {
+    const char after = text[at];
+    if (after != ' ' && (after < '\t' || after > '\r')) {
+        return false;
+    }
+    size_t before = at - 1;
+    while (before > 0 && at - before < 4 && !utf8_is_boundary(text, before)) {
+        before--;
+    }
+    uint32_t character;
+    return utf8_decode(text + before, at - before, &character) == at - before && !utf8_is_space(character);
+}
+
+size_t tokenizer_cut(const char *text, size_t bytes) {
+    for (size_t at = bytes; at-- > 1;) {
+        if (tokenizer_is_cut(text, at)) {
+            return at;
+        }
+    }
+    return 0;
+}

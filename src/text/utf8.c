@@ -1,0 +1,125 @@
+#include "src/text/utf8.h"
+#include "runtime/system/error.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* What a first byte announces: the length of its character, 0: it begins none. */
+static size_t announced(unsigned char first) {
+    return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
+
+/* How many bytes from the beginning could be those of one character; `length` of them if it is there. */
+static size_t matching(const unsigned char *text, size_t bytes, size_t length) {
+    if (length < 2 || bytes < 2) {
+        return length > 0;
+    }
+    const unsigned char first = text[0];
+    const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;  /* shortest forms */
+    const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf; /* surrogates, U+10FFFF */
+    if (text[1] < low || text[1] > high) {
+        return 1;
+    }
+    size_t count = 2;
+    while (count < length && count < bytes && text[count] >> 6 == 2) {
+        count++;
+    }
+    return count;
+}
+
+size_t utf8_decode(const char *text, size_t bytes, uint32_t *character) {
+    const unsigned char *at = (const unsigned char *)text;
+    const size_t length = announced(at[0]);
+    if (length == 0 || matching(at, bytes, length) < length) {
+        return 0;
+    }
+    *character = length == 1 ? at[0] : at[0] & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        *character = *character << 6 | (at[i] & 0x3f);
+    }
+    return length;
+}
+
+size_t utf8_prefix(const char *text, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes) {
+        uint64_t eight;
+        if (bytes - at >= sizeof eight) {
+            memcpy(&eight, text + at, sizeof eight);
+            if ((eight & 0x8080808080808080U) == 0) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        const unsigned char *here = (const unsigned char *)text + at;
+        const size_t length = announced(*here);
+        if (length == 0 || matching(here, bytes - at, length) < length) {
+            break;
+        }
+        at += length;
+    }
+    return at;
+}
+
+size_t utf8_part(const char *text, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)text;
+    const size_t part = matching(at, bytes, announced(*at));
+    return part > 0 ? part : 1;
+}
+
+bool utf8_is_begun(const char *text, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)text;
+    const size_t length = announced(*at);
+    return bytes < length && matching(at, bytes, length) == bytes;
+}
+
+int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
+    size_t at = 0;
+    while (at < bytes) {
+        const size_t valid = utf8_prefix(text + at, bytes - at);
+        if (text_append(out, text + at, valid)) {
+            return -1;
+        }
+        at += valid;
+        if (at < bytes) {
+            if (text_append(out, "\xef\xbf\xbd", 3)) {
+                return -1;
+            }
+            at += utf8_part(text + at, bytes - at);
+        }
+    }
+    return 0;
+}
+
+int utf8_require(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
+                 struct text_buffer *buffer) {
+    const size_t valid = utf8_prefix(*text, *bytes);
+    if (valid == *bytes) {
+        return 0;
+    }
+    if (!replace) {
+        for (size_t i = 0; i < valid; i++) {
+            line += (*text)[i] == '\n';
+        }
+        return error_set("%s:%" PRIu64
+                         ": not UTF-8 (byte 0x%02x): convert it with iconv, or take U+FFFD for it with "
+                         "--invalid replace",
+                         source, line, (unsigned char)(*text)[valid]);
+    }
+    buffer->size = 0;
+    if (utf8_replace(*text, *bytes, buffer)) {
+        return -1;
+    }
+    *text = buffer->bytes;
+    *bytes = buffer->size;
+    return 0;
+}
+
+bool utf8_is_space(uint32_t character) {
+    return (character >= '\t' && character <= '\r') || character == ' ' || character == 0x85 || character == 0xa0 ||
+           character == 0x1680 || (character >= 0x2000 && character <= 0x200a) || character == 0x2028 ||
+           character == 0x2029 || character == 0x202f || character == 0x205f || character == 0x3000;
+}
+
+bool utf8_is_boundary(const char *text, size_t at) {
+    return (unsigned char)text[at] >> 6 != 2;
+}

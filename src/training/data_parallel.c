@@ -1,0 +1,272 @@
+#include "src/training/data_parallel.h"
+#include "runtime/files/checksum.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/progress.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE ((uint64_t)1 << 20) /* weights moved between host and device at a time */
+
+/* ---- making and releasing */
+
+uint64_t data_parallel_bucket_elements(double mebibytes) {
+    const double elements = mebibytes * 1048576.0 / sizeof(float);
+    return elements < 1.0 ? 1 : (uint64_t)elements;
+}
+
+static int create_exchange(struct data_parallel *parallel) {
+    const struct buckets *buckets = &parallel->gpt->buckets;
+    struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
+    if (!ranges) {
+        return error_set("out of memory for the buckets of gradients");
+    }
+    for (size_t i = 0; i < buckets->count; i++) {
+        ranges[i] = buckets->table[i].range;
+    }
+    const int status = exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
+                                       parallel->gpt->options.bf16_exchange, &parallel->exchange);
+    free(ranges);
+    return status;
+}
+
+int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_steps) {
+    const int64_t ranks = all->count;
+    *micro_steps = steps / ranks;
+    if (steps % ranks == 0) {
+        return 0;
+    }
+    const int64_t below = steps / ranks * ranks;
+    if (below == 0) {
+        return error_set("gradient_accumulation_steps = %" PRId64 " counts over all ranks and there are %" PRId64
+                         " of them: give %" PRId64 " or a multiple of it, or start fewer ranks",
+                         steps, ranks, ranks);
+    }
+    return error_set("gradient_accumulation_steps = %" PRId64
+                     " counts over all ranks and cannot be divided by %" PRId64 " ranks: give %" PRId64
+                     " or %" PRId64,
+                     steps, ranks, below, below + ranks);
+}
+
+int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
+    const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
+    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < 1024 ? tokens : 1024, 4 * width, width,
+                             rate) ||
+                   ranks_sum(gpt->options.ranks, rate, 1)
+               ? -1
+               : 0;
+}
+
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
+    for (int turn = 0; turn < 2; turn++) {
+        const bool mine = (ranks->local_index == 0) == (turn == 0);
+        if (ranks_agree(ranks, mine ? gpt_create(gpt) : 0)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks) {
+    const size_t buckets = gpt->buckets.count;
+    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks};
+    if (parallel->ranks->count == 1) {
+        return 0;
+    }
+    if (gpt->options.shard_moments) {
+        parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
+        if (!parallel->host_squares) {
+            return error_set("out of memory for the buckets of gradients");
+        }
+        if (buffer_create(gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
+            return -1;
+        }
+        parallel->squares = &parallel->squares_storage;
+    }
+    return create_exchange(parallel);
+}
+
+void data_parallel_release(struct data_parallel *parallel) {
+    exchange_release(parallel->exchange);
+    if (parallel->squares) {
+        buffer_release(parallel->gpt->compute, &parallel->squares_storage);
+    }
+    free(parallel->host_squares);
+    memset(parallel, 0, sizeof *parallel);
+}
+
+/* ---- a step */
+
+/* The first buckets up to those that this sublayer completes. */
+static void send_complete(void *context, int64_t sublayer) {
+    struct data_parallel *parallel = context;
+    const struct buckets *buckets = &parallel->gpt->buckets;
+    size_t complete = 0;
+    while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
+        complete++;
+    }
+    exchange_ready(parallel->exchange, complete);
+}
+
+void data_parallel_backward(struct data_parallel *parallel, bool last) {
+    const struct gpt_listener listener = {send_complete, parallel};
+    if (!parallel->exchange || !last) {
+        gpt_backward(parallel->gpt, NULL);
+        return;
+    }
+    exchange_begin(parallel->exchange, parallel->gpt->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
+                   parallel->gpt->parameters.gradients);
+    gpt_backward(parallel->gpt, &listener);
+}
+
+/* gradient_norm from the squares of all ranks' parts. */
+static int share_norm(struct data_parallel *parallel) {
+    struct gpt *gpt = parallel->gpt;
+    const size_t count = gpt->buckets.count;
+    double square = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const struct exchange_range own = gpt->buckets.table[i].own;
+        square_total(&gpt->operations, gpt->parameters.gradients, own.offset, own.count, parallel->squares, i);
+    }
+    if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        square += (double)parallel->host_squares[i];
+    }
+    if (ranks_sum(parallel->ranks, &square, 1)) {
+        return -1;
+    }
+    const float norm = (float)(sqrt(square) / (double)gpt->loss_scale.scale);
+    return buffer_write(gpt->compute, gpt->gradient_norm, 0, &norm, sizeof norm);
+}
+
+/* Each rank steps its parts; the new weights of a bucket go out while the next one's are computed. */
+static int step_parts(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                      int64_t iteration) {
+    struct gpt *gpt = parallel->gpt;
+    if (share_norm(parallel)) {
+        return -1;
+    }
+    exchange_begin(parallel->exchange, EXCHANGE_GATHER, gpt->parameters.weights);
+    for (size_t i = 0; i < gpt->buckets.count; i++) {
+        const struct bucket *bucket = &gpt->buckets.table[i];
+        optimizer_update(gpt, settings, iteration,
+                         (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
+        exchange_ready(parallel->exchange, i + 1);
+    }
+    const int status = exchange_finish(parallel->exchange, &parallel->times);
+    parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */
+    return status;
+}
+
+int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                       int64_t iteration) {
+    struct exchange_times *times = &parallel->gradient_times;
+    *times = (struct exchange_times){0};
+    if (parallel->exchange && exchange_finish(parallel->exchange, times)) {
+        return -1;
+    }
+    parallel->times.active += times->active;
+    parallel->times.exposed += times->exposed;
+    parallel->times.bytes += times->bytes;
+    parallel->gradients_at = progress_clock();
+    if (parallel->exchange && parallel->gpt->options.shard_moments) {
+        return step_parts(parallel, settings, iteration);
+    }
+    optimizer_step(parallel->gpt, settings, iteration);
+    return 0;
+}
+
+/* ---- weights */
+
+static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
+    const uint64_t left = gpt->parameters.elements - done;
+    return left < PIECE ? left : PIECE;
+}
+
+int data_parallel_share_weights(struct gpt *gpt) {
+    const struct ranks *ranks = gpt->options.ranks;
+    if (ranks->count == 1) {
+        return 0;
+    }
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? 0 : error_set("out of memory");
+    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
+        const uint64_t count = piece_at(gpt, done);
+        const size_t bytes = count * sizeof *piece, offset = done * sizeof *piece;
+        status = (ranks->index == 0 && buffer_read(gpt->compute, gpt->parameters.weights, offset, piece, bytes)) ||
+                 ranks_broadcast(ranks, piece, bytes) ||
+                 (ranks->index != 0 && buffer_write(gpt->compute, gpt->parameters.weights, offset, piece, bytes));
+    }
+    free(piece);
+    parameters_round(gpt->compute, &gpt->parameters);
+    return status ? -1 : 0;
+}
+
+/* FNV-1a over 32-bit words: a slip of a bit is what is looked for, not an enemy. */
+static uint64_t mix_piece(uint64_t hash, const float *piece, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, piece + i, sizeof bits);
+        hash = (hash ^ bits) * 0x100000001b3U;
+    }
+    return hash;
+}
+
+static int hash_weights(struct gpt *gpt, uint64_t *hash) {
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? 0 : error_set("out of memory");
+    *hash = 0xcbf29ce484222325U;
+    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
+        const uint64_t count = piece_at(gpt, done);
+        status =
+            buffer_read(gpt->compute, gpt->parameters.weights, done * sizeof *piece, piece, count * sizeof *piece);
+        *hash = status ? 0 : mix_piece(*hash, piece, count);
+    }
+    free(piece);
+    return status;
+}
+
+/* What a rank says of its weights. */
+struct weights_report {
+    uint64_t hash, failed;
+};
+
+/* The first rank that has failed or has another hash than rank 0; -1: none. */
+static int find_other(const struct weights_report *reports, int count) {
+    for (int rank = 0; rank < count; rank++) {
+        if (reports[rank].failed || reports[rank].hash != reports[0].hash) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+int data_parallel_check_weights(const struct data_parallel *parallel) {
+    struct ranks *ranks = parallel->ranks;
+    struct weights_report own = {0, 0};
+    if (ranks->count == 1) {
+        return 0;
+    }
+    struct weights_report *all = calloc((size_t)ranks->count, sizeof *all);
+    if (!all) {
+        return error_set("out of memory");
+    }
+    own.failed = hash_weights(parallel->gpt, &own.hash) != 0;
+    const int status = ranks_gather(ranks, &own, sizeof own, all);
+    const int other = status ? -1 : find_other(all, ranks->count);
+    const bool unlike = other >= 0 && !all[other].failed;
+    free(all);
+    if (status || other < 0) {
+        return status;
+    }
+    if (unlike) {
+        error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
+                  "device and driver? --shard-optimizer keeps different devices together",
+                  other);
+    }
+    return ranks_agree(ranks, unlike || own.failed ? -1 : 0); /* all have seen it and come here */
+}

@@ -1,0 +1,53 @@
+/* The gradients and the optimiser step of ranks that train together: every rank has its own micro-batches, all end
+ * with the same weights. Alone it is gpt_backward and optimizer_step. */
+#ifndef HC_SRC_DATA_PARALLEL_H
+#define HC_SRC_DATA_PARALLEL_H
+
+#include "runtime/ranks/exchange.h"
+#include "src/model/optimizer.h"
+
+struct data_parallel {
+    struct gpt *gpt;
+    struct ranks *ranks;
+    struct exchange *exchange;            /* NULL: alone */
+    struct exchange_times times;          /* of all steps so far, weights included */
+    struct exchange_times gradient_times; /* of the last step, gradients alone */
+    double gradients_at;                  /* clock when the last step's gradients were complete on all ranks */
+    const struct buffer *squares;         /* [buckets] sums of squares of own parts; NULL unless sharded */
+    struct buffer squares_storage;
+    float *host_squares; /* [buckets] */
+};
+
+/* For gpt_options, from a bucket's size in MiB. */
+uint64_t data_parallel_bucket_elements(double mebibytes);
+
+/* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be
+ * shared equally. */
+int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
+
+/* FLOP/s of products of the model's shape, on all ranks at once, added up. The model was planned with ranks.
+ * Collective. */
+int data_parallel_measure_rate(struct gpt *gpt, double *rate);
+
+/* gpt_create on all ranks, first on one of each host: the others then find its programs in the cache. Collective.
+ */
+int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
+
+/* For a model that was planned with these ranks and with buckets, see gpt_options. Talks to no other rank. */
+int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks);
+void data_parallel_release(struct data_parallel *parallel);
+
+/* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */
+void data_parallel_backward(struct data_parallel *parallel, bool last);
+
+/* Waits for the sums of gradients and makes the step. Collective. */
+int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
+                       int64_t iteration);
+
+/* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
+int data_parallel_share_weights(struct gpt *gpt);
+
+/* Collective: an error on all ranks unless all have the same weights, bit for bit. */
+int data_parallel_check_weights(const struct data_parallel *parallel);
+
+#endif

@@ -1,0 +1,31 @@
+#include "src/training/record_lines.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+
+/* The object of a line, NULL if it is none. */
+static json_t *parse(const char *text, size_t bytes) {
+    json_t *object = json_loadb(text, bytes, 0, NULL);
+    if (!json_is_integer(json_object_get(object, "iter"))) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context) {
+    struct record_line line = {0};
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    while ((bytes = getline(&text, &room, file)) > 0 && text[bytes - 1] == '\n') {
+        line.number++;
+        line.end += (uint64_t)bytes;
+        line.object = parse(text, (size_t)bytes);
+        take(context, &line);
+        json_decref(line.object);
+    }
+    free(text);
+    return ferror(file)               ? error_set_errno("cannot read")
+           : !feof(file) && bytes < 0 ? error_set("out of memory")
+                                      : 0;
+}

@@ -1,0 +1,137 @@
+#include "src/training/run_folder.h"
+#include "runtime/files/event_file.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/training/run_log.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- where it is */
+
+int run_folder_open(struct run_folder *folder, const char *path) {
+    *folder = (struct run_folder)RUN_FOLDER_CLOSED;
+    if (files_lock_folder(path, &folder->descriptor)) {
+        return -1;
+    }
+    /* Linux keeps a path to everything that is open. It stays right when a part of the name changes. */
+    folder->given = files_path("%s", path);
+    folder->path = files_path("/proc/self/fd/%d", folder->descriptor);
+    if (folder->path && !files_are_same(folder->path, path)) {
+        free(folder->path);
+        folder->path = files_path("%s", path);
+    }
+    if (!folder->given || !folder->path) {
+        run_folder_close(folder);
+        return -1;
+    }
+    return 0;
+}
+
+void run_folder_close(struct run_folder *folder) {
+    if (folder->descriptor >= 0) {
+        close(folder->descriptor);
+    }
+    free(folder->given);
+    free(folder->path);
+    *folder = (struct run_folder)RUN_FOLDER_CLOSED;
+}
+
+const char *run_folder_name(const struct run_folder *folder) {
+    static char name[PATH_MAX];
+    if (files_are_same(folder->given, folder->path)) {
+        return folder->given;
+    }
+    const ssize_t length = readlink(folder->path, name, sizeof name - 1);
+    name[length > 0 ? length : 0] = '\0';
+    return length > 0 ? name : folder->given;
+}
+
+int run_folder_explain(const struct run_folder *folder) {
+    return folder->descriptor >= 0 ? error_replace(folder->path, run_folder_name(folder)) : -1;
+}
+
+/* ---- what it holds */
+
+static bool is_record(const char *name) {
+    return strcmp(name, RUN_LOG_METRICS) == 0 || strcmp(name, RUN_LOG_STATISTICS) == 0;
+}
+
+static bool is_checkpoint(const char *name) {
+    return checkpoint_iteration_of(name) >= 0 || strcmp(name, CHECKPOINT_BEST) == 0;
+}
+
+/* Settings and event files alone make no run; settings.conf is written anew anyway. */
+static bool is_of_run(const char *name) {
+    return is_checkpoint(name) || is_record(name) || event_file_is_name(name);
+}
+
+/* For run_folder_check_free. */
+static int refuse_entry(const char *folder, const char *name) {
+    struct stat status;
+    char *path = files_path("%s/%s", folder, name);
+    const bool holds =
+        path && stat(path, &status) == 0 && (is_checkpoint(name) || (is_record(name) && status.st_size > 0));
+    free(path);
+    if (!path) {
+        return -1;
+    }
+    return holds ? error_set("%s already holds a run (%s): continue it with --init-from resume if there is a "
+                             "checkpoint of it, choose another --out-dir, or give --start-over to remove what it "
+                             "left and begin anew",
+                             folder, name)
+                 : 0;
+}
+
+/* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
+static int refuse_stranger(const char *folder, const char *name) {
+    char *path = is_checkpoint(name) ? files_path("%s/%s/config.json", folder, name) : NULL;
+    const int result =
+        path && !files_exist(path)
+            ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder, name)
+            : 0;
+    free(path);
+    return result;
+}
+
+/* For run_folder_clear: links go, what they lead to stays. */
+static int remove_entry(const char *folder, const char *name) {
+    if (!is_of_run(name)) {
+        return 0;
+    }
+    struct stat status;
+    char *path = files_path("%s/%s", folder, name);
+    const bool is_folder = path && lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    const int result = !path                                  ? -1
+                       : is_folder                            ? files_remove_folder(path)
+                       : unlink(path) == 0 || errno == ENOENT ? 0
+                                                              : error_set_errno("cannot remove %s", path);
+    free(path);
+    return result;
+}
+
+static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name)) {
+    DIR *folder = opendir(path);
+    if (!folder) {
+        return error_set_errno("cannot read the run directory %s", path);
+    }
+    int result = 0;
+    for (const struct dirent *entry = readdir(folder); entry && result == 0; entry = readdir(folder)) {
+        result = visit(path, entry->d_name);
+    }
+    closedir(folder);
+    return result;
+}
+
+int run_folder_check_free(const char *path) {
+    return for_each_entry(path, refuse_entry);
+}
+
+int run_folder_clear(const char *path) {
+    return for_each_entry(path, refuse_stranger) || for_each_entry(path, remove_entry) ? -1 : 0;
+}

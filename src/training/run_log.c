@@ -1,0 +1,153 @@
+#include "src/training/run_log.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/training/record_lines.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- lines of an earlier process */
+
+struct cut {
+    const struct run_log_options *options;
+    uint64_t end; /* of the last line that the run has got to */
+};
+
+/* A line belongs to what a run has done: its steps before where it stands, and its evaluations. */
+static void note_line(void *context, const struct record_line *line) {
+    struct cut *cut = context;
+    const int64_t at = json_integer_value(json_object_get(line->object, "iter"));
+    const bool evaluation = json_object_get(line->object, "val_loss") != NULL;
+    if (line->object && at < (evaluation ? cut->options->evaluated_at + 1 : cut->options->iteration)) {
+        cut->end = line->end;
+    }
+}
+
+/* Cutting is one step for the file system: whatever happens, the lines before stay. */
+static int cut_off_later_lines(FILE *file, const struct run_log_options *options) {
+    struct cut cut = {.options = options};
+    struct stat status;
+    if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) {
+        return error_set("it is not a regular file");
+    }
+    if (record_lines_read(file, note_line, &cut)) {
+        return -1;
+    }
+    return ftruncate(fileno(file), (off_t)cut.end) == 0 && fseeko(file, 0, SEEK_END) == 0
+               ? 0
+               : error_set_errno("cannot cut off lines of later iterations");
+}
+
+/* Without `makes`, a file that is missing stays so and *file is NULL. */
+static int open_lines(const char *out_dir, const char *name, bool makes, const struct run_log_options *options,
+                      FILE **file) {
+    char *path = files_path("%s/%s", out_dir, name);
+    int result = path ? 0 : -1;
+    *file = NULL;
+    if (path && (makes || files_exist(path))) {
+        *file = fopen(path, "a+e");
+        result = !*file                                ? error_set_errno("cannot write %s", path)
+                 : cut_off_later_lines(*file, options) ? error_prefix("%s", path)
+                                                       : 0;
+    }
+    free(path);
+    return result;
+}
+
+int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options) {
+    memset(log, 0, sizeof *log);
+    if (open_lines(out_dir, RUN_LOG_METRICS, true, options, &log->metrics) ||
+        open_lines(out_dir, RUN_LOG_STATISTICS, options->statistics, options, &log->statistics) ||
+        (options->tensorboard && event_file_create(out_dir, &log->events)) ||
+        (log->events && options->resumed && event_file_restart(log->events, options->iteration))) {
+        run_log_close(log);
+        return -1;
+    }
+    return 0;
+}
+
+int run_log_close(struct run_log *log) {
+    int failed = log->metrics && fclose(log->metrics) != 0;
+    failed |= log->statistics && fclose(log->statistics) != 0;
+    failed |= log->events && event_file_close(log->events) != 0;
+    memset(log, 0, sizeof *log);
+    return failed ? error_set("cannot finish the run's log files") : 0;
+}
+
+/* ---- new lines */
+
+static int write_line(FILE *file, char *text) {
+    const int failed = !text || fprintf(file, "%s\n", text) < 0 || fflush(file) != 0;
+    free(text);
+    return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
+}
+
+static int write_json(FILE *file, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    return write_line(file, text);
+}
+
+/* JSON has no infinities or NaN: those become null. */
+static json_t *number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static int add_events(struct run_log *log, int64_t iteration, const struct event_scalar *scalars, size_t count) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return log->events ? event_file_add(log->events, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, iteration,
+                                        scalars, count)
+                       : 0;
+}
+
+int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
+    json_t *json =
+        json_pack("{s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "iter", (json_int_t)metrics->iteration, "loss",
+                  number(metrics->loss), "lr", number(metrics->rate), "grad_norm", number(metrics->gradient_norm),
+                  "tokens", (json_int_t)metrics->tokens, "tokens_per_sec", number(metrics->tokens_per_second),
+                  "mfu", number(metrics->utilisation), "time", number(metrics->seconds));
+    if (metrics->loss_scale > 0.0) {
+        json_object_set_new(json, "loss_scale", json_integer((json_int_t)metrics->loss_scale)); /* a power of 2 */
+        json_object_set_new(json, "skipped", json_integer((json_int_t)metrics->skipped));
+    }
+    const struct event_scalar scalars[] = {
+        {"train/loss", (float)metrics->loss},
+        {"train/learning_rate", (float)metrics->rate},
+        {"train/gradient_norm", (float)metrics->gradient_norm},
+        {"speed/tokens_per_second", (float)metrics->tokens_per_second},
+        {"speed/mfu", (float)metrics->utilisation},
+    };
+    return write_json(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
+}
+
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
+    json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss",
+                             number(train_loss), "val_loss", number(val_loss), "time", number(seconds));
+    const struct event_scalar scalars[] = {
+        {"evaluation/train_loss", (float)train_loss},
+        {"evaluation/val_loss", (float)val_loss},
+    };
+    return write_json(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
+}
+
+int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {
+    const struct event_scalar scalars[] = {
+        {"h_res/row_maximum_median", (float)statistics->row_maximum_median},
+        {"h_res/row_maximum_p10", (float)statistics->row_maximum_p10},
+        {"h_res/row_maximum_p90", (float)statistics->row_maximum_p90},
+        {"h_res/diagonal_fraction", (float)statistics->diagonal_fraction},
+        {"h_res/smallest_entry", (float)statistics->smallest_entry},
+        {"h_res/spectral_norm_maximum", (float)statistics->norm_maximum},
+        {"h_res/composite_norm_maximum", (float)statistics->composite_norm_maximum},
+    };
+    return write_line(log->statistics, h_statistics_json(statistics, iteration)) ||
+                   add_events(log, iteration, scalars, 7)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,47 @@
+/* What a run leaves beside its checkpoints: metrics.jsonl, h_statistics.jsonl, TensorBoard events. */
+#ifndef HC_SRC_RUN_LOG_H
+#define HC_SRC_RUN_LOG_H
+
+#include "runtime/files/event_file.h"
+#include "src/measuring/h_statistics.h"
+#include <stdint.h>
+#include <stdio.h>
+
+/* The files' names; settings and traces are the trainer's. */
+#define RUN_LOG_METRICS    "metrics.jsonl"
+#define RUN_LOG_STATISTICS "h_statistics.jsonl"
+#define RUN_SETTINGS       "settings.conf"
+#define RUN_TRACE          "trace.json"
+
+struct run_log {
+    FILE *metrics, *statistics; /* statistics: NULL without */
+    struct event_file *events;  /* NULL without TensorBoard */
+};
+
+struct step_metrics {
+    int64_t iteration;
+    double loss, rate, gradient_norm;
+    uint64_t tokens; /* trained on so far */
+    double tokens_per_second, utilisation /* mfu */, seconds;
+    double loss_scale; /* of the step; 0 where losses are not scaled, which says nothing of it */
+    int64_t skipped;   /* steps left out so far, this one included */
+};
+
+struct run_log_options {
+    int64_t iteration;    /* that the run is at */
+    int64_t evaluated_at; /* iteration of its last evaluation, -1: none */
+    bool resumed, tensorboard, statistics;
+};
+
+/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. Of a resumed one what
+ * follows the last line that the run has got to is cut off, whether that file is written on or not: steps from
+ * `iteration` on and evaluations after `evaluated_at`, which a killed run, or a branch that was given up, left. So
+ * the files read like those of one run. */
+int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options);
+int run_log_close(struct run_log *log);
+
+int run_log_step(struct run_log *log, const struct step_metrics *metrics);
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
+int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration);
+
+#endif

@@ -1,0 +1,150 @@
+#include "src/training/same_job.h"
+#include "runtime/files/checksum.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rank 0's text against this rank's. Collective; -1 only when MPI fails. */
+static int compare(const struct ranks *ranks, const char *own, char *first, size_t size, bool *same) {
+    memset(first, 0, size);
+    snprintf(first, size, "%s", own);
+    if (ranks_broadcast(ranks, first, size)) {
+        return -1;
+    }
+    *same = strncmp(first, own, size - 1) == 0;
+    return 0;
+}
+
+int same_job_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice) {
+    char first[CHECKSUM_SIZE];
+    bool same = true;
+    if (ranks_agree(ranks, status) || compare(ranks, digest, first, sizeof first, &same)) {
+        return -1;
+    }
+    return ranks_agree(ranks, same ? 0 : error_set("%s is not the same as on rank 0: %s", what, advice));
+}
+
+/* ---- settings */
+
+/* Settings that may differ from rank to rank. */
+static bool is_local(const struct option_spec *spec) {
+    static const char *const names[] = {"data_dir", "device", "gemm"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(spec->name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return spec->transient && strcmp(spec->name, "plan_only") != 0; /* that one ends the run */
+}
+
+/* All others as text, a line each; heap memory, NULL without any. */
+static char *shared_settings(const struct train_settings *settings) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    for (size_t i = 0; stream && i < settings->spec_count; i++) {
+        const struct option_spec *spec = &settings->specs[i];
+        if (spec->type != OPTION_HEADING && !is_local(spec)) {
+            options_write(spec, 1, stream);
+        }
+    }
+    if (stream) {
+        fprintf(stream, "max_iters given now = %" PRId64 "\n", settings->stop_at);
+        fclose(stream);
+    }
+    return text;
+}
+
+/* Rank 0's text to all; heap memory. Collective. */
+static int share_text(const struct ranks *ranks, const char *own, char **first) {
+    uint64_t bytes = strlen(own) + 1;
+    *first = NULL;
+    if (ranks_broadcast(ranks, &bytes, sizeof bytes)) {
+        return -1;
+    }
+    *first = calloc(bytes, 1);
+    if (!*first) {
+        return error_set("out of memory for the settings");
+    }
+    snprintf(*first, bytes, "%s", own);
+    return ranks_broadcast(ranks, *first, bytes);
+}
+
+static int compare_lines(const char *own, const char *first) {
+    while (*own && *first) {
+        const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
+        if (length != first_length || strncmp(own, first, length) != 0) {
+            return error_set("other settings than rank 0: '%.*s' instead of '%.*s'", (int)length, own,
+                             (int)first_length, first);
+        }
+        own += length + (own[length] == '\n');
+        first += first_length + (first[first_length] == '\n');
+    }
+    return *own || *first ? error_set("other settings than rank 0") : 0;
+}
+
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings) {
+    if (ranks->count == 1) {
+        return 0;
+    }
+    char *own = shared_settings(settings), *first = NULL;
+    if (ranks_agree(ranks, own ? 0 : error_set("out of memory for the settings"))) {
+        free(own);
+        return -1;
+    }
+    int status = share_text(ranks, own, &first) ? -1 : ranks_agree(ranks, compare_lines(own, first));
+    free(own);
+    free(first);
+    return status;
+}
+
+/* ---- program, data, checkpoint */
+
+static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
+    digest[0] = '\0';
+    if (!folder) {
+        return 0;
+    }
+    char *state = files_path("%s/state.json", folder), *config = files_path("%s/config.json", folder);
+    const char *path = state && files_exist(state) ? state : config; /* state.json has checksums of the others */
+    const int status = path ? checksum_file(path, digest) : -1;
+    free(state);
+    free(config);
+    return status;
+}
+
+static int check_tokens(struct trainer *trainer, const struct token_file *file, const char *name,
+                        char digest[CHECKSUM_SIZE]) {
+    const uint32_t vocabulary = (uint32_t)trainer->settings->model.vocab_size;
+    const int status = file ? token_file_examine(file, vocabulary, digest) : 0;
+    return same_job_digest(trainer->ranks, status, digest, name, "prepare the data once and copy it");
+}
+
+int same_job_program(struct ranks *ranks) {
+    char digest[CHECKSUM_SIZE] = "";
+    if (ranks->count == 1) {
+        return 0;
+    }
+    const int status = checksum_file("/proc/self/exe", digest);
+    return same_job_digest(ranks, status, digest, "the program", "install the same build on all hosts");
+}
+
+int same_job_check(struct trainer *trainer, const char *folder) {
+    struct ranks *ranks = trainer->ranks;
+    char digest[CHECKSUM_SIZE] = "";
+    if (check_tokens(trainer, trainer->data.train, "train.bin", trainer->train_digest) ||
+        check_tokens(trainer, trainer->data.val, "val.bin", trainer->val_digest)) {
+        return -1;
+    }
+    if (ranks->count == 1) {
+        return 0;
+    }
+    if (same_job_settings(ranks, trainer->settings)) {
+        return -1;
+    }
+    const int status = checkpoint_digest(folder, digest);
+    return same_job_digest(ranks, status, digest, "the checkpoint to begin with",
+                           "let all hosts see the same run directory, or copy it to them");
+}

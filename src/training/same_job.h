@@ -1,0 +1,23 @@
+/* Ranks that do not train the same model on the same data would silently train nonsense. */
+#ifndef HC_SRC_SAME_JOB_H
+#define HC_SRC_SAME_JOB_H
+
+#include "src/training/trainer.h"
+
+/* Collective, as all here: an error on all ranks, which names the rank and its host, unless all run the same
+ * program (the file's SHA-256). The first thing to ask: other builds may talk otherwise. */
+int same_job_program(struct ranks *ranks);
+
+/* Unless all have the same digest of `what`. status: of making it; advice: what to do about a difference. */
+int same_job_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice);
+
+/* Unless all have the same settings, but for paths, devices and what is of one process only. */
+int same_job_settings(struct ranks *ranks, const struct train_settings *settings);
+
+/* Unless all have the same settings, also after what files have added to them, the same tokens (sizes, and the
+ * content of up to 64 MiB of each file), and the same checkpoint to begin with (folder; NULL for none): that of a
+ * run, or the shape of other weights, which come from rank 0. Also checks that the tokens looked at are in the
+ * vocabulary. */
+int same_job_check(struct trainer *trainer, const char *folder);
+
+#endif

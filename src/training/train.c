@@ -1,0 +1,413 @@
+#include "src/training/train.h"
+#include "runtime/device/profiler.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/training/evaluate.h"
+#include "src/training/trainer.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- checkpoints and evaluation */
+
+static double seconds_trained(const struct trainer *trainer) {
+    return trainer->seconds_before + progress_clock() - trainer->progress.start;
+}
+
+static int save(struct trainer *trainer, const char *name, bool optimizer) {
+    const struct checkpoint_content content = {.state = &trainer->state,
+                                               .settings = trainer->settings->specs,
+                                               .setting_count = trainer->settings->spec_count,
+                                               .optimizer = optimizer};
+    char *path = files_path("%s/%s", trainer->folder.path, name);
+    const int status = path ? checkpoint_save(path, &trainer->gpt, &content) : -1;
+    free(path);
+    return status;
+}
+
+/* The same weights have been saved before an evaluation, which the checkpoint does not know of yet. */
+static int save_evaluation(struct trainer *trainer, const char *name) {
+    char *path = NULL;
+    int status = 0;
+    if (trainer_is_first(trainer)) {
+        path = files_path("%s/%s", trainer->folder.path, name);
+        status = path ? checkpoint_update(path, &trainer->state) : -1;
+        free(path);
+    }
+    return ranks_agree(trainer->ranks, status);
+}
+
+/* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
+static int write_checkpoint(struct trainer *trainer, const char *name, bool optimizer) {
+    struct ranks *ranks = trainer->ranks;
+    const double patience = ranks->patience;
+    int status = 0;
+    ranks->patience = 0.0;
+    if (trainer_is_first(trainer)) {
+        status = save(trainer, name, optimizer);
+    } else if (optimizer) {
+        status = checkpoint_hand_over(&trainer->gpt);
+    }
+    status =
+        status || ranks_agree(ranks, 0); /* a failure ends the job: the others may be anywhere in handing over */
+    ranks->patience = patience;
+    return status ? -1 : 0;
+}
+
+/* For what rank 0 says; the others' console is nowhere. */
+static const char *folder_name(const struct trainer *trainer) {
+    return trainer_is_first(trainer) ? run_folder_name(&trainer->folder) : trainer->settings->out_dir;
+}
+
+/* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
+ * stand at the same place. */
+static int save_state(struct trainer *trainer) {
+    char name[32];
+    const bool saved = trainer->saved_at == trainer->state.iteration;
+    if (saved && trainer->saved_evaluation == trainer->state.evaluated_at) {
+        return 0;
+    }
+    trainer->state.seconds = seconds_trained(trainer);
+    progress_end(&trainer->progress);
+    snprintf(name, sizeof name, "ckpt-%" PRId64, trainer->state.iteration);
+    trainer->cannot_save = true;
+    if (saved ? save_evaluation(trainer, name)
+              : data_parallel_check_weights(&trainer->parallel) || write_checkpoint(trainer, name, true)) {
+        return -1;
+    }
+    trainer->cannot_save = false;
+    trainer->saved_at = trainer->state.iteration;
+    trainer->saved_evaluation = trainer->state.evaluated_at;
+    fprintf(trainer->console, "saved    %s/%s\n", folder_name(trainer), name);
+    return 0;
+}
+
+/* The same, and older ones beyond keep_checkpoints go. */
+static int save_periodic(struct trainer *trainer) {
+    return save_state(trainer) || (trainer_is_first(trainer) &&
+                                   checkpoint_prune(trainer->folder.path, trainer->settings->keep_checkpoints))
+               ? -1
+               : 0;
+}
+
+static int keep_best(struct trainer *trainer, double val_loss) {
+    trainer->state.best_val_loss = val_loss;
+    trainer->state.best_iteration = trainer->state.iteration;
+    return write_checkpoint(trainer, CHECKPOINT_BEST, false);
+}
+
+static int evaluate(struct trainer *trainer) {
+    const int64_t iteration = trainer->state.iteration, batches = trainer->settings->eval_iters;
+    double train_loss, val_loss;
+    if (trainer->state.evaluated_at == iteration || batches == 0) {
+        return 0;
+    }
+    progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
+    if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, NULL, &train_loss) ||
+        evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
+        return -1;
+    }
+    progress_end(&trainer->progress);
+    fprintf(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
+            train_loss);
+    const struct training_state before = trainer->state;
+    trainer->state.evaluated_at = iteration;
+    if ((trainer_is_first(trainer) &&
+         run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds_trained(trainer))) ||
+        (val_loss < trainer->state.best_val_loss && keep_best(trainer, val_loss))) {
+        trainer->state = before; /* so that a resumed run evaluates again */
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- one iteration */
+
+static bool is_observed(const struct trainer *trainer, int64_t iteration) {
+    const int64_t interval = trainer->settings->statistics_interval;
+    return interval > 0 && iteration % interval == 0;
+}
+
+/* `micro` counts over this rank's micro-steps; its rows follow those of the ranks before it. */
+static int micro_step(struct trainer *trainer, int64_t micro) {
+    const struct train_settings *settings = trainer->settings;
+    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
+    const int64_t iteration = trainer->state.iteration;
+    const int64_t row = (trainer->ranks->index * trainer->micro_steps + micro) * shape.batch;
+    int32_t *targets = trainer->tokens + shape.batch * shape.sequence;
+    if (sampler_read(&trainer->train, iteration, row, shape.batch, trainer->tokens, targets) ||
+        gpt_set_batch(&trainer->gpt, shape, trainer->tokens, targets)) {
+        return -1;
+    }
+    gpt_forward(&trainer->gpt, (struct gpt_pass){.dropout = true,
+                                                 .observe = is_observed(trainer, iteration),
+                                                 .seed = trainer->state.seed,
+                                                 .iteration = iteration,
+                                                 .first_row = (uint64_t)(row * shape.sequence)});
+    gpt_loss(&trainer->gpt, 1.0f / (float)settings->gradient_accumulation_steps, true);
+    data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
+    return compute_check(trainer->compute);
+}
+
+/* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
+ */
+static int diverged(struct trainer *trainer, double loss, double norm) {
+    const int64_t iteration = trainer->state.iteration;
+    if (save_state(trainer)) {
+        return -1;
+    }
+    return ranks_agree(trainer->ranks,
+                       error_set("the loss is not finite at iteration %" PRId64
+                                 " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
+                                 ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
+                                 "data, and go on from one of them with --init-from",
+                                 iteration, loss, norm, folder_name(trainer), iteration));
+}
+
+/* The loss of the whole batch, whether a rank was asked to stop, and whether all still have their data. Waits for
+ * the step. */
+static int read_results(struct trainer *trainer, double *loss, double *norm) {
+    float own_loss = 0.0f, own_norm = 0.0f;
+    if (gpt_read_results(&trainer->gpt, &own_loss, &own_norm)) {
+        return -1;
+    }
+    double sums[3] = {(double)own_loss, interrupt_requested(), data_set_check(&trainer->data) != 0};
+    if (ranks_sum(trainer->ranks, sums, 3)) {
+        return -1;
+    }
+    *loss = sums[0];
+    *norm = (double)own_norm;
+    trainer->stopping = sums[1] > 0.0;
+    trainer->data_lost = sums[2] > 0.0;
+    return 0;
+}
+
+/* A rank's data have become shorter, as all ranks know: they stop where they stand. */
+static int stop_without_data(struct trainer *trainer) {
+    return save_state(trainer) ? -1 : ranks_agree(trainer->ranks, data_set_check(&trainer->data));
+}
+
+static struct step_metrics measure(struct trainer *trainer, double loss, double norm, double seconds) {
+    const double tokens = (double)(trainer->train.global_rows * trainer->train.sequence);
+    trainer->state.tokens += (uint64_t)tokens;
+    return (struct step_metrics){
+        .iteration = trainer->state.iteration,
+        .loss = loss,
+        .rate = optimizer_rate(&trainer->settings->optimizer, trainer->state.iteration),
+        .gradient_norm = norm,
+        .tokens = trainer->state.tokens,
+        .tokens_per_second = tokens / seconds,
+        .utilisation = tokens / seconds * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate,
+        .seconds = seconds_trained(trainer),
+    };
+}
+
+/* Forward, backward and optimiser step; *done is false if an interruption came first, which leaves the weights
+ * alone. Several ranks finish the step: they stop together after it. */
+static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
+    const double start = progress_clock();
+    double loss, norm;
+    *done = false;
+    gpt_zero(&trainer->gpt);
+    for (int64_t micro = 0; micro < trainer->micro_steps; micro++) {
+        if (interrupt_requested() && trainer->ranks->count == 1) {
+            trainer->stopping = true;
+            return 0;
+        }
+        if (micro_step(trainer, micro)) {
+            return -1;
+        }
+    }
+    if (data_parallel_step(&trainer->parallel, &trainer->settings->optimizer, trainer->state.iteration) ||
+        read_results(trainer, &loss, &norm) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+        return -1;
+    }
+    struct loss_scale *scaling = &trainer->gpt.loss_scale;
+    const double scale = scaling->dynamic ? (double)scaling->scale : 0.0;
+    if (!isfinite(loss) || !loss_scale_update(scaling, isfinite(norm))) {
+        return diverged(trainer, loss, norm);
+    }
+    *metrics = measure(trainer, loss, norm, progress_clock() - start);
+    metrics->loss_scale = scale;
+    metrics->skipped = scaling->skipped;
+    *done = true;
+    return 0;
+}
+
+static int report_statistics(struct trainer *trainer, int64_t iteration) {
+    struct h_statistics statistics;
+    if (residual_is_plain(trainer->settings->model.residual)) {
+        return 0;
+    }
+    if (h_statistics_compute(&trainer->gpt, &statistics)) {
+        return error_prefix("H statistics");
+    }
+    const int status = trainer_is_first(trainer) ? run_log_statistics(&trainer->log, &statistics, iteration) : 0;
+    h_statistics_release(&statistics);
+    return status;
+}
+
+static int report(struct trainer *trainer, const struct step_metrics *metrics) {
+    const struct train_settings *settings = trainer->settings;
+    const int64_t iteration = metrics->iteration;
+    char details[160];
+    trainer->tokens_per_second = trainer->tokens_per_second > 0.0
+                                     ? 0.9 * trainer->tokens_per_second + 0.1 * metrics->tokens_per_second
+                                     : metrics->tokens_per_second;
+    /* of a step that was left out: an overflow, which may show as NaN */
+    const double norm = isfinite(metrics->gradient_norm) ? (double)metrics->gradient_norm : HUGE_VAL;
+    snprintf(details, sizeof details, "loss %.4f  grad %.3f  lr %.2e  %.0f tokens/s", metrics->loss, norm,
+             metrics->rate, trainer->tokens_per_second);
+    if (metrics->skipped > 0) {
+        const size_t used = strlen(details);
+        snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
+    }
+    progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
+    if (trainer_is_first(trainer) && iteration % settings->log_interval == 0 &&
+        run_log_step(&trainer->log, metrics)) {
+        return -1;
+    }
+    return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;
+}
+
+/* ---- the loop */
+
+/* One iteration with what is due before it. */
+static int go_on(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    const int64_t iteration = trainer->state.iteration;
+    struct step_metrics metrics;
+    bool done;
+    interrupt_install(); /* again: the compiler in a driver may take signals for itself (LLVM does SIGUSR1) */
+    if ((iteration % settings->eval_interval == 0 && evaluate(trainer)) ||
+        (iteration > 0 && iteration % settings->checkpoint_interval == 0 && save_periodic(trainer)) ||
+        iterate(trainer, &metrics, &done)) {
+        return -1;
+    }
+    if (!done) {
+        return 0;
+    }
+    trainer->state.iteration++;
+    /* unlike devices differ after one step; hours later there would be nothing to save */
+    if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
+        return -1;
+    }
+    return report(trainer, &metrics) || (trainer->data_lost && stop_without_data(trainer)) ? -1 : 0;
+}
+
+static int loop(struct trainer *trainer) {
+    while (trainer->state.iteration < trainer->settings->stop_at && !trainer->stopping) {
+        if (go_on(trainer)) {
+            return -1;
+        }
+    }
+    return !trainer->stopping && (evaluate(trainer) || save_periodic(trainer)) ? -1 : 0;
+}
+
+/* How much of the exchange the device did not wait for. */
+static void print_exchange(const struct trainer *trainer) {
+    const struct exchange_times *times = &trainer->parallel.times;
+    const double steps = (double)(trainer->state.iteration - trainer->progress.first);
+    if (!trainer->parallel.exchange || steps <= 0.0 || times->active <= 0.0) {
+        return;
+    }
+    const double exposed = times->exposed < times->active ? times->exposed : times->active;
+    fprintf(trainer->console,
+            "exchange %.1f ms a step under way, %.1f ms of them after the backward pass; %.0f %% hidden behind "
+            "computation; %.2f MiB sent a step by rank 0\n",
+            1e3 * times->active / steps, 1e3 * exposed / steps, 100.0 * (1.0 - exposed / times->active),
+            times->bytes / steps / 1048576.0);
+}
+
+static int print_profile(struct trainer *trainer) {
+    if (!trainer->compute->profiler || compute_finish(trainer->compute) || !trainer_is_first(trainer)) {
+        return 0;
+    }
+    char *path = files_path("%s/" RUN_TRACE, trainer->folder.path);
+    profiler_print_table(trainer->compute->profiler, trainer->console);
+    print_exchange(trainer);
+    const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
+    if (status == 0) {
+        fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
+                folder_name(trainer));
+    }
+    free(path);
+    return status;
+}
+
+/* What mfu refers to. */
+static int measure_rate(struct trainer *trainer) {
+    if (data_parallel_measure_rate(&trainer->gpt, &trainer->gemm_rate)) {
+        return -1;
+    }
+    if (trainer->gpt.options.type != ELEMENT_FP32) {
+        fprintf(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
+    }
+    fprintf(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
+            1e-9 * trainer->gemm_rate, trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    return 0;
+}
+
+/* When the device failed, what is not lost. */
+static void tell_newest(const struct trainer *trainer) {
+    if (trainer->compute->failure && trainer->saved_at >= 0) {
+        fprintf(trainer->console,
+                "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
+                folder_name(trainer), trainer->saved_at);
+    }
+}
+
+/* After a failure that left the weights as the last step made them, such as data or a disk that are gone: what the
+ * run has reached is not lost. Ranks do not do it: the others may be anywhere. */
+static void save_what_is_left(struct trainer *trainer) {
+    const bool advanced = trainer->state.iteration > trainer->progress.first;
+    if (!advanced || trainer->ranks->count > 1 || trainer->compute->failure || trainer->cannot_save) {
+        return;
+    }
+    char *kept = error_keep();
+    if (save_state(trainer)) {
+        run_folder_explain(&trainer->folder);
+        fprintf(trainer->console, "where the run stands is lost: %s\n", error_text());
+    }
+    error_restore(kept);
+}
+
+static enum train_result run(struct trainer *trainer) {
+    int status = measure_rate(trainer);
+    progress_start(&trainer->progress, trainer->state.iteration);
+    trainer->progress.silent = !trainer_is_first(trainer);
+    status = status || loop(trainer);
+    progress_end(&trainer->progress);
+    const bool interrupted = status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping;
+    if (status && !interrupted) {
+        save_what_is_left(trainer);
+        tell_newest(trainer);
+    }
+    if (interrupted) {
+        return save_periodic(trainer) ? TRAIN_FAILED : TRAIN_INTERRUPTED;
+    }
+    return status || print_profile(trainer) ? TRAIN_FAILED : TRAIN_DONE;
+}
+
+enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
+    struct trainer trainer = {.settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
+    enum train_result result = TRAIN_FAILED;
+    ranks->patience = settings->rank_timeout;
+    interrupt_install();
+    if (trainer_set_up(&trainer) == 0) {
+        result = settings->plan_only ? TRAIN_DONE : run(&trainer);
+        if (run_log_close(&trainer.log) && result == TRAIN_DONE) {
+            result = TRAIN_FAILED;
+        }
+    } else if (trainer.wrong_usage) {
+        result = TRAIN_WRONG;
+    }
+    if (result == TRAIN_FAILED || result == TRAIN_WRONG) {
+        run_folder_explain(&trainer.folder);
+        ranks_end_others(ranks, "hc_train");
+    }
+    trainer_tear_down(&trainer);
+    return result;
+}

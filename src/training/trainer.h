@@ -1,0 +1,51 @@
+/* What a training run works with, shared by its set-up (train_setup.c) and its loop (train.c). */
+#ifndef HC_SRC_TRAINER_H
+#define HC_SRC_TRAINER_H
+
+#include "runtime/ranks/ranks.h"
+#include "runtime/system/progress.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/training/data_parallel.h"
+#include "src/training/data_set.h"
+#include "src/training/run_folder.h"
+#include "src/training/run_log.h"
+#include "src/training/sampler.h"
+#include "src/training/train.h"
+#include <stdio.h>
+
+struct trainer {
+    struct train_settings *settings;
+    struct ranks *ranks;
+    struct data_set data;
+    struct compute *compute;
+    struct gpt gpt;
+    struct data_parallel parallel;
+    struct sampler train, evaluate_train, evaluate_val;
+    struct training_state state;
+    struct run_log log; /* rank 0's */
+    struct progress progress;
+    FILE *console;            /* stderr on rank 0, nowhere on the others */
+    struct run_folder folder; /* rank 0's, of the run */
+    int64_t micro_steps;      /* of this rank in an iteration */
+    int32_t *tokens;          /* [2, batch_size, block_size] */
+    double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
+    int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
+    int64_t saved_evaluation; /* the last evaluation that it knows of */
+    char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data; val's is "" if it is not needed */
+    double seconds_before;                                       /* that earlier processes of this run trained */
+    double tokens_per_second;                                    /* smoothed, for the progress line */
+    bool wrong_usage;                                            /* the failure is one of the command line */
+    bool stopping;                                               /* some rank was asked to stop */
+    bool data_lost;                                              /* some rank's data have become shorter */
+    bool cannot_save;                                            /* the last checkpoint has failed */
+};
+
+/* Whether this rank writes files and talks. */
+bool trainer_is_first(const struct trainer *trainer);
+
+/* From settings to a run that is ready for its next iteration; with plan_only only as far as the plan. Collective:
+ * on failure all ranks have the error. */
+int trainer_set_up(struct trainer *trainer);
+void trainer_tear_down(struct trainer *trainer);
+
+#endif

@@ -1,0 +1,211 @@
+/* hc_analyze on the records of runs, without a device: its numbers, files and page, and what it says of bad input.
+ * What it measures of checkpoints is held to numpy by compare_analysis.py, the page in a browser by
+ * check_report.py. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ANALYZE(...) CHILD_RUN(HC_PROGRAMS "/hc_analyze", "--out", scratch_path("out"), __VA_ARGS__)
+
+enum { STEPS = 250 };
+
+static void make_folder(const char *name) {
+    assert_int_equal(mkdir(scratch_path(name), 0777), 0);
+}
+
+static const char *in_run(const char *run, const char *name) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    return path;
+}
+
+/* Steps with losses 5 - i / 100, evaluations at 0 and 100. */
+static void make_run(const char *run) {
+    make_folder(run);
+    FILE *file = fopen(scratch_path(in_run(run, "metrics.jsonl")), "w");
+    assert_non_null(file);
+    for (int i = 0; i < STEPS; i++) {
+        if (i % 100 == 0) {
+            fprintf(file, "{\"iter\":%d,\"train_loss\":4.5,\"val_loss\":%g,\"time\":1}\n", i,
+                    i == 100 ? 3.25 : 3.5);
+        }
+        fprintf(file, "{\"iter\":%d,\"loss\":%g,\"grad_norm\":%g,\"tokens_per_sec\":100}\n", i, 5.0 - i / 100.0,
+                i == 7 ? 12.5 : 0.5);
+    }
+    fprintf(file, "{\"iter\":250,\"lo"); /* it goes on */
+    assert_int_equal(fclose(file), 0);
+}
+
+static char *read_out(const char *name) {
+    size_t bytes;
+    char *text = scratch_read(scratch_path(in_run("out", name)), &bytes);
+    if (!text) {
+        fail_msg("there is no %s", name);
+    }
+    return text;
+}
+
+static void assert_holds(const char *text, const char *part) {
+    if (!strstr(text, part)) {
+        fail_msg("'%s' is not in '%.3000s'", part, text);
+    }
+}
+
+static void remove_out(void) {
+    assert_int_equal(files_remove_folder(scratch_path("out")), 0);
+}
+
+static void records_become_numbers_tables_and_pictures(void **state) {
+    (void)state;
+    static const char *const pictures[] = {"loss.svg", "loss.png", "loss.gp", "loss.csv", "gradient_norm.svg"};
+    make_run("one");
+    make_run("two");
+    scratch_write("one/eval-wiki.json", "{\"word_perplexity\": 123.456}", 28);
+    assert_int_equal(ANALYZE(scratch_path("one"), scratch_path("two/")), 0);
+    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "figures/%s", pictures[i]);
+        free(read_out(name));
+    }
+    char *text = read_out("analysis.json"), *csv = read_out("figures/loss.csv"), *page = read_out("report.html");
+    json_t *json = json_loads(text, 0, NULL), *runs = json_object_get(json, "runs");
+    assert_int_equal(json_array_size(runs), 2);
+    const json_t *record = json_object_get(json_array_get(runs, 1), "record"),
+                 *final = json_object_get(record, "final");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 1), "name")), "two");
+    assert_int_equal(json_integer_value(json_object_get(final, "iter")), STEPS);
+    /* the mean of the last 200 */
+    assert_true(fabs(json_number_value(json_object_get(final, "train_loss")) - (5.0 - (50 + 249) / 200.0)) < 1e-6);
+    assert_true(json_number_value(json_object_get(final, "best_val_loss")) == 3.25);
+    assert_true(json_number_value(json_object_get(final, "val_loss")) == 3.5);
+    assert_holds(csv, "run,split,iteration,loss\none,train,0,5\none,train,1,4.99\n");
+    assert_holds(csv, "two,val,100,3.25\n");
+    assert_holds(page, "one: largest 12.5, above 5 in 1 steps");
+    assert_holds(page, "<th><button type=\"button\">wiki</button></th>");
+    assert_holds(page, "<td>123.46</td>");
+    assert_null(strstr(page, "http-equiv"));
+    json_decref(json);
+    free(text);
+    free(csv);
+    free(page);
+    remove_out();
+}
+
+/* Runs that differ in the seed alone are of one kind and have one entry in legends. */
+static void repeats_are_of_one_kind(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+        int kind;
+    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\n", 0},
+                {"b", "# Data\nseed = 1\nresidual = \"rc\"\n", 1},
+                {"c", "seed = 2\nresidual = \"shc\"\nbroken line\n", 0},
+                {"d", "", 3},
+                {"e", "", 4}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        make_run(runs[i].name);
+        scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
+    }
+    char paths[5][512];
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s", scratch_path(runs[i].name));
+    }
+    assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
+    char *text = read_out("analysis.json"), *script = read_out("figures/loss.gp");
+    json_t *json = json_loads(text, 0, NULL);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const json_t *run = json_array_get(json_object_get(json, "runs"), i);
+        assert_int_equal(json_integer_value(json_object_get(run, "kind")), runs[i].kind);
+    }
+    assert_holds(script, "title 'a, 2 runs'");
+    assert_null(strstr(script, "title 'c'"));
+    assert_holds(script, "title 'd'");
+    json_decref(json);
+    free(text);
+    free(script);
+    remove_out();
+}
+
+static void names_cannot_write_the_page(void **state) {
+    (void)state;
+    make_run("<b>'$x");
+    assert_int_equal(ANALYZE(scratch_path("<b>'$x")), 0);
+    char *page = read_out("report.html");
+    assert_null(strstr(page, "<b>"));
+    assert_holds(page, "<td>?b???x</td>");
+    free(page);
+    remove_out();
+}
+
+static void bad_records_are_named(void **state) {
+    (void)state;
+    make_folder("bad");
+    scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
+    assert_int_equal(ANALYZE(scratch_path("bad")), 0);
+    assert_holds(child_message(),
+                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 2)");
+    scratch_write("bad/metrics.jsonl", "{\"loss\":1}\n", 11);
+    assert_int_equal(ANALYZE(scratch_path("bad")), 0);
+    assert_holds(child_message(),
+                 "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 1)");
+    remove_out();
+    scratch_write("bad/metrics.jsonl", "", 0);
+    scratch_write("bad/eval-x.json", "{", 1);
+    assert_int_equal(ANALYZE(scratch_path("bad")), 1);
+    assert_holds(child_message(), "bad/eval-x.json:1");
+    assert_int_equal(ANALYZE(scratch_path("nowhere")), 1);
+    assert_holds(child_message(), "nowhere");
+    assert_false(files_exist(scratch_path("out/report.html")));
+    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_analyze", scratch_path("bad")), 2);
+}
+
+static void a_run_that_has_not_begun_is_a_row(void **state) {
+    (void)state;
+    make_folder("empty");
+    assert_int_equal(ANALYZE(scratch_path("empty")), 0);
+    char *page = read_out("report.html");
+    assert_holds(page, "<td>empty</td>");
+    assert_null(strstr(page, "<img"));
+    free(page);
+    remove_out();
+}
+
+static void without_gnuplot_there_are_numbers(void **state) {
+    (void)state;
+    char *kept = strdup(getenv("PATH"));
+    make_run("three");
+    setenv("PATH", "/nowhere", 1);
+    const int status = ANALYZE(scratch_path("three"));
+    setenv("PATH", kept, 1);
+    free(kept);
+    assert_int_equal(status, 1);
+    assert_holds(child_message(), "gnuplot-nox");
+    free(read_out("analysis.json"));
+    remove_out();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_become_numbers_tables_and_pictures),
+        cmocka_unit_test(repeats_are_of_one_kind),
+        cmocka_unit_test(names_cannot_write_the_page),
+        cmocka_unit_test(bad_records_are_named),
+        cmocka_unit_test(a_run_that_has_not_begun_is_a_row),
+        cmocka_unit_test(without_gnuplot_there_are_numbers),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

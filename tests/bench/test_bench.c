@@ -1,0 +1,212 @@
+/* hc_bench: its figures hang together. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/json_file.h"
+#include "runtime/gemm/gemm_parameters.h"
+#include "tests/support/child.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char program[] = HC_PROGRAMS "/hc_bench";
+
+#define SMALL                                                                                                      \
+    "--device", "pocl", "--n-layer", "2", "--n-embd", "32", "--n-head", "2", "--block-size", "16", "--batch-size", \
+        "2", "--vocab-size", "300", "--allreduce-bucket", "0.01", "--ranks", "--json"
+
+static double number(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    if (!json_is_number(value)) {
+        fail_msg("no number %s", name);
+    }
+    return json_number_value(value);
+}
+
+static double median(const json_t *json, const char *name) {
+    const json_t *figure = json_object_get(json_object_get(json, "seconds"), name);
+    assert_true(number(figure, "min") <= number(figure, "median"));
+    assert_true(number(figure, "median") <= number(figure, "max"));
+    return number(figure, "median");
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    const char *path = scratch_path("alone.json");
+    json_t *json;
+    assert_done(CHILD_RUN(program, SMALL, path, "--steps", "1", "--warmup", "1", "--gradient-accumulation-steps",
+                          "3", "--residual", "mhc"));
+    assert_int_equal(json_file_read(path, 10000, &json), 0);
+    const double step = median(json, "step");
+    assert_string_equal(json_string_value(json_object_get(json, "residual")), "mhc");
+    assert_float_equal(number(json, "tokens"), 3 * 2 * 16, 0);
+    assert_float_equal(number(json, "tokens_per_second") * step / (3 * 2 * 16), 1.0, 1e-6);
+    assert_float_equal((median(json, "compute") + median(json, "rest")) / step, 1.0, 1e-3);
+    assert_true(median(json, "compute") > 0.0 && median(json, "rest") > 0.0);
+    assert_float_equal(median(json, "exposed"), 0.0, 0);
+    assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
+    assert_true(number(json, "gemm_rate") > 0.0);
+    json_decref(json);
+}
+
+/* With one step measured, the parts of the mean rank add up to no more than the step of the slowest one, and to
+ * much of it, since all wait for the sums. */
+static void test_three_ranks(void **state) {
+    (void)state;
+    const char *path = scratch_path("ranks.json");
+    json_t *json;
+    const char *const arguments[] = {HC_MPIRUN,
+                                     "-np",
+                                     "3",
+                                     program,
+                                     SMALL,
+                                     path,
+                                     "--steps",
+                                     "1",
+                                     "--warmup",
+                                     "1",
+                                     "--gradient-accumulation-steps",
+                                     "6",
+                                     NULL};
+    assert_done(child_finish(child_start(CHILD_UNLIMITED, arguments)));
+    assert_int_equal(json_file_read(path, 10000, &json), 0);
+    const double parts = median(json, "compute") + median(json, "exposed") + median(json, "rest");
+    const double step = median(json, "step"), bytes = number(json, "gradient_bytes");
+    assert_float_equal(number(json, "ranks"), 3, 0);
+    assert_float_equal(number(json, "micro_steps"), 2, 0);
+    assert_float_equal(number(json, "tokens"), 6 * 2 * 16, 0);
+    assert_true(number(json, "buckets") > 2);
+    assert_true(parts <= 1.001 * step && parts >= 0.5 * step);
+    assert_true(median(json, "active") > 0.0 && number(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
+    /* reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts */
+    assert_float_equal(number(json, "bytes_sent") / (bytes * 4.0 / 3.0), 1.0, 0.2);
+    json_decref(json);
+}
+
+static void test_recomputing_needs_less_memory(void **state) {
+    (void)state;
+    static const char *const words[] = {"off", "layer"};
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const char *path = scratch_path("memory.json");
+        json_t *json;
+        assert_done(CHILD_RUN(program, SMALL, path, "--n-layer", "6", "--block-size", "64", "--steps", "1",
+                              "--recompute", words[i]));
+        assert_int_equal(json_file_read(path, 10000, &json), 0);
+        bytes[i] = number(json, "planned_bytes");
+        json_decref(json);
+    }
+    assert_true(bytes[1] < 0.8 * bytes[0]);
+}
+
+/* Ratios are to the first case with plain residuals, which is 1 to itself. */
+static void test_compare(void **state) {
+    (void)state;
+    const char *path = scratch_path("cases.json");
+    json_t *json;
+    assert_done(CHILD_RUN(program, SMALL, path, "--steps", "3", "--warmup", "1", "--compare", "shc:2,rc,mhc_lite",
+                          "--n-streams", "3", "--profile"));
+    assert_int_equal(json_file_read(path, 100000, &json), 0);
+    const json_t *cases = json_object_get(json, "cases");
+    assert_int_equal(json_array_size(cases), 3);
+    static const char *const names[] = {"shc", "rc", "mhc_lite"};
+    static const double streams[] = {2, 1, 3};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *one = json_array_get(cases, i);
+        assert_string_equal(json_string_value(json_object_get(one, "residual")), names[i]);
+        assert_float_equal(number(one, "n_streams"), streams[i], 0);
+        assert_true((number(one, "auxiliary") == 0.0) == (i == 1));
+        assert_true(median(one, "step") > 0.0 && number(one, "mfu") > 0.0 && number(one, "peak_bytes") > 1e6);
+        assert_float_equal(number(one, "tokens_per_second") * median(one, "step"), number(one, "tokens"), 1e-3);
+        assert_true(json_array_size(json_object_get(one, "kernels")) > 10);
+    }
+    assert_float_equal(number(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
+    assert_true(number(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
+    json_decref(json);
+}
+
+/* A line in, a line out; what is known first and last. */
+static void test_turns(void **state) {
+    (void)state;
+    const char *output = scratch_path("turns");
+    const char *const shell[] = {"/bin/sh", "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
+                                 "--turns", NULL};
+    assert_done(child_finish(child_start_writing(output, CHILD_UNLIMITED, shell)));
+    FILE *file = fopen(output, "r");
+    assert_non_null(file);
+    json_t *lines[4];
+    for (int i = 0; i < 4; i++) {
+        lines[i] = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(lines[i]);
+    }
+    assert_int_equal(fgetc(file), '\n');
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    assert_true(number(lines[0], "parameters") == number(lines[3], "parameters"));
+    assert_true(number(lines[1], "seconds") > 0.0 && number(lines[2], "seconds") > 0.0);
+    assert_true(number(lines[3], "peak_bytes") >= number(lines[0], "peak_bytes"));
+    for (int i = 0; i < 4; i++) {
+        json_decref(lines[i]);
+    }
+}
+
+/* What is kept is what hc_train takes (test_gemm has that); nothing is kept when nothing is faster. */
+static void test_tune(void **state) {
+    (void)state;
+    const char *output = scratch_path("tune"), *cache = scratch_path("cache");
+    struct device device;
+    struct gemm_parameters kept;
+    bool found;
+    assert_int_equal(device_choose("pocl", 0, &device), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--block-size", "256", "--n-embd", "256", "--tune",
+                                  "--tune-minutes", "0"));
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    char *path = gemm_parameters_path(scratch_path("cache/hctrain"), &device);
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(path);
+    assert_non_null(text);
+    assert_int_equal(gemm_parameters_read(path, &device, &kept, &found), 0);
+    assert_non_null(strstr(text, "CLBlast's own choice"));
+    assert_non_null(strstr(text, found ? path : "nothing kept"));
+    free(text);
+    free(path);
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    const char *path = scratch_path("none/figures.json");
+    assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/figures.json");
+    assert_failed(CHILD_RUN(program, "--steps", "0"), 2, "steps");
+    assert_failed(CHILD_RUN(program, "--compare", "rc,nonsense"), 2, "'nonsense' is no residual variant");
+    assert_failed(CHILD_RUN(program, "--compare", "shc:9"), 2, "streams are a number from 1 to 8");
+    assert_failed(CHILD_RUN(program, "--compare", "shc:"), 2, "streams are a number from 1 to 8");
+    /* one of the processes cannot start */
+    assert_failed(CHILD_RUN(program, "--compare", "rc,shc", "--device", "nonsense"), 1, "ended early");
+    assert_failed(CHILD_RUN(program, "--compare", "rc,shc:1"), 2, "n_streams");
+    assert_failed(CHILD_RUN(program, "--compare", "rc", "--turns"), 2, "--turns");
+    assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
+    assert_failed(CHILD_RUN(program, "--tune", "--turns"), 2, "--tune");
+    assert_failed(CHILD_RUN(program, "--tune", "--gemm", "cblas"), 2, "--gemm cblas");
+    assert_failed(CHILD_RUN(program, "--tune", "--n-head", "3"), 2, "n_head");
+    assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "2", program, "--tune"), 2, "start one process");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_three_ranks),
+        cmocka_unit_test(test_recomputing_needs_less_memory),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

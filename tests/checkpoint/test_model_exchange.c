@@ -1,0 +1,593 @@
+/* Models for and from others: what hc_export writes, what is read of Hugging Face's folders, and what is refused.
+ * tests/compare_transformers.py, run by hand, holds both to transformers and PyTorch themselves. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "src/checkpoint/export.h"
+#include "src/checkpoint/weights.h"
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include "tests/support/tensors.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char export_program[] = HC_PROGRAMS "/hc_export", train_program[] = HC_PROGRAMS "/hc_train",
+                  probe_program[] = HC_PROGRAMS "/hc_probe";
+
+static void require(int status) {
+    if (status) {
+        fail_msg("%s", error_text());
+    }
+}
+
+static void assert_error(int status, const char *text) {
+    if (status == 0 || !strstr(error_text(), text)) {
+        fail_msg("status %d, '%s' expected in: %s", status, text, error_text());
+    }
+}
+
+/* ---- checkpoints of random numbers */
+
+static float *random_values(const struct parameter *parameter) {
+    float *values = malloc(parameter->elements * sizeof *values);
+    random_normal(random_key(3, parameter->name), 0, parameter->elements, 0.1, 0.3, values);
+    return values;
+}
+
+static void write_checkpoint(const char *name, const struct model_config *config) {
+    struct parameters parameters;
+    struct safetensors_writer *writer;
+    char file[96];
+    require(parameters_create(config, &parameters));
+    struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
+    for (size_t i = 0; i < parameters.count; i++) {
+        struct parameter *parameter = &parameters.table[i];
+        infos[i] = (struct tensor_info){.name = parameter->name, .rank = parameter->rank};
+        memcpy(infos[i].shape, parameter->shape, sizeof parameter->shape);
+    }
+    require(files_make_folder(scratch_path(name)));
+    require(model_config_write(scratch_path(name), config));
+    snprintf(file, sizeof file, "%s/model.safetensors", name);
+    require(safetensors_create(scratch_path(file), infos, parameters.count, &writer));
+    for (size_t i = 0; i < parameters.count; i++) {
+        float *values = random_values(&parameters.table[i]);
+        require(safetensors_append(writer, values, parameters.table[i].elements * sizeof *values));
+        free(values);
+    }
+    require(safetensors_finish(writer));
+    free(infos);
+    parameters_release(&parameters);
+}
+
+static struct model_config plain_config(bool bias) {
+    struct model_config config = small_model_config("rc", 1);
+    config.bias = bias;
+    return config;
+}
+
+static int export_to(const char *checkpoint, const char *out, enum export_format format, int64_t rows) {
+    struct export_report report;
+    char from[512]; /* the paths of scratch_path do not last */
+    snprintf(from, sizeof from, "%s", scratch_path(checkpoint));
+    const struct export_settings settings = {from, scratch_path(out), format, rows};
+    return export_run(&settings, &report);
+}
+
+/* ---- what comes back */
+
+/* Every parameter in the folder against the numbers of write_checkpoint, biases that the checkpoint had not against
+ * zero. */
+static void assert_weights(const char *folder, const struct model_config *config, bool had_bias) {
+    struct parameters parameters;
+    struct weights *weights;
+    require(parameters_create(config, &parameters));
+    require(weights_open(scratch_path(folder), config, &parameters, &weights));
+    for (size_t i = 0; i < parameters.count; i++) {
+        const struct parameter *parameter = &parameters.table[i];
+        const bool bias = strstr(parameter->name, ".bias") != NULL;
+        float *expected = random_values(parameter), *found = malloc(parameter->elements * sizeof *found);
+        if (bias && !had_bias) {
+            memset(expected, 0, parameter->elements * sizeof *expected);
+        }
+        const uint64_t half = parameter->elements / 2; /* in two pieces */
+        require(weights_read(weights, parameter, 0, half, found));
+        require(weights_read(weights, parameter, half, parameter->elements - half, found + half));
+        assert_memory_equal(found, expected, parameter->elements * sizeof *found);
+        free(expected);
+        free(found);
+    }
+    weights_close(weights);
+    parameters_release(&parameters);
+}
+
+static void weights_come_back_from_hugging_faces_format(void **state) {
+    (void)state;
+    for (int bias = 0; bias < 2; bias++) {
+        struct model_config config = plain_config(bias != 0), back;
+        config.gelu_tanh = bias != 0;
+        config.dropout = 0.25;
+        memcpy(config.tokenizer, "byte", 5);
+        write_checkpoint("plain", &config);
+        require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+        require(model_config_read(scratch_path("hf"), &back));
+        assert_int_equal(back.hugging_face_rows, config.vocab_size);
+        assert_true(back.bias && back.gelu_tanh == config.gelu_tanh && back.dropout == 0.25);
+        assert_string_equal(back.tokenizer, "byte");
+        assert_true(back.n_head == config.n_head && back.block_size == config.block_size);
+        assert_weights("hf", &back, bias != 0);
+        assert_int_equal(scratch_entries(scratch_path("hf")), 2);
+    }
+}
+
+/* Names, layouts and numbers as GPT2LMHeadModel wants them. */
+static void linear_layers_are_transposed_for_hugging_face(void **state) {
+    (void)state;
+    const struct model_config config = plain_config(false);
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    struct safetensors *ours = tensors_open(scratch_path("plain"), "model.safetensors");
+    struct safetensors *theirs = tensors_open(scratch_path("hf"), "model.safetensors");
+    const char *name = "transformer.h.1.attn.c_attn.weight";
+    const struct tensor_info *from = tensors_need(ours, "", name), *to = tensors_need(theirs, "", name);
+    float *a = tensors_read(ours, from), *b = tensors_read(theirs, to);
+    assert_true(to->shape[0] == 16 && to->shape[1] == 48);
+    for (size_t in = 0; in < 16; in++) {
+        for (size_t out = 0; out < 48; out++) {
+            assert_true(b[in * 48 + out] == a[out * 16 + in]);
+        }
+    }
+    assert_int_equal(safetensors_count(theirs), 4 + 2 * 12);
+    free(a);
+    free(b);
+    safetensors_close(ours);
+    safetensors_close(theirs);
+}
+
+static void assert_same_bytes(const char *first, const char *second) {
+    size_t bytes, others;
+    char *a = scratch_read(scratch_path(first), &bytes), *b = scratch_read(scratch_path(second), &others);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_int_equal(bytes, others);
+    assert_memory_equal(a, b, bytes);
+    free(a);
+    free(b);
+}
+
+static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **state) {
+    (void)state;
+    static const char *const variants[] = {"rc", "identity", "hc", "mhc", "mhc_lite", "shc"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct model_config config = small_model_config(variants[i], i ? 3 : 1);
+        struct model_config back;
+        write_checkpoint("variant", &config);
+        require(export_to("variant", "torch", EXPORT_TORCH, 0));
+        assert_same_bytes("variant/model.safetensors", "torch/model.safetensors");
+        require(model_config_read(scratch_path("torch"), &back));
+        assert_true(back.residual == config.residual && back.n_streams == config.n_streams);
+        assert_int_equal(back.hugging_face_rows, 0);
+        assert_int_equal(scratch_entries(scratch_path("torch")), 3);
+        assert_true(files_exist(scratch_path("torch/model.py")));
+    }
+}
+
+static int64_t rows_of(const char *folder) {
+    struct model_config config;
+    require(model_config_read(scratch_path(folder), &config));
+    assert_weights(folder, &config,
+                   true); /* the first rows of random numbers are the same for any number of them */
+    return config.vocab_size;
+}
+
+static void padding_of_the_vocabulary_is_left_out(void **state) {
+    (void)state;
+    struct model_config config = plain_config(true);
+    config.vocab_size = 50304;
+    memcpy(config.tokenizer, "gpt2", 5);
+    write_checkpoint("padded", &config);
+    require(export_to("padded", "cut", EXPORT_HUGGING_FACE, 0));
+    assert_int_equal(rows_of("cut"), 50257);
+    require(export_to("padded", "cut", EXPORT_HUGGING_FACE, 50304));
+    assert_int_equal(rows_of("cut"), 50304);
+    require(export_to("padded", "cut", EXPORT_TORCH, 0));
+    assert_int_equal(rows_of("cut"), 50304);
+    require(export_to("padded", "cut", EXPORT_TORCH, 50000));
+    assert_int_equal(rows_of("cut"), 50000);
+    assert_error(export_to("padded", "cut", EXPORT_TORCH, 50305), "--vocab-size 50305 is more than the 50304");
+}
+
+static void added_tokens_get_the_mean_of_the_others(void **state) {
+    (void)state;
+    struct model_config config = plain_config(true), grown;
+    struct parameters parameters;
+    struct weights *weights;
+    float values[40 * 16];
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    require(model_config_read(scratch_path("hf"), &grown));
+    grown.vocab_size = 40;
+    require(parameters_create(&grown, &parameters));
+    require(weights_open(scratch_path("hf"), &grown, &parameters, &weights));
+    require(weights_read(weights, parameters_find(&parameters, "transformer.wte.weight"), 0, 40 * 16, values));
+    for (size_t channel = 0; channel < 16; channel++) {
+        double sum = 0.0;
+        for (size_t row = 0; row < 33; row++) {
+            sum += (double)values[row * 16 + channel];
+        }
+        for (size_t row = 33; row < 40; row++) {
+            assert_true(values[row * 16 + channel] == (float)(sum / 33.0));
+        }
+    }
+    weights_close(weights);
+    parameters_release(&parameters);
+}
+
+/* ---- folders as others write them */
+
+/* A change to a file of tensors while it is copied. */
+struct change {
+    const char *cut;       /* taken from the front of names */
+    const char *drop;      /* this tensor is left out */
+    const char *add;       /* a tensor of this name comes too: a copy of the token embedding, */
+    float shift;           /* plus this, */
+    enum tensor_type type; /* its bytes taken for this */
+    const char *swap;      /* this tensor's two sizes change places */
+};
+
+static void copy_changed(const char *from, const char *to, const struct change *change) {
+    struct safetensors *file = tensors_open(scratch_path(from), "model.safetensors");
+    const size_t count = safetensors_count(file);
+    struct tensor_info infos[64];
+    float *values[64];
+    size_t kept = 0;
+    for (size_t i = 0; i < count + (change->add != NULL); i++) {
+        const struct tensor_info *info =
+            i < count ? safetensors_at(file, i) : tensors_need(file, "", "transformer.wte.weight");
+        const char *name = i < count ? info->name : change->add;
+        if (change->drop && strcmp(name, change->drop) == 0) {
+            continue;
+        }
+        infos[kept] = *info;
+        infos[kept].name = (char *)(uintptr_t)name;
+        if (i == count) {
+            infos[kept].type = change->type;
+            infos[kept].bytes = info->elements * tensor_type_bytes(change->type);
+        }
+        if (change->cut && strncmp(name, change->cut, strlen(change->cut)) == 0) {
+            infos[kept].name += strlen(change->cut);
+        }
+        if (change->swap && strcmp(name, change->swap) == 0) {
+            infos[kept].shape[0] = info->shape[1];
+            infos[kept].shape[1] = info->shape[0];
+        }
+        values[kept] = tensors_read(file, info);
+        values[kept++][0] += i < count ? 0.0f : change->shift;
+    }
+    char path[96];
+    struct safetensors_writer *writer;
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    require(safetensors_create(scratch_path(path), infos, kept, &writer));
+    for (size_t i = 0; i < kept; i++) {
+        require(safetensors_append(writer, values[i], infos[i].bytes));
+        free(values[i]);
+    }
+    require(safetensors_finish(writer));
+    safetensors_close(file);
+}
+
+/* The folder "changed": an export of a small model with this change. */
+static void make_changed(struct change change) {
+    const struct model_config config = plain_config(true);
+    size_t bytes;
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    require(files_make_folder(scratch_path("changed")));
+    char *text = scratch_read(scratch_path("hf/config.json"), &bytes);
+    scratch_write("changed/config.json", text, bytes);
+    free(text);
+    copy_changed("hf", "changed", &change);
+}
+
+static int open_changed(void) {
+    struct model_config config;
+    struct parameters parameters;
+    struct weights *weights;
+    require(model_config_read(scratch_path("changed"), &config));
+    require(parameters_create(&config, &parameters));
+    const int status = weights_open(scratch_path("changed"), &config, &parameters, &weights);
+    weights_close(weights);
+    parameters_release(&parameters);
+    return status;
+}
+
+static void other_ways_to_write_the_same_model_are_read(void **state) {
+    (void)state;
+    static const struct change changes[] = {
+        {.cut = "transformer."},                                   /* GPT2Model */
+        {.add = "lm_head.weight"},                                 /* the tied head written out */
+        {.add = "transformer.h.0.attn.bias", .type = TENSOR_BOOL}, /* masks, as older versions have them */
+        {.cut = "transformer.", .add = "h.1.attn.masked_bias"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        struct model_config config;
+        make_changed(changes[i]);
+        require(model_config_read(scratch_path("changed"), &config));
+        assert_weights("changed", &config, true);
+    }
+}
+
+static void other_models_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        struct change change;
+        const char *text;
+    } cases[] = {
+        {{.add = "lm_head.weight", .shift = 1.0f}, "'lm_head.weight' differs from the token embedding"},
+        {{.add = "score.weight"}, "tensor 'score.weight' is none of this GPT-2's"},
+        {{.add = "transformer.h.2.ln_1.weight"}, "tensor 'transformer.h.2.ln_1.weight' is none of this GPT-2's"},
+        {{.drop = "transformer.h.1.mlp.c_fc.bias"}, "tensor 'transformer.h.1.mlp.c_fc.bias' is missing"},
+        {{.swap = "transformer.h.0.attn.c_attn.weight"},
+         "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
+        {{.swap = "transformer.wte.weight"}, "tensor 'transformer.wte.weight' has another shape"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        make_changed(cases[i].change);
+        assert_error(open_changed(), cases[i].text);
+        assert_non_null(strstr(error_text(), "changed/model.safetensors: "));
+    }
+}
+
+static void truncated_and_absent_weights_are_named(void **state) {
+    (void)state;
+    size_t bytes;
+    make_changed((struct change){0});
+    char *text = scratch_read(scratch_path("changed/model.safetensors"), &bytes);
+    for (size_t part = 0; part < 8; part++) {
+        scratch_write("changed/model.safetensors", text, bytes * part / 8);
+        assert_error(open_changed(), "changed/model.safetensors");
+    }
+    free(text);
+    remove(scratch_path("changed/model.safetensors"));
+    assert_error(open_changed(), "model.safetensors: No such file");
+    scratch_write("changed/pytorch_model.bin", "x", 1);
+    assert_error(open_changed(), "changed has pytorch_model.bin instead of model.safetensors: ");
+    scratch_write("changed/model.safetensors.index.json", "{}", 2);
+    assert_error(open_changed(), "model.safetensors.index.json instead");
+    require(files_remove_folder(scratch_path("changed")));
+}
+
+#define SIZES "\"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"n_positions\": 8, \"vocab_size\": 33"
+
+static void configs_that_cannot_be_computed_are_refused(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"model_type\": \"llama\"}", "model_type is 'llama': of Hugging Face's models only 'gpt2'"},
+        {"{\"model_type\": 2}", "model_type is 'no text'"},
+        {"{\"model_type\": \"gpt2\"}", "'n_layer' is missing"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": \"relu\"}",
+         "'activation_function' is 'relu'"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": null}", "'activation_function' is "},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": 65}", "'n_inner' is not 4 n_embd"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"scale_attn_weights\": false}",
+         "'scale_attn_weights' is not true"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"scale_attn_by_inverse_layer_idx\": true}",
+         "'scale_attn_by_inverse_layer_idx' is not false"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"layer_norm_epsilon\": 1e-6}", "'layer_norm_epsilon' is not"},
+        {"{\"model_type\": \"gpt2\", " SIZES ", \"resid_pdrop\": 1.5}", "dropout = 1.5 is out of range"},
+        {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, \"n_embd\": 16, \"n_positions\": 8, "
+         "\"vocab_size\": 33}",
+         "n_embd = 16 is not divisible"},
+        {"{\"model_type\": \"gpt2\", \"n_layer\": -2, \"n_head\": 2, \"n_embd\": 16, \"n_positions\": 8, "
+         "\"vocab_size\": 33}",
+         "n_layer = -2 is out of range"},
+    };
+    require(files_make_folder(scratch_path("config")));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config config;
+        scratch_write("config/config.json", cases[i][0], strlen(cases[i][0]));
+        assert_error(model_config_read(scratch_path("config"), &config), cases[i][1]);
+        assert_non_null(strstr(error_text(), "config/config.json: "));
+    }
+}
+
+static void what_configs_leave_out_is_gpt2s(void **state) {
+    (void)state;
+    static const char minimal[] = "{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": null}";
+    static const char tokens[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, "
+                                 "\"n_positions\": 8, \"vocab_size\": 50257, \"eos_token_id\": 50256, "
+                                 "\"n_inner\": 32, \"activation_function\": \"gelu\"}";
+    struct model_config config;
+    require(files_make_folder(scratch_path("config")));
+    scratch_write("config/config.json", minimal, strlen(minimal));
+    require(model_config_read(scratch_path("config"), &config));
+    assert_true(config.gelu_tanh && config.bias && config.dropout == 0.0);
+    assert_string_equal(config.tokenizer, "");
+    scratch_write("config/config.json", tokens, strlen(tokens));
+    require(model_config_read(scratch_path("config"), &config));
+    assert_false(config.gelu_tanh);
+    assert_string_equal(config.tokenizer, "gpt2");
+}
+
+/* ---- where exports go */
+
+static void only_exports_are_replaced(void **state) {
+    (void)state;
+    const struct model_config config = plain_config(true);
+    write_checkpoint("plain", &config);
+    write_checkpoint("precious", &config);
+    assert_error(export_to("plain", "precious", EXPORT_TORCH, 0), "precious is there already and not an export");
+    require(export_to("plain", "mixed", EXPORT_TORCH, 0));
+    assert_error(export_to("plain", "plain", EXPORT_TORCH, 0), "--out is the checkpoint itself");
+    require(export_to("plain", "edited", EXPORT_TORCH, 0));
+    require(export_to("plain", "edited", EXPORT_TORCH, 0));
+    scratch_write("edited/model.py", "mine", 4);
+    assert_error(export_to("plain", "edited", EXPORT_HUGGING_FACE, 0),
+                 "edited/model.py is not as an export wrote it");
+    scratch_write("mixed/notes.txt", "mine", 4);
+    assert_error(export_to("plain", "mixed", EXPORT_TORCH, 0), "mixed is there already and not an export");
+    scratch_write("a-file", "mine", 4);
+    assert_error(export_to("plain", "a-file", EXPORT_TORCH, 0), "a-file: Not a directory");
+    require(files_make_folder(scratch_path("new/empty")));
+    require(export_to("plain", "new/empty", EXPORT_TORCH, 0));
+    require(files_make_folder(scratch_path("new/empty/__pycache__"))); /* model.py was imported */
+    require(export_to("plain", "new/empty", EXPORT_HUGGING_FACE, 0));  /* model.py goes */
+    assert_int_equal(scratch_entries(scratch_path("new/empty")), 2);
+    assert_int_equal(scratch_entries(scratch_path("new")), 1);
+}
+
+static void exports_that_fail_leave_nothing_behind(void **state) {
+    (void)state;
+    const struct model_config plain = plain_config(true), streams = small_model_config("shc", 3);
+    write_checkpoint("plain", &plain);
+    write_checkpoint("shc", &streams);
+    assert_error(export_to("shc", "failed/x", EXPORT_HUGGING_FACE, 0), "give --format torch");
+    assert_error(export_to("nowhere", "failed/x", EXPORT_TORCH, 0), "nowhere/config.json");
+    assert_false(files_exist(scratch_path("failed")));
+    require(export_to("plain", "failed/x", EXPORT_TORCH, 0));
+    write_checkpoint("kept", &plain);
+    require(export_to("kept", "kept-torch", EXPORT_TORCH, 0));
+    scratch_limit_file_size(10000);
+    assert_error(export_to("shc", "failed/x", EXPORT_TORCH, 0), "model.safetensors: File too large");
+    scratch_limit_file_size(UINT64_MAX);
+    assert_int_equal(scratch_entries(scratch_path("failed")), 1);
+    assert_same_bytes("failed/x/model.safetensors", "kept-torch/model.safetensors");
+}
+
+static void broken_checkpoints_are_named(void **state) {
+    (void)state;
+    const struct model_config config = plain_config(false), other = plain_config(true);
+    size_t bytes;
+    write_checkpoint("broken", &config);
+    char *text = scratch_read(scratch_path("broken/model.safetensors"), &bytes);
+    scratch_write("broken/model.safetensors", text, bytes - 8);
+    free(text);
+    assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "broken/model.safetensors");
+    write_checkpoint("broken", &config);
+    require(model_config_write(scratch_path("broken"), &other));
+    assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "tensors, the model");
+    assert_false(files_exist(scratch_path("never")));
+}
+
+/* ---- programs */
+
+static void assert_says(int status, int expected, const char *text) {
+    if (status != expected || !strstr(child_message(), text)) {
+        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
+    }
+}
+
+static void export_program_says_what_is_wrong(void **state) {
+    (void)state;
+    const struct model_config streams = small_model_config("shc", 3);
+    write_checkpoint("shc", &streams);
+    assert_says(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
+    assert_says(CHILD_RUN(export_program, "--format", "onnx"), 2, "--format");
+    assert_says(CHILD_RUN(export_program, "--checkpoint", scratch_path("shc"), "--out", scratch_path("no")), 1,
+                "residual = shc, which Hugging Face's GPT-2 cannot compute");
+    assert_says(CHILD_RUN_WRITING(scratch_path("said"), export_program, "--checkpoint", scratch_path("shc"),
+                                  "--out", scratch_path("shc-torch"), "--format", "torch"),
+                0, "");
+    size_t bytes;
+    char *said = scratch_read(scratch_path("said"), &bytes);
+    assert_non_null(strstr(said, "shc-torch: shc with 2 layers, "));
+    free(said);
+}
+
+static void write_batch(void) {
+    int32_t x[2 * 8], y[2 * 8];
+    for (int i = 0; i < 16; i++) {
+        x[i] = (7 * i + 3) % 33;
+        y[i] = (5 * i + 1) % 33;
+    }
+    tensors_write_batch(scratch_path("batch"), (struct tensors_ids){2, {2, 8}, x},
+                        (struct tensors_ids){2, {2, 8}, y});
+}
+
+static void probe(const char *checkpoint, const char *out) {
+    assert_says(CHILD_RUN(probe_program, "--checkpoint", scratch_path(checkpoint), "--batch", scratch_path("batch"),
+                          "--out", scratch_path(out), "--logits", "--no-grad", "--device", "pocl"),
+                0, "");
+}
+
+/* The same numbers through the same kernels. */
+static void imported_models_compute_the_same_bits(void **state) {
+    (void)state;
+    struct model_config config = plain_config(true);
+    config.gelu_tanh = true;
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    write_batch();
+    probe("plain", "probe-ours");
+    probe("hf", "probe-theirs");
+    assert_same_bytes("probe-ours", "probe-theirs");
+}
+
+/* Data of 40 tokens for a model of 33. */
+static void write_data(void) {
+    static const char meta[] = "{\"vocab_size\": 40}";
+    uint16_t tokens[256];
+    for (int i = 0; i < 256; i++) {
+        tokens[i] = (uint16_t)(i % 40);
+    }
+    require(files_make_folder(scratch_path("data")));
+    scratch_write("data/train.bin", tokens, sizeof tokens);
+    scratch_write("data/val.bin", tokens, sizeof tokens);
+    scratch_write("data/meta.json", meta, strlen(meta));
+}
+
+#define TRAIN_FROM_HF(...)                                                                                         \
+    CHILD_RUN(train_program, "--data-dir", scratch_path("data"), "--init-from", scratch_path("hf"), "--out-dir",   \
+              scratch_path("tuned"), "--device", "pocl", "--max-iters", "1", "--batch-size", "2", "--eval-iters",  \
+              "0", __VA_ARGS__)
+
+static void training_goes_on_from_hugging_faces_folder(void **state) {
+    (void)state;
+    const struct model_config config = plain_config(true);
+    struct model_config tuned;
+    write_checkpoint("plain", &config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    write_data();
+    assert_says(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
+    assert_says(TRAIN_FROM_HF("--vocab-size", "32"), 1, "another vocab_size");
+    assert_says(TRAIN_FROM_HF("--residual", "shc"), 1, "another residual");
+    assert_false(files_exist(scratch_path("tuned/ckpt-1")));
+    assert_says(TRAIN_FROM_HF("--vocab-size", "48"), 0, "");
+    require(model_config_read(scratch_path("tuned/ckpt-1"), &tuned));
+    assert_true(tuned.vocab_size == 48 && tuned.hugging_face_rows == 0 && residual_is_plain(tuned.residual));
+    assert_says(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
+                          "2", "--device", "pocl"),
+                0, "");
+    assert_true(files_exist(scratch_path("tuned/ckpt-2")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_come_back_from_hugging_faces_format),
+        cmocka_unit_test(linear_layers_are_transposed_for_hugging_face),
+        cmocka_unit_test(torch_folders_have_the_checkpoints_tensors_and_a_program),
+        cmocka_unit_test(padding_of_the_vocabulary_is_left_out),
+        cmocka_unit_test(added_tokens_get_the_mean_of_the_others),
+        cmocka_unit_test(other_ways_to_write_the_same_model_are_read),
+        cmocka_unit_test(other_models_are_refused),
+        cmocka_unit_test(truncated_and_absent_weights_are_named),
+        cmocka_unit_test(configs_that_cannot_be_computed_are_refused),
+        cmocka_unit_test(what_configs_leave_out_is_gpt2s),
+        cmocka_unit_test(only_exports_are_replaced),
+        cmocka_unit_test(exports_that_fail_leave_nothing_behind),
+        cmocka_unit_test(broken_checkpoints_are_named),
+        cmocka_unit_test(export_program_says_what_is_wrong),
+        cmocka_unit_test(imported_models_compute_the_same_bits),
+        cmocka_unit_test(training_goes_on_from_hugging_faces_folder),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

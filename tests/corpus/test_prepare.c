@@ -1,0 +1,425 @@
+/* hc_prepare, run as a program: token files, meta.json, and what is left behind when it fails. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/checksum.h"
+#include "runtime/files/files.h"
+#include "src/corpus/markup_gcide.h"
+#include "tests/support/scratch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_ARGUMENTS = 16, MOST_MESSAGE = 4000 };
+
+static char message[MOST_MESSAGE]; /* stderr of the last run */
+
+/* Starts hc_prepare with stdin from this descriptor; stderr goes to a file. */
+static pid_t start(int input, uint64_t limit, const char *const *arguments) {
+    char *all[MOST_ARGUMENTS] = {(char[]){"hc_prepare"}};
+    for (int i = 0; arguments[i] != NULL; i++) {
+        all[i + 1] = (char *)(uintptr_t)arguments[i];
+    }
+    const char *errors = scratch_path("stderr");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int error_file = open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(input, STDIN_FILENO);
+        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        dup2(error_file, STDERR_FILENO);
+        if (limit != UINT64_MAX) {
+            scratch_limit_file_size(limit);
+        }
+        signal(SIGXFSZ, SIG_DFL);
+        signal(SIGINT, SIG_DFL);
+        execv(HC_PROGRAMS "/hc_prepare", all);
+        _exit(99);
+    }
+    return child;
+}
+
+static int finish(pid_t child) {
+    int status = 0;
+    size_t bytes;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    char *text = scratch_read(scratch_path("stderr"), &bytes);
+    snprintf(message, sizeof message, "%s", text != NULL ? text : "");
+    free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+#define RUN(...) finish(start(STDIN_FILENO, UINT64_MAX, (const char *const[]){__VA_ARGS__, NULL}))
+
+static void assert_message(const char *expected) {
+    if (strstr(message, expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, message);
+    }
+}
+
+/* Lines of text, about this many bytes, with a blank line every ten; heap memory. */
+static char *make_text(size_t bytes, unsigned salt) {
+    char *text = malloc(bytes + 64);
+    assert_non_null(text);
+    size_t size = 0;
+    for (unsigned line = 0; size < bytes; line++) {
+        size += (size_t)sprintf(text + size, "%s%u line %u of some text\n", line % 10 == 9 ? "\n" : "", salt, line);
+    }
+    text[size] = '\0';
+    return text;
+}
+
+/* The tokens of a file as a text; NULL when there is none. */
+static char *read_tokens(const char *path, size_t *count) {
+    size_t bytes;
+    char *data = scratch_read(path, &bytes);
+    if (data == NULL) {
+        return NULL;
+    }
+    assert_int_equal(bytes % 2, 0);
+    *count = bytes / 2;
+    for (size_t i = 0; i < *count; i++) {
+        assert_int_equal(data[2 * i + 1], 0);
+        data[i] = data[2 * i];
+    }
+    data[*count] = '\0';
+    return data;
+}
+
+static json_t *read_meta(const char *folder) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/meta.json", folder);
+    json_t *meta = json_load_file(path, 0, NULL);
+    assert_non_null(meta);
+    return meta;
+}
+
+static int64_t meta_integer(const json_t *meta, const char *key) {
+    const json_t *value = json_object_get(meta, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static double meta_real(const json_t *meta, const char *key) {
+    const json_t *value = json_object_get(meta, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* Every chunk of the split text is a line's beginning to a line's end: merging by lines gives the text again. */
+static void assert_split_of(const char *text, const char *train, const char *val) {
+    while (*text != '\0') {
+        const size_t length = strcspn(text, "\n") + 1;
+        if (strncmp(text, train, length) == 0) {
+            train += length;
+        } else if (strncmp(text, val, length) == 0) {
+            val += length;
+        } else {
+            fail_msg("%.*s is in neither part at its place", (int)length, text);
+        }
+        text += length;
+    }
+    assert_int_equal(*train, '\0');
+    assert_int_equal(*val, '\0');
+}
+
+static double entropy_of(const char *text, size_t count) {
+    double counts[256] = {0}, sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        counts[(unsigned char)text[i]]++;
+    }
+    for (int i = 0; i < 256; i++) {
+        sum -= counts[i] > 0 ? counts[i] / (double)count * log(counts[i] / (double)count) : 0;
+    }
+    return sum;
+}
+
+static void check_split(size_t bytes, double fraction, double tolerance) {
+    char out[600], source[600], fraction_text[32];
+    char *text = make_text(bytes, 1);
+    const size_t length = strlen(text);
+    snprintf(out, sizeof out, "%s", scratch_path("split/out"));
+    snprintf(source, sizeof source, "%s", scratch_write("source.txt", text, length));
+    snprintf(fraction_text, sizeof fraction_text, "%g", fraction);
+    assert_int_equal(RUN("--out", out, "--val-fraction", fraction_text, source), 0);
+    assert_string_equal(message, "");
+    size_t train_count, val_count;
+    char *train = read_tokens(scratch_path("split/out/train.bin"), &train_count);
+    char *val = read_tokens(scratch_path("split/out/val.bin"), &val_count);
+    assert_int_equal(train_count + val_count, length);
+    assert_true(fabs((double)val_count / (double)length - fraction) < tolerance);
+    assert_split_of(text, train, val);
+
+    json_t *meta = read_meta(out);
+    char digest[CHECKSUM_SIZE];
+    assert_int_equal(checksum_memory(text, length, digest), 0);
+    assert_int_equal(meta_integer(meta, "vocab_size"), 256);
+    assert_string_equal(json_string_value(json_object_get(meta, "tokenizer")), "byte");
+    assert_int_equal(meta_integer(meta, "train_tokens"), train_count);
+    assert_int_equal(meta_integer(meta, "val_tokens"), val_count);
+    assert_true(fabs(meta_real(meta, "held_out_fraction") - (double)val_count / (double)length) < 1e-9);
+    assert_true(fabs(meta_real(meta, "unigram_entropy") - entropy_of(train, train_count)) < 1e-8);
+    const json_t *first = json_array_get(json_object_get(meta, "sources"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "path")), source);
+    assert_int_equal(meta_integer(first, "bytes"), length);
+    assert_string_equal(json_string_value(json_object_get(first, "sha256")), digest);
+    json_decref(meta);
+    assert_int_equal(scratch_entries(out), 3);
+    free(train);
+    free(val);
+    free(text);
+}
+
+static void test_split(void **state) {
+    (void)state;
+    check_split(5000000, 0.1, 0.02);
+    check_split(300000, 0.1, 0.05);
+    check_split(5000, 0.1, 0.07);
+    check_split(2000000, 0.5, 0.05);
+    check_split(200000, 0.01, 0.01);
+}
+
+static void test_seed_and_repeat(void **state) {
+    (void)state;
+    char source[600], digests[3][CHECKSUM_SIZE];
+    char *text = make_text(400000, 2);
+    snprintf(source, sizeof source, "%s", scratch_write("seeded.txt", text, strlen(text)));
+    free(text);
+    static const char *const seeds[] = {"1", "1", "2"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(RUN("--out", scratch_path("seeded"), "--seed", seeds[i], source), 0);
+        assert_int_equal(checksum_file(scratch_path("seeded/val.bin"), digests[i]), 0);
+    }
+    assert_string_equal(digests[0], digests[1]);
+    assert_string_not_equal(digests[0], digests[2]);
+}
+
+static void test_several_sources_and_stdin(void **state) {
+    (void)state;
+    char first[600];
+    snprintf(first, sizeof first, "%s", scratch_write("first.txt", "one\ntwo\n", 8));
+    const int input = open(scratch_write("input.txt", "three\nfour\n", 11), O_RDONLY);
+    assert_true(input >= 0);
+    assert_int_equal(finish(start(input, UINT64_MAX,
+                                  (const char *const[]){"--val-fraction=0", "--out", scratch_path("several"), first,
+                                                        "-", NULL})),
+                     0);
+    close(input);
+    size_t count;
+    char *train = read_tokens(scratch_path("several/train.bin"), &count);
+    assert_string_equal(train, "one\ntwo\nthree\nfour\n");
+    free(train);
+    assert_false(files_exist(scratch_path("several/val.bin")));
+    json_t *meta = read_meta(scratch_path("several"));
+    assert_int_equal(json_array_size(json_object_get(meta, "sources")), 2);
+    json_decref(meta);
+}
+
+static void test_pipe(void **state) {
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child =
+        start(ends[0], UINT64_MAX, (const char *const[]){"--out", scratch_path("piped"), "-", NULL});
+    close(ends[0]);
+    char *text = make_text(200000, 3);
+    size_t size = strlen(text), written = 0;
+    while (written < size) {
+        const ssize_t put = write(ends[1], text + written, size - written);
+        assert_true(put > 0);
+        written += (size_t)put;
+    }
+    close(ends[1]);
+    assert_int_equal(finish(child), 0);
+    size_t train_count, val_count;
+    char *train = read_tokens(scratch_path("piped/train.bin"), &train_count);
+    char *val = read_tokens(scratch_path("piped/val.bin"), &val_count);
+    assert_int_equal(train_count + val_count, size);
+    assert_true(val_count > size / 25);
+    free(train);
+    free(val);
+    free(text);
+}
+
+static void test_all_bytes_without_lines(void **state) {
+    (void)state;
+    enum { COUNT = 300000 };
+    static char bytes[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        bytes[i] = (char)(i * 7 % 256 == '\n' ? 0 : i * 7);
+    }
+    char source[600];
+    snprintf(source, sizeof source, "%s", scratch_write("bytes", bytes, COUNT));
+    assert_int_equal(RUN("--out", scratch_path("bytes-out"), source), 0);
+    json_t *meta = read_meta(scratch_path("bytes-out"));
+    assert_int_equal(meta_integer(meta, "train_tokens") + meta_integer(meta, "val_tokens"), COUNT);
+    assert_true(meta_integer(meta, "val_tokens") > 0);
+    json_decref(meta);
+}
+
+static void test_usage(void **state) {
+    (void)state;
+    assert_int_equal(RUN("--help"), 0);
+    assert_int_equal(RUN("--version"), 0);
+    assert_int_equal(RUN("x.txt"), 2);
+    assert_message("--out is missing");
+    assert_int_equal(RUN("--out", scratch_path("usage")), 2);
+    assert_message("no input files");
+    assert_int_equal(RUN("--out", scratch_path("usage"), "--val-fraction", "0.9", "x"), 2);
+    assert_message("--val-fraction: 0.9 is out of range 0 .. 0.5");
+    assert_false(files_exist(scratch_path("usage")));
+}
+
+static void test_wrong_inputs(void **state) {
+    (void)state;
+    char good[600], empty[600], out[600];
+    snprintf(good, sizeof good, "%s", scratch_write("good.txt", "a\nb\n", 4));
+    snprintf(empty, sizeof empty, "%s", scratch_write("empty.txt", "", 0));
+    snprintf(out, sizeof out, "%s", scratch_path("wrong"));
+    assert_int_equal(RUN("--out", out, good, scratch_path("missing.txt")), 1);
+    assert_message("missing.txt: No such file");
+    assert_int_equal(RUN("--out", out, empty), 1);
+    assert_message("it is empty");
+    assert_int_equal(RUN("--out", out, scratch_path(".")), 1);
+    assert_message("it is a folder");
+    assert_int_equal(RUN("--out", out, "-", "-"), 1);
+    assert_message("once only");
+    assert_int_equal(RUN("--out", out, "--strip-markup", "gcide", good), 1);
+    assert_message("no text in the input after its markup was stripped");
+    assert_int_equal(RUN("--out", out, "--val-fraction", "0.01", good), 1);
+    assert_message("too small to hold out 1 %");
+    assert_int_equal(RUN("--out", good, good), 1);
+    assert_message("good.txt: File exists");
+    assert_false(files_exist(out));
+}
+
+static void test_disk_full(void **state) {
+    (void)state;
+    char out[600], small[600], large[600];
+    char *text = make_text(3000000, 4);
+    snprintf(large, sizeof large, "%s", scratch_write("large.txt", text, strlen(text)));
+    snprintf(small, sizeof small, "%s", scratch_write("small.txt", text, 5000));
+    free(text);
+    snprintf(out, sizeof out, "%s", scratch_path("full"));
+    const char *const arguments[] = {"--out", out, large, NULL};
+    assert_int_equal(finish(start(STDIN_FILENO, 1000000, arguments)), 1);
+    assert_message("full/train.bin: File too large");
+    assert_false(files_exist(out));
+
+    /* An older result stays as it was. */
+    char before[CHECKSUM_SIZE], after[CHECKSUM_SIZE];
+    assert_int_equal(RUN("--out", out, small), 0);
+    assert_int_equal(checksum_file(scratch_path("full/train.bin"), before), 0);
+    scratch_write("full/notes.txt", "mine", 4);
+    assert_int_equal(finish(start(STDIN_FILENO, 1000000, arguments)), 1);
+    assert_int_equal(checksum_file(scratch_path("full/train.bin"), after), 0);
+    assert_string_equal(before, after);
+    assert_int_equal(scratch_entries(out), 4);
+
+    /* A new result replaces it and leaves other files alone. */
+    assert_int_equal(RUN("--out", out, "--val-fraction", "0", large), 0);
+    assert_true(files_exist(scratch_path("full/notes.txt")));
+    assert_false(files_exist(scratch_path("full/val.bin")));
+    assert_int_equal(scratch_entries(out), 3);
+}
+
+static void wait_for(const char *path) {
+    for (int i = 0; i < 1000 && !files_exist(path); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    assert_true(files_exist(path));
+}
+
+static void test_interrupt(void **state) {
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        int ends[2];
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        const pid_t child =
+            start(ends[0], UINT64_MAX, (const char *const[]){"--out", scratch_path("interrupted"), "-", NULL});
+        close(ends[0]);
+        assert_int_equal(write(ends[1], "some text\n", 10), 10);
+        wait_for(scratch_path("interrupted"));
+        assert_int_equal(kill(child, signals[i]), 0);
+        assert_int_equal(finish(child), 130);
+        assert_message("interrupted, nothing written");
+        close(ends[1]);
+        assert_false(files_exist(scratch_path("interrupted")));
+    }
+}
+
+static void strip(const char *text, size_t piece, const char *expected) {
+    struct markup_gcide markup = {0};
+    struct text_buffer out = {0};
+    for (size_t at = 0; at < strlen(text); at += piece) {
+        const size_t left = strlen(text) - at;
+        assert_int_equal(markup_gcide_add(&markup, text + at, left < piece ? left : piece, &out), 0);
+    }
+    assert_int_equal(markup_gcide_finish(&markup, &out), 0);
+    assert_int_equal(text_append(&out, "", 1), 0);
+    assert_string_equal(out.bytes, expected);
+    markup_gcide_free(&markup);
+    text_free(&out);
+}
+
+static void test_strip_gcide(void **state) {
+    (void)state;
+    static const char text[] = "\n00-database-info\n   A notice.\n\n"
+                               "Lamina \\Lam\"i*na\\ (l[a^]m\"[i^]*n[.a]), n.; pl. L. {Lamin[ae]}\n"
+                               "   (-n[=e]) E. {Laminas} (-n[.a]z). [L. cf. {Lamella} and a long\n"
+                               "   [Gr. ?] word.]\n"
+                               "   1. A thin plate  or scale ; a layer. --Gray. [Obs.]\n"
+                               "      [1913 Webster]\n\n"
+                               "   2. (Bot.) [He] said \"[They] were\" {Di*chot\"o*mous*ly} (so).\n"
+                               "   [1913 Webster] Laminar\n\n"
+                               "Laminar \\Lam\"i*nar\\, a. [Cf. F.]\n"
+                               "   Thin.\n"
+                               "   [1913 Webster] -- {Lam\"i*nar*ly}, adv.\n"
+                               "   [PJC]\n\n"
+                               "   [PJC]\n\n"
+                               "   [Webster 1913 Suppl.] Roband \\Rob\"and\\, n. (Naut.)\n"
+                               "   A piece 90[deg] [unclosed {x}";
+    static const char expected[] =
+        "Lamina, n.; pl. L. Laminae E. Laminas. 1. A thin plate or scale; a layer. --Gray.\n"
+        "2. (Bot.) [He] said \"[They] were\" Dichotomously (so).\n\n"
+        "Laminar, a. Thin. -- Laminarly, adv.\n\n"
+        "Roband, n. (Naut.) A piece 90 deg. unclosed x\n";
+    strip(text, sizeof text, expected);
+    strip(text, 1, expected);
+    strip(text, 7, expected);
+    strip("", 1, "");
+    strip("a \\", 1, "a\n");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_seed_and_repeat),
+        cmocka_unit_test(test_several_sources_and_stdin),
+        cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_all_bytes_without_lines),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_wrong_inputs),
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_strip_gcide),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

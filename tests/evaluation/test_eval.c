@@ -1,0 +1,632 @@
+/* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's figures against the plain
+ * model in double precision, on documents of all lengths; the same figures for any batch size and number of ranks;
+ * training's val_loss; and input that it must refuse. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/evaluation/perplexity.h"
+#include "src/evaluation/rolling_windows.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/reference_model.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { CONTEXT = 16, BYTES = 256, VOCABULARY = 300, MOST_BYTES = 4096, FAILED = 1, USAGE = 2 };
+
+static const double TOLERANCE = 1e-5; /* relative */
+
+static const char eval_program[] = HC_PROGRAMS "/hc_eval", train_program[] = HC_PROGRAMS "/hc_train";
+
+#define CHECKPOINT                 scratch_path("run/ckpt-20")
+#define EVAL(...)                  CHILD_RUN(eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", __VA_ARGS__)
+#define REFUSED(status, text, ...) assert_failed(EVAL(__VA_ARGS__), status, text)
+
+/* ---- windows */
+
+static void assert_windows(size_t tokens, size_t count, const struct rolling_window *expected) {
+    assert_int_equal(rolling_windows_count(tokens, 4), count);
+    for (size_t i = 0; i < count; i++) {
+        const struct rolling_window window = rolling_windows_at(tokens, 4, i);
+        assert_int_equal(window.first, expected[i].first);
+        assert_int_equal(window.length, expected[i].length);
+        assert_int_equal(window.scored, expected[i].scored);
+    }
+}
+#define ASSERT_WINDOWS(tokens, ...)                                                                                \
+    assert_windows(tokens, sizeof((struct rolling_window[]){__VA_ARGS__}) / sizeof(struct rolling_window),         \
+                   (const struct rolling_window[]){__VA_ARGS__})
+
+/* With a context of 4. Token 0 is the prefix. */
+static void test_windows_are_those_of_the_convention(void **state) {
+    (void)state;
+    assert_windows(0, 0, NULL);
+    ASSERT_WINDOWS(1, {0, 1, 1});
+    ASSERT_WINDOWS(3, {0, 3, 3});
+    ASSERT_WINDOWS(4, {0, 4, 4});
+    ASSERT_WINDOWS(5, {0, 4, 4}, {1, 4, 1});
+    ASSERT_WINDOWS(7, {0, 4, 4}, {3, 4, 3});
+    ASSERT_WINDOWS(8, {0, 4, 4}, {4, 4, 4});
+    ASSERT_WINDOWS(12, {0, 4, 4}, {4, 4, 4}, {8, 4, 4});
+    ASSERT_WINDOWS(13, {0, 4, 4}, {4, 4, 4}, {8, 4, 4}, {9, 4, 1});
+}
+
+/* ---- words */
+
+static void test_words_are_counted_as_python_does(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t bytes;
+        uint64_t words;
+    } cases[] = {
+#define WORDS(text, words) {text, sizeof text - 1, words}
+        WORDS("", 1),
+        WORDS("a", 1),
+        WORDS(" ", 2),
+        WORDS("a b", 2),
+        WORDS(" a b ", 4),
+        WORDS("\n\na\r\n\tb", 3),
+        WORDS("a\x1c"
+              "b\x1d\x1e"
+              "c\x1f"
+              "d",
+              4),
+        WORDS("a\x1b"
+              "b\x7f"
+              "c\0d",
+              1),
+        WORDS("a\xc2\x85"
+              "b\xc2\xa0"
+              "c",
+              3), /* U+0085, U+00A0 */
+        WORDS("a\xe1\x9a\x80"
+              "b\xe2\x80\x83"
+              "c\xe3\x80\x80"
+              "d",
+              4), /* U+1680, U+2003, U+3000 */
+        WORDS("a\xe2\x80\xa8"
+              "b\xe2\x80\xaf"
+              "c\xe2\x81\x9f"
+              "d",
+              4), /* U+2028, U+202F, U+205F */
+        WORDS("a\xe2\x80\x8b"
+              "b\xe1\xa0\x8e"
+              "c\xef\xbb\xbf"
+              "d",
+              1), /* U+200B, U+180E, U+FEFF are none */
+#undef WORDS
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(perplexity_words(cases[i].text, cases[i].bytes), cases[i].words);
+    }
+}
+
+static void test_figures_without_a_divisor_are_none(void **state) {
+    (void)state;
+    const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4};
+    json_t *json = json_object();
+    assert_true(isnan(perplexity_of(&nothing).byte_perplexity) && isnan(perplexity_of(&nothing).loss));
+    assert_true(perplexity_of(&nothing).word_perplexity == 1.0);
+    assert_true(perplexity_of(&unlikely).bits_per_byte > 3.60 && perplexity_of(&unlikely).bits_per_byte < 3.61);
+    assert_int_equal(perplexity_put(&unlikely, json), 0);
+    assert_true(json_is_null(json_object_get(json, "word_perplexity"))); /* exp(10000) */
+    assert_true(json_is_real(json_object_get(json, "token_perplexity")));
+    json_decref(json);
+}
+
+/* ---- the plain model */
+
+static struct compute *compute;
+static struct gpt gpt;
+static double *weights;
+
+static void load_model(void) {
+    struct model_config config;
+    const struct compute_options options = {.device = "pocl"};
+    small_model_require(model_config_read(CHECKPOINT, &config));
+    small_model_require(compute_open(&compute, &options));
+    const struct gpt_options shape = {.batch = 1, .sequence = config.block_size, .mode = GPT_INFERENCE};
+    small_model_require(gpt_plan(compute, &config, &shape, &gpt));
+    small_model_require(gpt_create(&gpt));
+    small_model_require(checkpoint_load_weights(CHECKPOINT, &gpt));
+    const size_t count = gpt.parameters.elements;
+    float *values = malloc(count * sizeof *values);
+    weights = malloc(count * sizeof *weights);
+    small_model_require(buffer_read(compute, gpt.parameters.weights, 0, values, count * sizeof *values));
+    for (size_t i = 0; i < count; i++) {
+        weights[i] = (double)values[i];
+    }
+    free(values);
+}
+
+/* -log p of each token behind x [length], over the first `vocabulary` tokens. */
+static void plain_losses(const int32_t *tokens, int64_t length, size_t vocabulary, double *losses) {
+    double *logits = malloc((size_t)length * VOCABULARY * sizeof *logits);
+    const struct reference_model model = {.config = &gpt.config,
+                                          .parameters = &gpt.parameters,
+                                          .values = weights,
+                                          .shape = {1, length},
+                                          .x = tokens,
+                                          .y = tokens + 1};
+    reference_model_loss(&model, logits);
+    for (int64_t i = 0; i < length; i++) {
+        double sum = 0.0;
+        for (size_t k = 0; k < vocabulary; k++) {
+            sum += exp(logits[(size_t)i * VOCABULARY + k]);
+        }
+        losses[i] = log(sum) - logits[i * VOCABULARY + tokens[i + 1]];
+    }
+    free(logits);
+}
+
+/* A document as lm-evaluation-harness describes it: windows of new tokens, each read with as many tokens before its
+ * last one as the context holds, behind the prefix. */
+static double plain_likelihood(const char *text, size_t bytes) {
+    int32_t tokens[MOST_BYTES + 1] = {'\n'};
+    double losses[CONTEXT], sum = 0.0;
+    for (size_t i = 0; i < bytes; i++) {
+        tokens[i + 1] = (unsigned char)text[i];
+    }
+    for (size_t predicted = 0; predicted < bytes;) {
+        const size_t count = bytes - predicted < CONTEXT ? bytes - predicted : CONTEXT, end = predicted + count;
+        const size_t begin = end > CONTEXT ? end - CONTEXT : 0;
+        plain_losses(tokens + begin, (int64_t)(end - begin), BYTES, losses);
+        for (size_t i = end - begin - count; i < end - begin; i++) {
+            sum -= losses[i];
+        }
+        predicted = end;
+    }
+    return sum;
+}
+
+/* What the program relies on for short windows. */
+static void test_memory_for_long_sequences_is_used_for_short_ones(void **state) {
+    (void)state;
+    int32_t x[4 * CONTEXT] = {0};
+    assert_int_equal(gpt_batch_room(&gpt, CONTEXT), 1);
+    for (int64_t sequence = 1; sequence <= CONTEXT; sequence++) {
+        const int64_t room = gpt_batch_room(&gpt, sequence);
+        assert_true(room >= 1 && room * sequence <= CONTEXT);
+        assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room, sequence}, x, NULL), 0);
+        assert_int_equal(gpt_set_batch(&gpt, (struct token_shape){room + 1, sequence}, x, NULL), -1);
+    }
+}
+
+/* ---- documents */
+
+static json_t *read_figures(const char *name) {
+    json_t *json = NULL;
+    small_model_require(json_file_read(scratch_path(name), 1 << 20, &json));
+    return json;
+}
+
+static double figure(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    if (!json_is_number(value)) {
+        fail_msg("no number '%s' in the figures", name);
+    }
+    return json_number_value(value);
+}
+
+static void assert_near(const char *name, double found, double expected, double tolerance) {
+    if (!(fabs(found - expected) <= tolerance * fabs(expected))) {
+        fail_msg("%s: %.17g, expected %.17g", name, found, expected);
+    }
+}
+
+static const size_t lengths[] = {1, CONTEXT - 1, CONTEXT, CONTEXT + 1, 2 * CONTEXT, 2 * CONTEXT + 1, 100, 0, 777};
+enum { DOCUMENTS = sizeof lengths / sizeof *lengths };
+
+/* Letters and spaces, each document others. */
+static void make_document(size_t index, char *text) {
+    for (size_t i = 0; i < lengths[index]; i++) {
+        text[i] = "etaoin shrdlu "[random_below(random_key(index, "document"), i, 14)];
+    }
+    text[lengths[index]] = '\0';
+}
+
+static size_t make_lines(char *lines, size_t room) {
+    size_t size = 0;
+    char text[MOST_BYTES];
+    for (size_t i = 0; i < DOCUMENTS; i++) {
+        make_document(i, text);
+        size += (size_t)snprintf(lines + size, room - size, "%s{\"id\": %zu, \"text\": \"%s\"}\n",
+                                 i == 3 ? "\n" : "", i, text);
+    }
+    return size;
+}
+
+static void check_line(const json_t *line, size_t index, struct perplexity_sums *total) {
+    char text[MOST_BYTES];
+    make_document(index, text);
+    const struct perplexity_sums sums = {lengths[index], perplexity_words(text, lengths[index]), lengths[index],
+                                         plain_likelihood(text, lengths[index])};
+    assert_true(figure(line, "document") == (double)(index + 1));
+    assert_true(figure(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
+    assert_true(figure(line, "tokens") == (double)sums.tokens && figure(line, "bytes") == (double)sums.bytes);
+    assert_true(figure(line, "words") == (double)sums.words);
+    assert_near("log_likelihood", figure(line, "log_likelihood"), sums.log_likelihood, TOLERANCE);
+    if (sums.tokens > 0) {
+        assert_near("loss", figure(line, "loss"), -sums.log_likelihood / (double)sums.tokens, TOLERANCE);
+    } else {
+        assert_true(json_is_null(json_object_get(line, "loss")));
+    }
+    perplexity_add(total, &sums);
+}
+
+static void test_documents_have_the_figures_of_the_plain_model(void **state) {
+    (void)state;
+    char lines[4 * MOST_BYTES];
+    const char *source = scratch_write("documents.jsonl", lines, make_lines(lines, sizeof lines));
+    assert_done(EVAL("--json", scratch_path("figures.json"), "--per-document", scratch_path("each.jsonl"), source));
+    size_t bytes, index = 0;
+    char *each = scratch_read(scratch_path("each.jsonl"), &bytes);
+    struct perplexity_sums total = {0};
+    for (char *line = each, *end; (end = strchr(line, '\n')); line = end + 1, index++) {
+        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+        assert_non_null(json);
+        assert_string_equal(json_string_value(json_object_get(json, "source")), source);
+        check_line(json, index, &total);
+        json_decref(json);
+    }
+    free(each);
+    assert_int_equal(index, DOCUMENTS);
+    json_t *figures = read_figures("figures.json");
+    assert_true(figure(figures, "documents") == DOCUMENTS && figure(figures, "vocabulary") == BYTES);
+    assert_true(figure(figures, "words") == (double)total.words);
+    const double likelihood = total.log_likelihood;
+    assert_near("log_likelihood", figure(figures, "log_likelihood"), likelihood, TOLERANCE);
+    assert_near("word_perplexity", figure(figures, "word_perplexity"), exp(-likelihood / (double)total.words),
+                1e-4);
+    assert_near("byte_perplexity", figure(figures, "byte_perplexity"), exp(-likelihood / (double)total.bytes),
+                TOLERANCE);
+    assert_near("bits_per_byte", figure(figures, "bits_per_byte"), -likelihood / (double)total.bytes / log(2),
+                TOLERANCE);
+    assert_near("token_perplexity", figure(figures, "token_perplexity"), exp(-likelihood / (double)total.tokens),
+                TOLERANCE);
+    json_decref(figures);
+}
+
+static double likelihood_of(const char *figures) {
+    json_t *json = read_figures(figures);
+    const double found = figure(json, "log_likelihood");
+    json_decref(json);
+    return found;
+}
+
+static void test_batches_change_rounding_only(void **state) {
+    (void)state;
+    const double expected = likelihood_of("figures.json");
+    static const char *const sizes[] = {"1", "3", "64"};
+    for (size_t i = 0; i < 3; i++) {
+        assert_done(EVAL("--batch-size", sizes[i], "--json", scratch_path("batches.json"),
+                         scratch_path("documents.jsonl")));
+        assert_near("log_likelihood", likelihood_of("batches.json"), expected, 1e-6);
+    }
+}
+
+/* Text files, a compressed one, a field of another name, a limit: the same documents. */
+static void test_forms_of_input_are_alike(void **state) {
+    (void)state;
+    char text[MOST_BYTES], line[2 * MOST_BYTES];
+    make_document(6, text);
+    const char *first = scratch_write("first.txt", text, lengths[6]);
+    assert_done(EVAL("--json", scratch_path("forms.json"), first));
+    const double expected = likelihood_of("forms.json");
+    assert_near("log_likelihood", expected, plain_likelihood(text, lengths[6]), TOLERANCE);
+    gzFile file = gzopen(scratch_path("lines.ndjson.gz"), "wb");
+    snprintf(line, sizeof line, "{\"body\": \"%s\"}\n{\"body\": \"not this one\"}\n", text);
+    assert_true(gzputs(file, line) > 0);
+    assert_int_equal(gzclose(file), Z_OK);
+    assert_done(EVAL("--field", "body", "--limit", "1", "--json", scratch_path("forms.json"),
+                     scratch_path("lines.ndjson.gz")));
+    assert_true(likelihood_of("forms.json") == expected);
+    assert_done(EVAL("--documents", "files", "--json", scratch_path("forms.json"), first, first));
+    assert_near("log_likelihood", likelihood_of("forms.json"), 2.0 * expected, 1e-6);
+}
+
+/* As for texts that were cleaned up before they are scored. */
+static void test_words_and_bytes_may_be_those_of_another_field(void **state) {
+    (void)state;
+    static const char line[] = "{\"text\": \"a b\", \"page\": \" a @-@ b\\n\"}\n";
+    const char *source = scratch_write("fields.jsonl", line, sizeof line - 1);
+    assert_done(EVAL("--count-field", "page", "--json", scratch_path("fields.json"), source));
+    json_t *figures = read_figures("fields.json");
+    assert_true(figure(figures, "tokens") == 3 && figure(figures, "words") == 5 && figure(figures, "bytes") == 9);
+    assert_near("log_likelihood", figure(figures, "log_likelihood"), plain_likelihood("a b", 3), TOLERANCE);
+    json_decref(figures);
+}
+
+static void test_what_is_not_utf8_can_be_replaced(void **state) {
+    (void)state;
+    static const char broken[] = "one\ntwo \xff three", mended[] = "one\ntwo \xef\xbf\xbd three";
+    const char *source = scratch_write("broken.txt", broken, sizeof broken - 1);
+    REFUSED(FAILED, "broken.txt:2: not UTF-8 (byte 0xff)", source);
+    assert_done(EVAL("--invalid", "replace", "--json", scratch_path("mended.json"), source));
+    assert_near("log_likelihood", likelihood_of("mended.json"), plain_likelihood(mended, sizeof mended - 1),
+                TOLERANCE);
+    static const char line[] = "{\"text\": \"two \xff three\"}\n";
+    source = scratch_write("broken.jsonl", line, sizeof line - 1);
+    REFUSED(FAILED, "broken.jsonl:1: not UTF-8", source);
+    assert_done(EVAL("--invalid", "replace", source));
+}
+
+/* ---- token files */
+
+static double whole_split_of_the_plain_model(size_t *predicted) {
+    size_t bytes;
+    char *data = scratch_read(scratch_path("data/val.bin"), &bytes);
+    const size_t count = bytes / 2 - 1;
+    int32_t tokens[CONTEXT + 1];
+    double losses[CONTEXT], sum = 0.0;
+    for (size_t at = 0; at < count; at += CONTEXT) {
+        const size_t length = count - at < CONTEXT ? count - at : CONTEXT;
+        for (size_t i = 0; i <= length; i++) {
+            tokens[i] = (unsigned char)data[2 * (at + i)];
+        }
+        plain_losses(tokens, (int64_t)length, VOCABULARY, losses);
+        for (size_t i = 0; i < length; i++) {
+            sum += losses[i];
+        }
+    }
+    free(data);
+    *predicted = count;
+    return sum / (double)count;
+}
+
+static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
+    (void)state;
+    size_t predicted;
+    const double expected = whole_split_of_the_plain_model(&predicted);
+    assert_done(EVAL("--data", scratch_path("data"), "--json", scratch_path("split.json")));
+    json_t *figures = read_figures("split.json");
+    assert_true(figure(figures, "tokens") == (double)predicted);
+    assert_near("loss", figure(figures, "loss"), expected, TOLERANCE);
+    assert_near("perplexity", figure(figures, "perplexity"), exp(expected), TOLERANCE);
+    json_decref(figures);
+}
+
+/* metrics.jsonl has nine digits. */
+static void test_random_batches_are_those_of_training(void **state) {
+    (void)state;
+    static const char *const splits[] = {"val", "train"};
+    json_t *lines = metrics("run");
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    for (size_t i = 0; i < 2; i++) {
+        assert_done(EVAL("--data", scratch_path("data"), "--split", splits[i], "--eval-iters", "3", "--batch-size",
+                         "4", "--seed", "5", "--json", scratch_path("estimate.json")));
+        json_t *figures = read_figures("estimate.json");
+        assert_near(splits[i], figure(figures, "loss"), figure(last, i == 0 ? "val_loss" : "train_loss"), 1e-8);
+        json_decref(figures);
+    }
+    json_decref(lines);
+}
+
+/* The model's tokens are the data's, also where its vocabulary is larger. */
+static void test_a_checkpoint_names_its_tokenizer(void **state) {
+    (void)state;
+    assert_string_equal(gpt.config.tokenizer, "byte");
+}
+
+/* ---- ranks */
+
+#ifdef HC_MPIRUN
+#define EVAL_ON(count, ...)                                                                                        \
+    CHILD_RUN(HC_MPIRUN, "-np", count, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", __VA_ARGS__)
+
+/* Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among
+ * the cores that a rank has in ways that round differently. */
+static void test_figures_do_not_depend_on_the_number_of_ranks(void **state) {
+    (void)state;
+    static const char *const counts[] = {"1", "2", "3"};
+    for (size_t i = 0; i < 3; i++) {
+        assert_done(EVAL_ON(counts[i], "--batch-size", "1", "--per-document", scratch_path("ranks.jsonl"), "--json",
+                            scratch_path("ranks.json"), scratch_path("documents.jsonl")));
+        assert_done(EVAL_ON(counts[i], "--data", scratch_path("data"), "--json", scratch_path("split-ranks.json")));
+        json_t *figures = read_figures("split-ranks.json"), *alone = read_figures("split.json");
+        assert_near("loss", figure(figures, "loss"), figure(alone, "loss"), 1e-7);
+        json_decref(figures);
+        json_decref(alone);
+        if (i == 0) {
+            assert_int_equal(rename(scratch_path("ranks.jsonl"), scratch_path("ranks-alone.jsonl")), 0);
+        } else {
+            assert_same_file("ranks.jsonl", "ranks-alone.jsonl");
+        }
+    }
+}
+
+static void test_an_error_of_rank_0_is_everybodys(void **state) {
+    (void)state;
+    assert_failed(EVAL_ON("2", scratch_path("nowhere.txt")), FAILED, "nowhere.txt");
+}
+#endif
+
+/* ---- what is refused */
+
+static void test_wrong_usage_is_explained(void **state) {
+    (void)state;
+    assert_failed(CHILD_RUN(eval_program, scratch_path("first.txt")), USAGE, "--checkpoint is needed");
+    REFUSED(USAGE, "nothing to score", "--limit", "1");
+    REFUSED(USAGE, "token files and documents at once", "--data", scratch_path("data"), scratch_path("first.txt"));
+    REFUSED(USAGE, "--per-document is for documents", "--data", scratch_path("data"), "--per-document", "each");
+    REFUSED(USAGE, "--eval-iters is for token files", "--eval-iters", "3", scratch_path("first.txt"));
+}
+
+/* Neither file of results appears, and one that is there stays. */
+static void assert_unwritten(int status, const char *text) {
+    assert_failed(status, FAILED, text);
+    assert_false(files_exist(scratch_path("refused/figures.json")));
+    assert_int_equal(scratch_entries(scratch_path("refused")), 1);
+    size_t bytes;
+    char *old = scratch_read(scratch_path("refused/each.jsonl"), &bytes);
+    assert_string_equal(old, "old");
+    free(old);
+}
+#define UNWRITTEN(text, ...)                                                                                       \
+    assert_unwritten(EVAL("--json", scratch_path("refused/figures.json"), "--per-document",                        \
+                          scratch_path("refused/each.jsonl"), __VA_ARGS__),                                        \
+                     text)
+
+static void test_bad_documents_leave_nothing(void **state) {
+    (void)state;
+    static const char lines[] = "{\"text\": \"good\"}\n\n{\"text\": \"good\"\n", other[] = "{\"text\": 5}\n",
+                      list[] = "[1]\n";
+    assert_int_equal(files_make_folder(scratch_path("refused")), 0);
+    scratch_write("refused/each.jsonl", "old", 3);
+    UNWRITTEN("half.jsonl:3: not JSON", scratch_write("half.jsonl", lines, sizeof lines - 1));
+    UNWRITTEN("other.jsonl:1: field 'text' is not a string", scratch_write("other.jsonl", other, sizeof other - 1));
+    UNWRITTEN("other.jsonl:1: no field 'body'; there is 'text'", "--field", "body", scratch_path("other.jsonl"));
+    UNWRITTEN("list.jsonl:1: not a JSON object", scratch_write("list.jsonl", list, sizeof list - 1));
+    UNWRITTEN("nowhere.txt", scratch_path("nowhere.txt"));
+    UNWRITTEN("no documents", scratch_write("empty.jsonl", "\n\n", 2));
+    UNWRITTEN("--documents", scratch_path("first.txt"), scratch_path("half.jsonl"));
+}
+
+/* Interrupted as soon as it has begun its results. */
+static void test_an_interrupted_evaluation_leaves_nothing(void **state) {
+    (void)state;
+    enum { LONG = 1 << 21 };
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    memset(text, 'a', LONG);
+    const char *source = scratch_write("long.txt", text, LONG);
+    free(text);
+    assert_int_equal(files_make_folder(scratch_path("stopped")), 0);
+    const pid_t child =
+        child_start(CHILD_UNLIMITED,
+                    (const char *const[]){eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--json",
+                                          scratch_path("stopped/figures.json"), source, NULL});
+    for (int waited = 0; scratch_entries(scratch_path("stopped")) == 0 && waited < 20000; waited += 5) {
+        wait_ms(5);
+    }
+    kill(child, SIGINT);
+    assert_failed(child_finish_within(child, 60.0), 130, "interrupted, nothing written");
+    assert_int_equal(scratch_entries(scratch_path("stopped")), 0);
+}
+
+static void test_a_truncated_file_is_refused(void **state) {
+    (void)state;
+    size_t bytes;
+    char *whole = scratch_read(scratch_path("lines.ndjson.gz"), &bytes);
+    scratch_write("cut.ndjson.gz", whole, bytes - 9);
+    free(whole);
+    REFUSED(FAILED, "cut.ndjson.gz:", "--field", "body", scratch_path("cut.ndjson.gz"));
+}
+
+/* A pipe that nobody writes to: waiting for it ends, too. */
+static void test_waiting_for_text_can_be_interrupted(void **state) {
+    (void)state;
+    const char *pipe = scratch_path("pipe");
+    assert_int_equal(mkfifo(pipe, 0666), 0);
+    assert_int_equal(files_make_folder(scratch_path("waiting")), 0);
+    const pid_t child =
+        child_start(CHILD_UNLIMITED,
+                    (const char *const[]){eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--json",
+                                          scratch_path("waiting/figures.json"), pipe, NULL});
+    const int writer = open(pipe, O_WRONLY); /* waits until it is opened for reading */
+    assert_true(writer >= 0);
+    wait_ms(200);
+    kill(child, SIGINT);
+    assert_failed(child_finish_within(child, 20.0), 130, "interrupted, nothing written");
+    assert_int_equal(scratch_entries(scratch_path("waiting")), 0);
+    close(writer);
+}
+
+static void test_bad_places_are_refused(void **state) {
+    (void)state;
+    const char *source = scratch_path("first.txt");
+    REFUSED(FAILED, "is no plain file", "--json", "/dev/null", source);
+    REFUSED(FAILED, "no/such/figures.json", "--json", scratch_path("no/such/figures.json"), source);
+    REFUSED(FAILED, "first.txt is an input of this command", "--json", source, source);
+    REFUSED(FAILED, "name the same file", "--json", scratch_path("x"), "--per-document", scratch_path("x"), source);
+    REFUSED(FAILED, "nowhere/val.bin does not exist: make it with hc_prepare", "--data", scratch_path("nowhere"));
+    assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("data"), source), FAILED,
+                  "data/config.json");
+}
+
+/* The model's tokens decide what is needed. */
+static void test_tokenizers_are_looked_for(void **state) {
+    (void)state;
+    char config[1024];
+    static const char format[] =
+        "{\"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"block_size\": 16, \"vocab_size\": %d, "
+        "\"residual\": \"rc\", \"tokenizer\": \"%s\"}";
+    const char *source = scratch_path("first.txt");
+    assert_int_equal(files_make_folder(scratch_path("other")), 0);
+#define REFUSED_TOKENS(text, tokens, name, ...)                                                                    \
+    scratch_write("other/config.json", config, (size_t)snprintf(config, sizeof config, format, tokens, name));     \
+    assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("other"), __VA_ARGS__), FAILED, text)
+    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/ranks.sh gets it", 50304, "gpt2", "--ranks", "no-ranks",
+                   source);
+    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/ranks.sh gets it", 50257, "", "--ranks", "no-ranks", source);
+    REFUSED_TOKENS("tokenizer 'words' is none of byte and gpt2", 300, "words", source);
+    REFUSED_TOKENS("the model has 200 tokens and the tokenizer 'byte' 256", 200, "byte", source);
+}
+
+static int begin(void **state) {
+    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+        return -1;
+    }
+    assert_done(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),
+                          "--out-dir", scratch_path("run"), "--vocab-size", "300", "--eval-iters", "3", "--seed",
+                          "5"));
+    load_model();
+    return 0;
+}
+
+static int end(void **state) {
+    gpt_release(&gpt);
+    compute_close(compute);
+    free(weights);
+    return scratch_end(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows_are_those_of_the_convention),
+        cmocka_unit_test(test_words_are_counted_as_python_does),
+        cmocka_unit_test(test_figures_without_a_divisor_are_none),
+        cmocka_unit_test(test_memory_for_long_sequences_is_used_for_short_ones),
+        cmocka_unit_test(test_documents_have_the_figures_of_the_plain_model),
+        cmocka_unit_test(test_batches_change_rounding_only),
+        cmocka_unit_test(test_forms_of_input_are_alike),
+        cmocka_unit_test(test_words_and_bytes_may_be_those_of_another_field),
+        cmocka_unit_test(test_what_is_not_utf8_can_be_replaced),
+        cmocka_unit_test(test_a_split_has_the_loss_of_the_plain_model),
+        cmocka_unit_test(test_random_batches_are_those_of_training),
+        cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
+#ifdef HC_MPIRUN
+        cmocka_unit_test(test_figures_do_not_depend_on_the_number_of_ranks),
+        cmocka_unit_test(test_an_error_of_rank_0_is_everybodys),
+#endif
+        cmocka_unit_test(test_wrong_usage_is_explained),
+        cmocka_unit_test(test_bad_documents_leave_nothing),
+        cmocka_unit_test(test_an_interrupted_evaluation_leaves_nothing),
+        cmocka_unit_test(test_waiting_for_text_can_be_interrupted),
+        cmocka_unit_test(test_a_truncated_file_is_refused),
+        cmocka_unit_test(test_bad_places_are_refused),
+        cmocka_unit_test(test_tokenizers_are_looked_for),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}

@@ -1,0 +1,248 @@
+/* event_file: checksums, record framing, and the messages decoded by an independent reader. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/event_file.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <dirent.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* RFC 3720, B.4, and the check value of the CRC catalogue. */
+static void test_crc32c(void **state) {
+    (void)state;
+    unsigned char bytes[32];
+    assert_int_equal(event_file_crc32c("", 0), 0);
+    assert_int_equal(event_file_crc32c("123456789", 9), 0xE3069283);
+    memset(bytes, 0, sizeof bytes);
+    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x8A9136AA);
+    memset(bytes, 0xFF, sizeof bytes);
+    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x62A8AB43);
+    for (int i = 0; i < 32; i++) {
+        bytes[i] = (unsigned char)i;
+    }
+    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x46DD794E);
+}
+
+/* ---- a reader */
+
+struct piece {
+    const unsigned char *at;
+    size_t bytes;
+};
+
+static uint64_t take_number(struct piece *piece, size_t bytes) {
+    uint64_t value = 0;
+    assert_true(piece->bytes >= bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        value |= (uint64_t)piece->at[i] << (8 * i);
+    }
+    piece->at += bytes;
+    piece->bytes -= bytes;
+    return value;
+}
+
+static uint64_t take_varint(struct piece *piece) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+        const uint64_t byte = take_number(piece, 1);
+        value |= shift < 64 ? (byte & 0x7F) << shift : 0;
+        if (byte < 0x80) {
+            return value;
+        }
+    }
+    fail();
+    return 0;
+}
+
+static struct piece take_piece(struct piece *piece, size_t bytes) {
+    assert_true(piece->bytes >= bytes);
+    const struct piece taken = {piece->at, bytes};
+    piece->at += bytes;
+    piece->bytes -= bytes;
+    return taken;
+}
+
+static void check_masked(uint32_t masked, const void *data, size_t bytes) {
+    const uint32_t rotated = masked - 0xA282EAD8u;
+    assert_int_equal(rotated >> 17 | rotated << 15, event_file_crc32c(data, bytes));
+}
+
+static struct piece take_record(struct piece *file) {
+    const unsigned char *head = file->at;
+    const uint64_t length = take_number(file, 8);
+    check_masked((uint32_t)take_number(file, 4), head, 8);
+    const struct piece record = take_piece(file, (size_t)length);
+    check_masked((uint32_t)take_number(file, 4), record.at, record.bytes);
+    return record;
+}
+
+struct decoded {
+    double wall_time;
+    int64_t step;
+    char version[32];
+    size_t count;
+    char tags[4][64];
+    float values[4];
+};
+
+static double double_of(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float float_of(uint64_t bits) {
+    const uint32_t narrow = (uint32_t)bits;
+    float value;
+    memcpy(&value, &narrow, sizeof value);
+    return value;
+}
+
+static void decode_value(struct piece value, struct decoded *event) {
+    assert_int_equal(take_varint(&value), 1 << 3 | 2);
+    const struct piece tag = take_piece(&value, (size_t)take_varint(&value));
+    snprintf(event->tags[event->count], sizeof event->tags[0], "%.*s", (int)tag.bytes, (const char *)tag.at);
+    assert_int_equal(take_varint(&value), 2 << 3 | 5);
+    event->values[event->count++] = float_of(take_number(&value, 4));
+    assert_int_equal(value.bytes, 0);
+}
+
+static struct decoded decode(struct piece record) {
+    struct decoded event = {.step = -1};
+    while (record.bytes > 0) {
+        const uint64_t key = take_varint(&record);
+        if (key == (1 << 3 | 1)) {
+            event.wall_time = double_of(take_number(&record, 8));
+        } else if (key == (2 << 3 | 0)) {
+            event.step = (int64_t)take_varint(&record);
+        } else if (key == (3 << 3 | 2)) {
+            const struct piece text = take_piece(&record, (size_t)take_varint(&record));
+            snprintf(event.version, sizeof event.version, "%.*s", (int)text.bytes, (const char *)text.at);
+        } else {
+            assert_int_equal(key, 5 << 3 | 2);
+            struct piece summary = take_piece(&record, (size_t)take_varint(&record));
+            while (summary.bytes > 0) {
+                assert_int_equal(take_varint(&summary), 1 << 3 | 2);
+                decode_value(take_piece(&summary, (size_t)take_varint(&summary)), &event);
+            }
+        }
+    }
+    return event;
+}
+
+/* The path of the only event file in a folder. */
+static void find_events(const char *folder, char *path, size_t bytes) {
+    DIR *opened = opendir(folder);
+    const struct dirent *entry;
+    unsigned found = 0;
+    assert_non_null(opened);
+    while ((entry = readdir(opened)) != NULL) {
+        if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) {
+            snprintf(path, bytes, "%s/%s", folder, entry->d_name);
+            found++;
+        }
+    }
+    closedir(opened);
+    assert_int_equal(found, 1);
+}
+
+static void test_events(void **state) {
+    (void)state;
+    char folder[512], path[1024];
+    snprintf(folder, sizeof folder, "%s", scratch_path("events"));
+    mkdir(folder, 0777);
+    struct event_file *file;
+    assert_int_equal(event_file_create(folder, &file), 0);
+    const struct event_scalar scalars[] = {{"train/loss", 3.25f}, {"lr", 6e-4f}};
+    assert_int_equal(event_file_add(file, 1700000000.5, 0, scalars, 2), 0);
+    assert_int_equal(event_file_add(file, 1700000001.5, INT64_C(1) << 40, scalars, 1), 0);
+    assert_int_equal(event_file_add(file, 2.0, 5, NULL, 0), 0);
+    const struct event_scalar odd = {"", NAN};
+    assert_int_equal(event_file_add(file, 3.0, 6, &odd, 1), 0);
+
+    /* Everything is there before closing. */
+    find_events(folder, path, sizeof path);
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
+    assert_non_null(text);
+    struct piece rest = {(const unsigned char *)text, bytes};
+    struct decoded event = decode(take_record(&rest));
+    assert_string_equal(event.version, "brain.Event:2");
+    assert_true(event.wall_time > 1.6e9);
+    event = decode(take_record(&rest));
+    assert_true(event.wall_time == 1700000000.5);
+    assert_int_equal(event.step, 0);
+    assert_int_equal(event.count, 2);
+    assert_string_equal(event.tags[0], "train/loss");
+    assert_true(event.values[0] == 3.25f);
+    assert_string_equal(event.tags[1], "lr");
+    assert_true(event.values[1] == 6e-4f);
+    event = decode(take_record(&rest));
+    assert_true(event.step == INT64_C(1) << 40);
+    assert_int_equal(event.count, 1);
+    event = decode(take_record(&rest));
+    assert_int_equal(event.step, 5);
+    assert_int_equal(event.count, 0);
+    event = decode(take_record(&rest));
+    assert_true(isnan(event.values[0]));
+    assert_int_equal(rest.bytes, 0);
+    free(text);
+    assert_int_equal(event_file_close(file), 0);
+}
+
+static void test_files_are_exclusive(void **state) {
+    (void)state;
+    const char *folder = scratch_path("two");
+    struct event_file *first, *second;
+    mkdir(folder, 0777);
+    assert_int_equal(event_file_create(folder, &first), 0);
+    assert_int_equal(event_file_create(folder, &second), 0);
+    assert_int_equal(scratch_entries(folder), 2);
+    assert_int_equal(event_file_close(first), 0);
+    assert_int_equal(event_file_close(second), 0);
+    assert_int_equal(event_file_close(NULL), 0);
+}
+
+static void test_failures(void **state) {
+    (void)state;
+    struct event_file *file;
+    assert_int_equal(event_file_create(scratch_path("no/such"), &file), -1);
+    assert_null(file);
+    assert_non_null(strstr(error_text(), "no/such"));
+
+    const char *folder = scratch_path("full");
+    mkdir(folder, 0777);
+    const struct event_scalar scalar = {"train/loss", 3.25f};
+    assert_int_equal(event_file_create(folder, &file), 0);
+    scratch_limit_file_size(64);
+    assert_int_equal(event_file_add(file, 0, 0, &scalar, 1), -1);
+    assert_non_null(strstr(error_text(), "File too large"));
+    event_file_close(file);
+    assert_int_equal(event_file_create(folder, &file), 0);
+    event_file_close(file);
+    scratch_limit_file_size(10);
+    assert_int_equal(event_file_create(folder, &file), -1);
+    assert_null(file);
+    scratch_limit_file_size(UINT64_MAX);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crc32c),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_files_are_exclusive),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

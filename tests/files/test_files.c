@@ -1,0 +1,411 @@
+/* files: whole or absent, also when the disk is full. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utime.h>
+
+static void assert_content(const char *path, const char *expected) {
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
+    assert_non_null(text);
+    assert_int_equal(bytes, strlen(expected));
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void assert_error(const char *expected) {
+    if (strstr(error_text(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+static void test_paths(void **state) {
+    (void)state;
+    char *path = files_path("%s/ckpt-%d", "out", 7);
+    assert_string_equal(path, "out/ckpt-7");
+    free(path);
+    assert_true(files_exist("/"));
+    assert_false(files_exist(scratch_path("nothing")));
+}
+
+static void test_make_folder(void **state) {
+    (void)state;
+    struct stat status;
+    assert_int_equal(files_make_folder(scratch_path("a/b//c/")), 0);
+    assert_int_equal(stat(scratch_path("a/b/c"), &status), 0);
+    assert_true(S_ISDIR(status.st_mode));
+    assert_int_equal(files_make_folder(scratch_path("a/b/c")), 0);
+    assert_int_equal(files_make_folder("/"), 0);
+    assert_int_equal(files_make_folder("."), 0);
+    const char *file = scratch_write("a/file", "x", 1);
+    assert_int_equal(files_make_folder(file), -1);
+    assert_error("a/file: File exists");
+    assert_int_equal(files_make_folder(scratch_path("a/file/below")), -1);
+    assert_int_equal(files_make_folder(""), -1);
+}
+
+static void test_read(void **state) {
+    (void)state;
+    char *text;
+    size_t bytes;
+    assert_int_equal(files_read(scratch_write("r", "a\0b", 3), 3, &text, &bytes), 0);
+    assert_int_equal(bytes, 3);
+    assert_memory_equal(text, "a\0b", 4);
+    free(text);
+    assert_int_equal(files_read(scratch_write("r", "", 0), 0, &text, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    free(text);
+    assert_int_equal(files_read(scratch_write("r", "1234", 4), 3, &text, &bytes), -1);
+    assert_error("4 bytes, more than the 3");
+    assert_int_equal(files_read(scratch_path("none"), 3, &text, &bytes), -1);
+    assert_error("none: No such file");
+    assert_int_equal(files_read(scratch_path("."), 3, &text, &bytes), -1);
+    assert_error("a folder");
+    mkfifo(scratch_path("pipe"), 0600);
+    assert_int_equal(files_read(scratch_path("pipe"), 3, &text, &bytes), -1);
+    assert_error("not a regular file");
+}
+
+static void test_write(void **state) {
+    (void)state;
+    struct stat status;
+    assert_int_equal(files_make_folder(scratch_path("w")), 0);
+    const mode_t old_mask = umask(027);
+    assert_int_equal(files_write(scratch_path("w/f"), "one", 3), 0);
+    umask(old_mask);
+    assert_content(scratch_path("w/f"), "one");
+    assert_int_equal(stat(scratch_path("w/f"), &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0640);
+    assert_int_equal(files_write(scratch_path("w/f"), "two!", 4), 0);
+    assert_content(scratch_path("w/f"), "two!");
+    assert_int_equal(files_write(scratch_path("w/f"), NULL, 0), 0);
+    assert_content(scratch_path("w/f"), "");
+    assert_int_equal(scratch_entries(scratch_path("w")), 1);
+
+    /* A name without a folder is in the working folder. */
+    char before[1024];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch_path("w")), 0);
+    assert_int_equal(files_write("plain", "x", 1), 0);
+    assert_int_equal(chdir(before), 0);
+    assert_content(scratch_path("w/plain"), "x");
+}
+
+static void assert_link(const char *name) {
+    struct stat status;
+    assert_int_equal(lstat(scratch_path(name), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+}
+
+static void test_write_through_links(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("linked/real")), 0);
+    scratch_write("linked/real/f", "old", 3);
+    assert_int_equal(symlink("real", scratch_path("linked/folder")), 0);
+    assert_int_equal(symlink("real/f", scratch_path("linked/file")), 0);
+    assert_int_equal(symlink("file", scratch_path("linked/twice")), 0);
+    assert_int_equal(files_write(scratch_path("linked/folder/f"), "one", 3), 0);
+    assert_content(scratch_path("linked/real/f"), "one");
+    assert_int_equal(files_write(scratch_path("linked/file"), "two", 3), 0);
+    assert_content(scratch_path("linked/real/f"), "two");
+    assert_int_equal(files_write(scratch_path("linked/twice"), "three", 5), 0);
+    assert_content(scratch_path("linked/real/f"), "three");
+    assert_link("linked/folder");
+    assert_link("linked/file");
+    assert_link("linked/twice");
+    assert_int_equal(scratch_entries(scratch_path("linked/real")), 1);
+    assert_int_equal(scratch_entries(scratch_path("linked")), 4);
+}
+
+static void test_failed_writes_leave_the_old_file(void **state) {
+    (void)state;
+    static char large[20000];
+    assert_int_equal(files_make_folder(scratch_path("full")), 0);
+    assert_int_equal(files_write(scratch_path("full/f"), "old", 3), 0);
+    scratch_limit_file_size(10000);
+    assert_int_equal(files_write(scratch_path("full/f"), large, sizeof large), -1);
+    scratch_limit_file_size(UINT64_MAX);
+    assert_error("full/f: File too large");
+    assert_content(scratch_path("full/f"), "old");
+    assert_int_equal(scratch_entries(scratch_path("full")), 1);
+
+    assert_int_equal(files_write(scratch_path("none/f"), "x", 1), -1);
+    assert_error("none/f: cannot make a temporary file in");
+    assert_int_equal(files_write(scratch_path("full"), "x", 1), -1);
+    assert_error("full: it is a folder");
+    assert_int_equal(files_write("", "x", 1), -1);
+    assert_int_equal(files_write("/", "x", 1), -1);
+    assert_int_equal(files_write(scratch_path("full/.."), "x", 1), -1);
+    assert_int_equal(scratch_entries(scratch_path("full")), 1);
+}
+
+static void test_descriptors(void **state) {
+    (void)state;
+    char data[8] = "";
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(files_write_all(ends[1], "one", 3), 0);
+    assert_int_equal(files_read_all(ends[0], data, 2), 2);
+    assert_int_equal(files_write_all(ends[1], "two", 3), 0);
+    close(ends[1]);
+    assert_int_equal(files_read_all(ends[0], data + 2, 6), 4);
+    assert_string_equal(data, "onetwo");
+    assert_int_equal(files_read_all(ends[0], data, 1), 0);
+    close(ends[0]);
+    assert_int_equal(files_read_all(ends[0], data, 1), -1);
+    assert_int_equal(files_write_all(ends[1], data, 1), -1);
+}
+
+static void test_replace(void **state) {
+    (void)state;
+    char *temporary;
+    assert_int_equal(files_make_folder(scratch_path("replace")), 0);
+    const char *path = scratch_write("replace/f", "old", 3);
+    for (int whole = 0; whole <= 1; whole++) {
+        assert_int_equal(files_replace_begin(path, &temporary), 0);
+        FILE *file = fopen(temporary, "w");
+        assert_non_null(file);
+        fputs("new", file);
+        assert_int_equal(fclose(file), 0);
+        assert_content(path, "old");
+        if (whole) {
+            assert_int_equal(files_replace_commit(path, temporary), 0);
+        } else {
+            error_set("disk full");
+            files_replace_abandon(temporary);
+            assert_string_equal(error_text(), "disk full");
+        }
+        assert_content(path, whole ? "new" : "old");
+        assert_int_equal(scratch_entries(scratch_path("replace")), 1);
+    }
+    mkfifo(scratch_path("replace/pipe"), 0600);
+    assert_int_equal(files_replace_begin(scratch_path("replace/pipe"), &temporary), -1);
+    assert_null(temporary);
+    assert_error("pipe: it is not a regular file");
+    assert_int_equal(files_write(scratch_path("replace/pipe"), "x", 1), -1);
+    assert_int_equal(scratch_entries(scratch_path("replace")), 2);
+}
+
+static char *fill_stage(const char *path, const char *text) {
+    char *staging, *file;
+    assert_int_equal(files_stage_begin(path, &staging), 0);
+    file = files_path("%s/sub", staging);
+    assert_int_equal(mkdir(file, 0777), 0);
+    free(file);
+    file = files_path("%s/sub/file", staging);
+    assert_int_equal(files_write(file, text, strlen(text)), 0);
+    free(file);
+    return staging;
+}
+
+static void test_stage(void **state) {
+    (void)state;
+    const char *path = scratch_path("stage/parent/ckpt-1");
+    char *staging = fill_stage(path, "first");
+    assert_false(files_exist(path));
+    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
+
+    staging = fill_stage(path, "second");
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "first");
+    assert_int_equal(files_stage_commit(path, staging), 0);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
+
+    files_stage_abandon(fill_stage(path, "third"));
+    files_stage_abandon(NULL);
+    assert_content(scratch_path("stage/parent/ckpt-1/sub/file"), "second");
+    assert_int_equal(scratch_entries(scratch_path("stage/parent")), 1);
+}
+
+static void test_stage_through_links(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("aside/real")), 0);
+    scratch_write("aside/real/old", "old", 3);
+    assert_int_equal(symlink("real", scratch_path("aside/link")), 0);
+    const char *path = scratch_path("aside/link");
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "first")), 0);
+    assert_link("aside/link");
+    assert_content(scratch_path("aside/real/sub/file"), "first");
+    assert_int_equal(scratch_entries(scratch_path("aside/real")), 1);
+    /* a folder in one that is reached through a link */
+    path = scratch_path("aside/link/ckpt");
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "second")), 0);
+    assert_content(scratch_path("aside/real/ckpt/sub/file"), "second");
+    files_stage_abandon(fill_stage(scratch_path("aside/link"), "third"));
+    assert_content(scratch_path("aside/real/sub/file"), "first");
+    assert_int_equal(scratch_entries(scratch_path("aside/real")), 2);
+    assert_int_equal(scratch_entries(scratch_path("aside")), 2);
+}
+
+static void test_stage_over_a_file(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("over")), 0);
+    const char *path = scratch_write("over/ckpt", "file", 4);
+    assert_int_equal(files_stage_commit(path, fill_stage(path, "x")), -1);
+    assert_error("over/ckpt");
+    assert_content(path, "file");
+    assert_int_equal(scratch_entries(scratch_path("over")), 1);
+    char *staging;
+    assert_int_equal(files_stage_begin("/", &staging), -1);
+    assert_null(staging);
+    assert_int_equal(files_stage_begin(scratch_path("over/ckpt/below"), &staging), -1);
+    assert_null(staging);
+}
+
+static void test_move_into(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", NULL};
+    const char *folder = scratch_path("into"), *from = scratch_path("into/.set");
+    assert_int_equal(files_make_folder(from), 0);
+    scratch_write("into/a", "old", 3);
+    scratch_write("into/b", "old", 3);
+    scratch_write("into/other", "kept", 4);
+    scratch_write("into/.set/a", "new", 3);
+    scratch_write("into/.set/b", "new", 3);
+    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_content(scratch_path("into/a"), "new");
+    assert_content(scratch_path("into/b"), "new");
+    assert_content(scratch_path("into/other"), "kept");
+    assert_int_equal(scratch_entries(from), 0);
+    /* after all, or some of them, were moved */
+    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_content(scratch_path("into/b"), "new");
+    scratch_write("into/.set/b", "newer", 5);
+    assert_int_equal(files_move_into(folder, from, names), 0);
+    assert_content(scratch_path("into/b"), "newer");
+    /* a name that is nowhere, or is a folder: nothing is touched */
+    static const char *const more[] = {"a", "c", "b", NULL};
+    scratch_write("into/.set/a", "last", 4);
+    assert_int_equal(files_move_into(folder, from, more), -1);
+    assert_error("into/c into place: No such file");
+    assert_int_equal(files_make_folder(scratch_path("into/c")), 0);
+    assert_int_equal(files_move_into(folder, from, more), -1);
+    assert_error("into/c: it is a folder");
+    assert_content(scratch_path("into/a"), "new");
+    assert_content(scratch_path("into/b"), "newer");
+    assert_content(scratch_path("into/.set/a"), "last");
+}
+
+/* A process that begins to write a folder and dies. */
+static void die_staging(const char *path) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char *staging;
+        _exit(files_stage_begin(path, &staging) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void make_old(const char *path) {
+    const struct utimbuf old = {.actime = 1000, .modtime = 1000};
+    assert_int_equal(utime(path, &old), 0);
+}
+
+/* Somebody else's file, however old, whose name is that of a temporary file but for its form or identity. */
+static void leave_foreign(const char *name) {
+    char path[80];
+    snprintf(path, sizeof path, "clean/%s", name);
+    make_old(scratch_write(path, "", 0));
+}
+
+/* The name that is left of a temporary folder of "ckpt-1", but of another machine, boot or container. */
+static void leave_with_other_identity(const char *parent) {
+    static const char begins[] = ".tmp-ckpt-1-";
+    char name[64] = "";
+    DIR *folder = opendir(parent);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (strncmp(entry->d_name, begins, strlen(begins)) == 0) {
+            snprintf(name, sizeof name, "%.60s", entry->d_name);
+        }
+    }
+    closedir(folder);
+    assert_true(strlen(name) > strlen(begins));
+    char *digit = name + strlen(begins);
+    *digit = *digit == '0' ? '1' : '0';
+    leave_foreign(name);
+}
+
+static void test_clean(void **state) {
+    (void)state;
+    static const char *const foreign[] = {".tmp-recent", ".tmp-", ".tmp-a-b-c", ".tmp-old-00000000-1-1", "kept"};
+    enum { FOREIGN = sizeof foreign / sizeof *foreign + 2 }; /* and a folder, and a name of another identity */
+    const char *parent = scratch_path("clean");
+    char *mine;
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-2"), &mine), 0);
+    die_staging(scratch_path("clean/ckpt-1"));
+    leave_with_other_identity(parent);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        leave_foreign(foreign[i]);
+    }
+    assert_int_equal(files_make_folder(scratch_path("clean/.tmp-mystuff")), 0);
+    make_old(scratch_path("clean/.tmp-mystuff"));
+    make_old(mine);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 2);
+    files_stage_clean(parent);
+    assert_true(files_exist(mine));
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
+    files_stage_abandon(mine);
+    /* beginning cleans, too */
+    die_staging(scratch_path("clean/ckpt-1"));
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
+    assert_int_equal(files_stage_begin(scratch_path("clean/ckpt-1"), &mine), 0);
+    assert_int_equal(scratch_entries(parent), FOREIGN + 1);
+    files_stage_abandon(mine);
+    assert_int_equal(scratch_entries(parent), FOREIGN);
+    files_stage_clean(scratch_path("no-such-folder"));
+}
+
+static void test_remove_folder(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("gone/deep/er")), 0);
+    scratch_write("gone/deep/file", "x", 1);
+    scratch_write("outside", "kept", 4);
+    assert_int_equal(symlink(scratch_path("outside"), scratch_path("gone/link")), 0);
+    assert_int_equal(symlink(scratch_path("."), scratch_path("gone/folder-link")), 0);
+    assert_int_equal(files_remove_folder(scratch_path("gone/folder-link")), -1);
+    assert_int_equal(files_remove_folder(scratch_path("gone")), 0);
+    assert_false(files_exist(scratch_path("gone")));
+    assert_content(scratch_path("outside"), "kept");
+    assert_int_equal(files_remove_folder(scratch_path("gone")), -1);
+    assert_int_equal(files_remove_folder(scratch_path("outside")), -1);
+    assert_error("not a folder");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_make_folder),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_through_links),
+        cmocka_unit_test(test_failed_writes_leave_the_old_file),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_stage),
+        cmocka_unit_test(test_stage_through_links),
+        cmocka_unit_test(test_stage_over_a_file),
+        cmocka_unit_test(test_move_into),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_remove_folder),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

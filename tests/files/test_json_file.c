@@ -1,0 +1,70 @@
+/* JSON files: written whole, read with the line of what is wrong. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void test_round_trip(void **state) {
+    (void)state;
+    const char *path = scratch_path("numbers.json");
+    json_t *json = json_pack("{s:i, s:f}", "whole", 3, "third", 1.0 / 3.0), *read;
+    assert_int_equal(json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), 0);
+    assert_int_equal(json_file_read(path, 100, &read), 0);
+    assert_true(json_equal(json, read));
+    json_decref(read);
+    json_decref(json);
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
+    assert_non_null(text);
+    assert_string_equal(text, "{\n \"whole\": 3,\n \"third\": 0.33333333333333331\n}");
+    free(text);
+}
+
+static void refused(const char *content, const char *expected) {
+    json_t *json = (json_t *)1;
+    assert_int_equal(json_file_read(scratch_write("bad.json", content, strlen(content)), 20, &json), -1);
+    assert_null(json);
+    if (strstr(error_text(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+static void test_what_is_refused(void **state) {
+    (void)state;
+    refused("", "bad.json:1: ");
+    refused("{\n\"a\": x}", "bad.json:2: ");
+    refused("{} {}", "bad.json:1: ");
+    refused("{\"a\": 1,\n\"a\": 2}", "bad.json:2: duplicate");
+    refused("{\"a\": \"0123456789\"}  ", "bad.json: it has 21 bytes, more than the 20");
+    json_t *json;
+    assert_int_equal(json_file_read(scratch_path("none"), 20, &json), -1);
+    assert_non_null(strstr(error_text(), "none: No such file"));
+}
+
+static void test_failed_writing(void **state) {
+    (void)state;
+    json_t *json = json_object();
+    assert_int_equal(json_file_write(scratch_path("no/such.json"), json, 0), -1);
+    assert_non_null(strstr(error_text(), "no/such.json"));
+    assert_int_equal(json_file_write(scratch_path("memory.json"), NULL, 0), -1);
+    assert_non_null(strstr(error_text(), "memory.json: out of memory"));
+    json_decref(json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_failed_writing),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

@@ -1,0 +1,419 @@
+/* safetensors: round trips, conversions, and hostile files. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/safetensors.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void assert_error(const char *expected) {
+    if (strstr(error_text(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+/* A file of this header and `data_bytes` bytes 0, 1, 2, ...; returns its path. */
+static const char *make_file(const char *header, size_t header_bytes, size_t data_bytes) {
+    unsigned char *bytes = malloc(8 + header_bytes + data_bytes);
+    const uint64_t length = header_bytes;
+    assert_non_null(bytes);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, header_bytes);
+    for (size_t i = 0; i < data_bytes; i++) {
+        bytes[8 + header_bytes + i] = (unsigned char)i;
+    }
+    const char *path = scratch_write("made.safetensors", bytes, 8 + header_bytes + data_bytes);
+    free(bytes);
+    return path;
+}
+
+static struct safetensors *open_made(const char *header, const void *data, size_t bytes) {
+    const char *path = make_file(header, strlen(header), bytes);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, 8 + (long)strlen(header), SEEK_SET);
+    fwrite(data, 1, bytes, file);
+    fclose(file);
+    struct safetensors *opened;
+    if (safetensors_open(path, &opened) != 0) {
+        fail_msg("%s", error_text());
+    }
+    return opened;
+}
+
+static void refused(const char *path, const char *expected) {
+    struct safetensors *file = (struct safetensors *)1;
+    assert_int_equal(safetensors_open(path, &file), -1);
+    assert_null(file);
+    assert_error(path);
+    assert_error(expected);
+}
+
+static void test_hostile_headers(void **state) {
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t data_bytes;
+        const char *error;
+    } cases[] = {
+        {"[]", 0, "not a JSON object"},
+        {" {}", 0, "not a JSON object"},
+        {"{", 0, "does not fit"},
+        {"{}x", 0, "not valid JSON"},
+        {"{\"a\"", 0, "not valid JSON"},
+        {"{\"a\":\xFF}", 0, "not valid JSON"},
+        {"{\"\xC3\x28\":1}", 0, "not valid JSON"},
+        {"{\"a\\u0000b\":1}", 0, "not valid JSON"},
+        {"{\"a\":1}", 0, "tensor 'a': its entry in the header is not an object"},
+        {"{\"a\":null}", 0, "not an object"},
+        {"{\"a\":{}}", 0, "dtype is missing"},
+        {"{\"a\":{\"dtype\":4}}", 0, "dtype is missing or not a text"},
+        {"{\"a\":{\"dtype\":\"F31\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "dtype 'F31' is not supported"},
+        {"{\"a\":{\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, "dtype 'I8' is not supported"},
+        {"{\"a\":{\"dtype\":\"F32\"}}", 0, "shape is missing"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":{}}}", 0, "shape is missing or not a list"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "shape has a negative number, -1"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4,
+         "something else than whole numbers"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[\"1\"],\"data_offsets\":[0,4]}}", 4,
+         "something else than whole numbers"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "9 dimensions"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+         "shape is too large"},
+        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
+         "shape is too large"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,3],\"data_offsets\":[0,4]}}", 4,
+         "shape is too large"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}", 4,
+         "not valid JSON"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets is missing"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets is missing"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,2,4]}}", 4, "data_offsets is missing"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4,
+         "data_offsets has a negative number"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "not inside of the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 3, "not inside of the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[9223372036854775803,9223372036854775807]}}", 4,
+         "not inside of the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "8 bytes, but data_offsets span 4"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "1 bytes after the last tensor"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}", 5, "unused bytes before it"},
+        {"{}", 1, "1 bytes after the last tensor"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+         6, "tensor 'b' overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+         4, "tensor 'b' overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
+         "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+         4, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+         "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+         2, "duplicate object key"},
+        {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+         "duplicate object key"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        refused(make_file(cases[i].header, strlen(cases[i].header), cases[i].data_bytes), cases[i].error);
+    }
+    refused(make_file("{\"a\0\":1}", 9, 0), "not valid JSON");
+}
+
+static void test_deep_header(void **state) {
+    (void)state;
+    enum { DEPTH = 1000000 };
+    char *deep = malloc(DEPTH + 8);
+    assert_non_null(deep);
+    memcpy(deep, "{\"a\":", 5);
+    memset(deep + 5, '[', DEPTH);
+    refused(make_file(deep, DEPTH + 5, 0), "not valid JSON");
+    free(deep);
+}
+
+static void test_long_name_in_message(void **state) {
+    (void)state;
+    enum { LENGTH = 100000 };
+    char *header = malloc(LENGTH + 32);
+    assert_non_null(header);
+    memcpy(header, "{\"", 2);
+    memset(header + 2, 'n', LENGTH);
+    memcpy(header + 2 + LENGTH, "\":1}", 4);
+    refused(make_file(header, LENGTH + 6, 0), "nnn': its entry");
+    assert_true(strlen(error_text()) < 600);
+    free(header);
+}
+
+static void test_hostile_files(void **state) {
+    (void)state;
+    static const unsigned char largest[16] = {255, 255, 255, 255, 255, 255, 255, 255, '{', '}'};
+    static const unsigned char too_large[16] = {0x01, 0xE1, 0xF5, 0x05, 0, 0, 0, 0, '{', '}'}; /* 100,000,001 */
+    static const unsigned char beyond[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
+    static const unsigned char zero[8] = {0};
+    refused(scratch_path("missing"), "No such file");
+    refused(scratch_write("f", "", 0), "only 0 bytes");
+    refused(scratch_write("f", "1234567", 7), "only 7 bytes");
+    refused(scratch_write("f", zero, 8), "does not fit");
+    refused(scratch_write("f", largest, 16), "at most 100000000 are allowed");
+    refused(scratch_write("f", too_large, 16), "at most 100000000 are allowed");
+    refused(scratch_write("f", beyond, 16), "does not fit the file");
+    refused(scratch_path("."), "a folder");
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    refused(scratch_path("pipe"), "not a regular file");
+    assert_int_equal(symlink("nowhere", scratch_path("dangling")), 0);
+    refused(scratch_path("dangling"), "No such file");
+}
+
+static void test_unusual_but_valid(void **state) {
+    (void)state;
+    struct safetensors *file;
+    const char *path = make_file("{}      ", 8, 0);
+    assert_int_equal(safetensors_open(path, &file), 0);
+    assert_int_equal(safetensors_count(file), 0);
+    assert_null(safetensors_at(file, 0));
+    assert_null(safetensors_find(file, "a"));
+    safetensors_close(file);
+    safetensors_close(NULL);
+
+    /* Through a link, out of order, unaligned, empty, scalar, unknown keys, metadata. */
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},"
+                                 "\"last\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[1,5],\"more\":[[]]},"
+                                 "\"\":{\"dtype\":\"F64\",\"shape\":[3,0],\"data_offsets\":[1,1]},"
+                                 "\"first\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";
+    make_file(header, strlen(header), 5);
+    assert_int_equal(symlink("made.safetensors", scratch_path("link")), 0);
+    assert_int_equal(safetensors_open(scratch_path("link"), &file), 0);
+    assert_int_equal(safetensors_count(file), 3);
+    assert_string_equal(safetensors_at(file, 0)->name, "first");
+    assert_int_equal(safetensors_at(file, 0)->rank, 0);
+    assert_int_equal(safetensors_at(file, 0)->elements, 1);
+    const struct tensor_info *last = safetensors_find(file, "last");
+    assert_ptr_equal(last, safetensors_at(file, 2));
+    int32_t value;
+    assert_int_equal(safetensors_read_i32(file, last, 0, 1, &value), 0);
+    assert_int_equal(value, 0x04030201);
+    assert_int_equal(safetensors_find(file, "")->elements, 0);
+    assert_int_equal(safetensors_find(file, "")->shape[0], 3);
+    assert_int_equal(safetensors_read_f32(file, safetensors_find(file, ""), 0, 0, NULL), 0);
+    safetensors_close(file);
+}
+
+static void test_conversion_to_float(void **state) {
+    (void)state;
+    static const uint16_t half[] = {0x3C00, 0xC000, 0x0001, 0x8000, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x03FF, 0x3555};
+    static const uint16_t brain[] = {0x3F80, 0xC000, 0x0001, 0x7F80};
+    static const double wide[] = {1.0 / 3, -1e300};
+    const float expected[] = {1,        -2,        0x1p-24f, -0.0f,           65504,
+                              INFINITY, -INFINITY, NAN,      1023 * 0x1p-24f, 0.333251953125f};
+    float values[10];
+    struct safetensors *file =
+        open_made("{\"h\":{\"dtype\":\"F16\",\"shape\":[10],\"data_offsets\":[0,20]}}", half, sizeof half);
+    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 10, values), 0);
+    for (int i = 0; i < 10; i++) {
+        assert_true(isnan(expected[i]) ? isnan(values[i])
+                                       : values[i] == expected[i] && signbit(values[i]) == signbit(expected[i]));
+    }
+    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 8, 2, values), 0);
+    assert_true(values[1] == 0.333251953125f);
+    safetensors_close(file);
+
+    file = open_made("{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", brain, sizeof brain);
+    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 4, values), 0);
+    assert_true(values[0] == 1 && values[1] == -2 && values[2] > 0 && values[2] < 1e-40f && isinf(values[3]));
+    safetensors_close(file);
+
+    file = open_made("{\"d\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]}}", wide, sizeof wide);
+    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 2, values), 0);
+    assert_true(values[0] == (float)(1.0 / 3) && isinf(values[1]) && values[1] < 0);
+    int32_t integers[2];
+    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, integers), -1);
+    assert_error("tensor 'd' has dtype F64 where whole numbers are wanted");
+    safetensors_close(file);
+}
+
+static void test_conversion_to_int(void **state) {
+    (void)state;
+    static const int64_t wide[] = {-1, INT32_MIN, INT32_MAX, INT64_C(1) << 31};
+    static const uint16_t narrow[] = {0, 65535};
+    int32_t values[4];
+    struct safetensors *file =
+        open_made("{\"i\":{\"dtype\":\"I64\",\"shape\":[4],\"data_offsets\":[0,32]}}", wide, sizeof wide);
+    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 3, values), 0);
+    assert_true(values[0] == -1 && values[1] == INT32_MIN && values[2] == INT32_MAX);
+    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 1, 3, values), -1);
+    assert_error("element 3 of tensor 'i' does not fit 32 bits");
+    float number;
+    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 1, &number), -1);
+    assert_error("floating-point");
+    safetensors_close(file);
+    file = open_made("{\"u\":{\"dtype\":\"U16\",\"shape\":[2],\"data_offsets\":[0,4]}}", narrow, sizeof narrow);
+    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, values), 0);
+    assert_true(values[0] == 0 && values[1] == 65535);
+    safetensors_close(file);
+}
+
+static void test_ranges(void **state) {
+    (void)state;
+    static const float data[] = {1, 2, 3};
+    float values[3];
+    struct safetensors *file =
+        open_made("{\"f\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", data, sizeof data);
+    const struct tensor_info *info = safetensors_at(file, 0);
+    assert_int_equal(safetensors_read_f32(file, info, 3, 0, values), 0);
+    assert_int_equal(safetensors_read_f32(file, info, 1, 2, values), 0);
+    assert_true(values[0] == 2 && values[1] == 3);
+    assert_int_equal(safetensors_read_f32(file, info, 1, 3, values), -1);
+    assert_error("tensor 'f', which has 3");
+    assert_int_equal(safetensors_read_f32(file, info, UINT64_MAX, 2, values), -1);
+    assert_int_equal(safetensors_read_f32(file, info, 2, UINT64_MAX, values), -1);
+    /* The file gets shorter while it is open. */
+    assert_int_equal(truncate(scratch_path("made.safetensors"), 70), 0);
+    assert_int_equal(safetensors_read_f32(file, info, 0, 3, values), -1);
+    assert_error("ends too early");
+    safetensors_close(file);
+}
+
+static const struct tensor_info written[] = {
+    {.name = "h.0.attn.weight", .type = TENSOR_F32, .rank = 2, .shape = {3, 1000}},
+    {.name = "empty", .type = TENSOR_I64, .rank = 1, .shape = {0}},
+    {.name = "scalar \"\xC3\xA4\" \n", .type = TENSOR_U8, .rank = 0},
+    {.name = "x", .type = TENSOR_I32, .rank = 8, .shape = {1, 1, 1, 1, 1, 1, 1, 2}},
+};
+
+static void test_round_trip(void **state) {
+    (void)state;
+    static float weights[3000], weights_read[3000];
+    static const int32_t integers[2] = {-7, 8};
+    for (int i = 0; i < 3000; i++) {
+        weights[i] = (float)i / 7;
+    }
+    struct safetensors_writer *writer;
+    const char *path = scratch_path("written.safetensors");
+    assert_int_equal(safetensors_create(path, written, 4, &writer), 0);
+    assert_int_equal(safetensors_append(writer, weights, 4000), 0);
+    assert_int_equal(safetensors_append(writer, weights + 1000, 8000), 0);
+    assert_int_equal(safetensors_append(writer, NULL, 0), 0);
+    assert_int_equal(safetensors_append(writer, "A", 1), 0);
+    assert_int_equal(safetensors_append(writer, integers, 8), 0);
+    assert_int_equal(safetensors_finish(writer), 0);
+
+    struct safetensors *file;
+    assert_int_equal(safetensors_open(path, &file), 0);
+    assert_int_equal(safetensors_count(file), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const struct tensor_info *info = safetensors_find(file, written[i].name);
+        assert_non_null(info);
+        assert_int_equal(info->type, written[i].type);
+        assert_int_equal(info->rank, written[i].rank);
+        assert_memory_equal(info->shape, written[i].shape, sizeof info->shape);
+    }
+    const struct tensor_info *info = safetensors_find(file, written[0].name);
+    assert_int_equal(info->offset % 8, 0);
+    assert_int_equal(safetensors_read_f32(file, info, 0, 3000, weights_read), 0);
+    assert_memory_equal(weights, weights_read, sizeof weights);
+    int32_t integers_read[2];
+    assert_int_equal(safetensors_read_i32(file, safetensors_find(file, "x"), 0, 2, integers_read), 0);
+    assert_memory_equal(integers, integers_read, sizeof integers);
+    safetensors_close(file);
+
+    /* No tensors at all. */
+    assert_int_equal(safetensors_create(path, NULL, 0, &writer), 0);
+    assert_int_equal(safetensors_finish(writer), 0);
+    assert_int_equal(safetensors_open(path, &file), 0);
+    safetensors_close(file);
+}
+
+static void test_wrong_declarations(void **state) {
+    (void)state;
+    static const struct {
+        struct tensor_info infos[2];
+        size_t count;
+        const char *error;
+    } cases[] = {
+        {{{.name = "a", .type = TENSOR_U8}, {.name = "a", .type = TENSOR_U8}}, 2, "taken twice"},
+        {{{.name = "__metadata__", .type = TENSOR_U8}}, 1, "reserved"},
+        {{{.name = NULL, .type = TENSOR_U8}}, 1, "reserved"},
+        {{{.name = "\xFF", .type = TENSOR_U8}}, 1, "not UTF-8"},
+        {{{.name = "a", .type = (enum tensor_type)99}}, 1, "no valid type"},
+        {{{.name = "a", .type = TENSOR_U8, .rank = 9}}, 1, "no valid type and rank"},
+        {{{.name = "a", .type = TENSOR_F32, .rank = 2, .shape = {UINT64_MAX, 2}}}, 1, "too large"},
+        {{{.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {UINT64_MAX}}}, 1, "too large"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct safetensors_writer *writer = (struct safetensors_writer *)1;
+        assert_int_equal(safetensors_create(scratch_path("wrong"), cases[i].infos, cases[i].count, &writer), -1);
+        assert_null(writer);
+        assert_error(cases[i].error);
+        assert_error("wrong");
+    }
+}
+
+static void test_wrong_amounts(void **state) {
+    (void)state;
+    const struct tensor_info info = {.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {4}};
+    struct safetensors_writer *writer;
+    assert_int_equal(safetensors_create(scratch_path("amount"), &info, 1, &writer), 0);
+    assert_int_equal(safetensors_append(writer, "12345", 5), -1);
+    assert_error("1 bytes more than the declared");
+    assert_int_equal(safetensors_append(writer, "123", 3), 0);
+    assert_int_equal(safetensors_finish(writer), -1);
+    assert_error("3 of 4 bytes came");
+}
+
+static void test_abandoned(void **state) {
+    (void)state;
+    const struct tensor_info info = {.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {4}};
+    struct safetensors_writer *writer;
+    assert_int_equal(safetensors_create(scratch_path("abandoned"), &info, 1, &writer), 0);
+    assert_int_equal(safetensors_append(writer, "123", 3), 0);
+    error_set("the device is lost");
+    safetensors_abandon(writer);
+    assert_string_equal(error_text(), "the device is lost");
+    refused(scratch_path("abandoned"), "");
+    safetensors_abandon(NULL);
+}
+
+static void test_failed_writing(void **state) {
+    (void)state;
+    static char data[100000];
+    const struct tensor_info info = {.name = "a", .type = TENSOR_U8, .rank = 1, .shape = {sizeof data}};
+    struct safetensors_writer *writer;
+    assert_int_equal(safetensors_create(scratch_path("no/such"), &info, 1, &writer), -1);
+    assert_error("no/such: No such file");
+    scratch_limit_file_size(50000);
+    assert_int_equal(safetensors_create(scratch_path("full"), &info, 1, &writer), 0);
+    const bool failed = safetensors_append(writer, data, sizeof data) != 0;
+    assert_true(safetensors_finish(writer) != 0 || failed);
+    scratch_limit_file_size(UINT64_MAX);
+    assert_non_null(error_text());
+    assert_int_equal(safetensors_create("/dev/full", &info, 1, &writer), 0);
+    if (safetensors_append(writer, data, sizeof data) != 0) {
+        assert_error("No space left on device");
+    }
+    assert_int_equal(safetensors_finish(writer), -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hostile_headers),      cmocka_unit_test(test_deep_header),
+        cmocka_unit_test(test_long_name_in_message), cmocka_unit_test(test_hostile_files),
+        cmocka_unit_test(test_unusual_but_valid),    cmocka_unit_test(test_conversion_to_float),
+        cmocka_unit_test(test_conversion_to_int),    cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_wrong_declarations),
+        cmocka_unit_test(test_wrong_amounts),        cmocka_unit_test(test_abandoned),
+        cmocka_unit_test(test_failed_writing),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

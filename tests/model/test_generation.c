@@ -1,0 +1,212 @@
+/* generation: logits of a prompt and of every token after it against those of whole forward passes, for all
+ * variants; rows that are copied and rows beside others give the same bits. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/system/error.h"
+#include "src/model/generation.h"
+#include "tests/support/rounding.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 3, LENGTH = 24, VOCABULARY = 33 };
+
+static const double TOLERANCE = 5e-5; /* of the largest logit, at least of 1 */
+
+static struct compute *compute;
+static double worst;
+
+struct generation_case {
+    const char *residual;
+    int64_t streams;
+    bool bias, norm_sum;
+    enum element_type type;
+};
+
+/* The same weights twice: planned for whole passes, and for generation. */
+struct pair {
+    struct small_model whole;
+    struct gpt stepwise;
+};
+
+static void pair_create(struct pair *pair, const struct generation_case *shape) {
+    struct model_config config = small_model_config(shape->residual, shape->streams);
+    config.block_size = LENGTH;
+    config.bias = shape->bias;
+    config.norm_sum = shape->norm_sum;
+    small_model_create_typed(&pair->whole, compute, &config, ROWS, shape->type);
+    small_model_randomise(&pair->whole, 3);
+    const struct gpt_options options = {.batch = ROWS,
+                                        .sequence = LENGTH,
+                                        .mode = GPT_GENERATION,
+                                        .type = shape->type};
+    small_model_require(gpt_plan(compute, &pair->whole.gpt.config, &options, &pair->stepwise));
+    small_model_require(gpt_create(&pair->stepwise));
+    const struct parameters *from = &pair->whole.gpt.parameters, *to = &pair->stepwise.parameters;
+    buffer_copy(compute, from->weights, 0, to->weights, 0, from->elements * sizeof(float));
+    parameters_round(compute, to);
+}
+
+static void pair_release(struct pair *pair) {
+    gpt_release(&pair->stepwise);
+    small_model_release(&pair->whole);
+}
+
+/* x is [ROWS, LENGTH]. Logits of position `length` - 1 of a row, by a pass over all before it. */
+static void whole_logits(struct pair *pair, int64_t row, size_t length, float *logits) {
+    small_model_require(gpt_set_batch(&pair->whole.gpt, (struct token_shape){1, (int64_t)length},
+                                      pair->whole.x + row * LENGTH, NULL));
+    small_model_forward(&pair->whole, (struct gpt_pass){.dropout = false});
+    small_model_require(gpt_read_logits(&pair->whole.gpt, length - 1, 1, logits));
+}
+
+/* Both ways round their activations: some 40 times, twice (see test_model.c). */
+static double tolerance_of(const struct pair *pair) {
+    return TOLERANCE + 2.0 * sqrt(2.0 * 40.0) * rounding_unit(pair->whole.gpt.options.type);
+}
+
+static void compare(struct pair *pair, int64_t row, size_t length, const float *actual) {
+    float expected[VOCABULARY];
+    double largest = 1.0, error = 0.0;
+    whole_logits(pair, row, length, expected);
+    for (size_t i = 0; i < VOCABULARY; i++) {
+        assert_true(isfinite(actual[i]));
+        largest = fmax(largest, fabs((double)expected[i]));
+        error = fmax(error, fabs((double)actual[i] - (double)expected[i]));
+    }
+    const double tolerance = tolerance_of(pair);
+    worst = fmax(worst, error / largest / tolerance);
+    if (error > tolerance * largest) {
+        fail_msg("row %d, %zu tokens: error %.3g of %.3g", (int)row, length, error, largest);
+    }
+}
+
+/* Rows begin with `prompt` tokens of the batch and go on to the end. */
+static void generate(struct pair *pair, size_t prompt) {
+    float logits[ROWS * VOCABULARY];
+    for (int64_t row = 0; row < ROWS; row++) {
+        small_model_require(generation_prefill(&pair->stepwise, row, pair->whole.x + row * LENGTH, prompt, logits));
+        compare(pair, row, prompt, logits);
+    }
+    for (int64_t position = (int64_t)prompt; position < LENGTH; position++) {
+        int32_t tokens[ROWS];
+        for (int64_t row = 0; row < ROWS; row++) {
+            tokens[row] = pair->whole.x[row * LENGTH + position];
+        }
+        small_model_require(generation_step(&pair->stepwise, ROWS, position, tokens, logits));
+        for (int64_t row = 0; row < ROWS; row++) {
+            compare(pair, row, (size_t)position + 1, logits + row * VOCABULARY);
+        }
+    }
+}
+
+static void steps_agree_with_whole_passes(void **state) {
+    static const size_t prompts[] = {1, 5, LENGTH - 1, LENGTH};
+    struct pair pair;
+    pair_create(&pair, *state);
+    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+        generate(&pair, prompts[i]); /* again and again, over what is in the cache from before */
+    }
+    pair_release(&pair);
+}
+
+static const struct generation_case shc_case = {"shc", 4, .bias = true, .norm_sum = true};
+static const struct generation_case bf16_case = {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
+
+/* A copy goes on as the row that it is of, and a row alone as among others: to the bit. */
+static void check_rows(const struct generation_case *shape) {
+    struct pair pair;
+    float together[ROWS * VOCABULARY], alone[VOCABULARY];
+    pair_create(&pair, shape);
+    small_model_require(generation_prefill(&pair.stepwise, 0, pair.whole.x, 9, together));
+    small_model_require(generation_prefill(&pair.stepwise, 1, pair.whole.x + LENGTH, 9, together));
+    generation_copy(&pair.stepwise, 0, 2);
+    const int32_t tokens[ROWS] = {7, 7, 7}, others[ROWS] = {4, 5, 7};
+    small_model_require(generation_step(&pair.stepwise, ROWS, 9, tokens, together));
+    assert_memory_equal(together, together + 2 * VOCABULARY, sizeof alone);
+    assert_memory_not_equal(together, together + VOCABULARY, sizeof alone);
+    small_model_require(generation_step(&pair.stepwise, 1, 9, tokens, alone));
+    assert_memory_equal(together, alone, sizeof alone);
+    small_model_require(generation_step(&pair.stepwise, ROWS, 9, others, together));
+    assert_memory_equal(together + 2 * VOCABULARY, alone, sizeof alone);
+    pair_release(&pair);
+}
+
+static void rows_do_not_depend_on_each_other(void **state) {
+    (void)state;
+    check_rows(&shc_case);
+    check_rows(&bf16_case);
+}
+
+static void assert_refused(int status, const char *text) {
+    assert_int_equal(status, -1);
+    if (!strstr(error_text(), text)) {
+        fail_msg("'%s' is not in '%s'", text, error_text());
+    }
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    struct pair pair;
+    float logits[ROWS * VOCABULARY];
+    const int32_t tokens[LENGTH + 1] = {1}, wrong[] = {VOCABULARY};
+    pair_create(&pair, &shc_case);
+    assert_refused(generation_prefill(&pair.stepwise, ROWS, tokens, 1, logits), "1 tokens for row 3 do not fit");
+    assert_refused(generation_prefill(&pair.stepwise, -1, tokens, 1, logits), "do not fit");
+    assert_refused(generation_prefill(&pair.stepwise, 0, tokens, 0, logits), "0 tokens for row 0 do not fit");
+    assert_refused(generation_prefill(&pair.stepwise, 0, tokens, LENGTH + 1, logits), "25 tokens for row 0");
+    assert_refused(generation_prefill(&pair.stepwise, 0, wrong, 1, logits), "is not a token of this model");
+    assert_refused(generation_step(&pair.stepwise, 1, LENGTH, tokens, logits), "position 24 of 1 rows");
+    assert_refused(generation_step(&pair.stepwise, 1, 0, tokens, logits), "position 0 of 1 rows");
+    assert_refused(generation_step(&pair.stepwise, ROWS + 1, 1, tokens, logits), "position 1 of 4 rows");
+    assert_refused(gpt_set_batch(&pair.stepwise, (struct token_shape){ROWS, LENGTH}, pair.whole.x, NULL),
+                   "does not fit");
+    assert_refused(generation_prefill(&pair.whole.gpt, 0, tokens, 1, logits), "not planned for generation");
+    pair_release(&pair);
+}
+
+static int begin(void **state) {
+    return small_model_begin(state, &compute);
+}
+
+static int end(void **state) {
+    compute_close(compute);
+    print_message("largest error, as part of the tolerance: %.2g\n", worst);
+    return scratch_end(state);
+}
+
+#define CASE(residual, streams, bias, norm_sum)                                                                    \
+    {                                                                                                              \
+#residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum, steps_agree_with_whole_passes, NULL, \
+            NULL, &(struct generation_case) {                                                                      \
+#residual, streams, bias, norm_sum, ELEMENT_FP32                                                       \
+        }                                                                                                          \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(rc, 1, 0, 1),
+        CASE(rc, 1, 1, 0),
+        CASE(identity, 2, 1, 1),
+        CASE(hc, 3, 0, 1),
+        CASE(hc, 4, 1, 0),
+        CASE(mhc, 4, 0, 1),
+        CASE(mhc_lite, 4, 1, 1),
+        CASE(mhc_lite, 5, 0, 0),
+        CASE(shc, 4, 0, 1),
+        CASE(shc, 8, 1, 0),
+        {"shc_4_streams_in_bf16", steps_agree_with_whole_passes, NULL, NULL, (void *)(uintptr_t)&bf16_case},
+        cmocka_unit_test(rows_do_not_depend_on_each_other),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, begin, end);
+}

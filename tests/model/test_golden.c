@@ -1,0 +1,354 @@
+/* hc_probe's way through the model against results of an independent implementation in double precision
+ * (tests/golden): one pass, and some optimiser steps, for every variant, with both GEMM backends and with the
+ * kernels as GPUs run them (several work-items for a row).
+ *
+ *   test_golden [DEVICE]     on another device: with the backends that it chooses for itself */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/evaluation/probe.h"
+#include "src/settings/settings.h"
+#include "tests/support/rounding.h"
+#include "tests/support/scratch.h"
+#include "tests/support/tensors.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What single precision can keep. */
+static const double LOSS_TOLERANCE = 1e-5;       /* relative */
+static const double ACTIVATION_TOLERANCE = 1e-5; /* of the largest value of the tensor, at least of 1 */
+static const double GRADIENT_TOLERANCE = 1e-4;   /* relative L2 norm of a tensor */
+static const double STEP_TOLERANCE = 1e-4;       /* relative, of losses and norms in training */
+static const double WEIGHT_TOLERANCE = 1e-3;     /* relative L2 norm of the change from the start */
+
+/* Some gradients are exactly zero: all streams are equal before the first sublayer, so its H_res changes nothing
+ * (its rows sum to one, or it moves equal streams around), and in single precision rounding is left of sums of
+ * numbers as large as other gradients. So every tensor may also be off by this much of the norm of the whole
+ * gradient. */
+static const double GRADIENT_FLOOR = 1e-8;
+
+struct setting {
+    const char *gemm;
+    unsigned lanes;
+    enum element_type operands;
+    struct compute *compute; /* opened when first needed, closed at the end */
+};
+
+static const char *device = "pocl";
+static struct setting cblas = {.gemm = "cblas"}, clblast = {.gemm = "clblast"},
+                      eight_lanes = {.gemm = "clblast", .lanes = 8}, own = {.gemm = "auto"},
+                      own_bf16 = {.gemm = "auto", .operands = ELEMENT_BF16},
+                      own_fp16 = {.gemm = "auto", .operands = ELEMENT_FP16};
+
+struct golden_case {
+    const char *folder;
+    struct setting *setting;
+    const char *dtype; /* of passes in 16 bits */
+};
+
+/* The largest errors so far, as parts of what is allowed: printed at the end. */
+static struct { double loss, logits, h, gradient, step_loss, step_norm, weights; } worst;
+
+static void require(int status) {
+    if (status) {
+        fail_msg("%s", error_text());
+    }
+}
+
+static struct compute *compute_of(struct setting *setting) {
+    if (!setting->compute) {
+        const struct compute_options options = {.device = device,
+                                                .gemm = setting->gemm,
+                                                .lanes = setting->lanes,
+                                                .operands = setting->operands,
+                                                .cache_dir = scratch_path("cache")};
+        require(compute_open(&setting->compute, &options));
+    }
+    return setting->compute;
+}
+
+static const char *golden_path(const struct golden_case *golden, const char *name) {
+    static char paths[8][512];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/golden/%s/%s", HC_TEST_DATA, golden->folder, name);
+    return path;
+}
+
+static void judge(const char *name, double error, double allowed, double *so_far) {
+    *so_far = fmax(*so_far, error / allowed);
+    if (!(error <= allowed)) {
+        fail_msg("%s: error %.3g, allowed %.3g", name, error, allowed);
+    }
+}
+
+/* ---- one pass */
+
+static double gradient_norm(const struct safetensors *expected) {
+    double sum = 0.0;
+    for (size_t i = 0; i < safetensors_count(expected); i++) {
+        const struct tensor_info *info = safetensors_at(expected, i);
+        if (strncmp(info->name, "grad.", 5) == 0) {
+            float *values = tensors_read(expected, info);
+            const double norm = tensors_norm(values, info->elements);
+            sum += norm * norm;
+            free(values);
+        }
+    }
+    return sqrt(sum);
+}
+
+static void judge_tensor(const char *name, const float *actual, const float *expected, size_t count,
+                         double whole_norm) {
+    if (strcmp(name, "loss") == 0) {
+        judge(name, fabs((double)*actual - (double)*expected), LOSS_TOLERANCE * fabs((double)*expected),
+              &worst.loss);
+    } else if (strncmp(name, "grad.", 5) == 0) {
+        judge(name, tensors_distance(actual, expected, count),
+              GRADIENT_TOLERANCE * tensors_norm(expected, count) + GRADIENT_FLOOR * whole_norm, &worst.gradient);
+    } else {
+        judge(name, tensors_largest_difference(actual, expected, count),
+              ACTIVATION_TOLERANCE * fmax(1.0, tensors_largest(expected, count)),
+              strcmp(name, "logits") == 0 ? &worst.logits : &worst.h);
+    }
+}
+
+static void assert_same_shape(const struct tensor_info *actual, const struct tensor_info *expected) {
+    assert_int_equal(actual->rank, expected->rank);
+    assert_memory_equal(actual->shape, expected->shape, expected->rank * sizeof *expected->shape);
+}
+
+static void compare_pass(const char *path, const struct golden_case *golden) {
+    struct safetensors *actual = tensors_open(path, "");
+    struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
+    const double whole_norm = gradient_norm(expected);
+    assert_int_equal(safetensors_count(actual), safetensors_count(expected));
+    for (size_t i = 0; i < safetensors_count(expected); i++) {
+        const struct tensor_info *info = safetensors_at(expected, i);
+        const struct tensor_info *found = tensors_need(actual, "", info->name);
+        assert_same_shape(found, info);
+        float *values = tensors_read(actual, found), *wanted = tensors_read(expected, info);
+        judge_tensor(info->name, values, wanted, info->elements, whole_norm);
+        free(values);
+        free(wanted);
+    }
+    safetensors_close(actual);
+    safetensors_close(expected);
+}
+
+static void pass_agrees(void **state) {
+    const struct golden_case *golden = *state;
+    struct probe_settings settings = {
+        .checkpoint = (char *)(uintptr_t)golden_path(golden, "."),
+        .batch = (char *)(uintptr_t)golden_path(golden, "batch.safetensors"),
+        .out = (char *)(uintptr_t)scratch_path("probe.safetensors"),
+        .logits = true,
+        .grad = true,
+    };
+    require(probe_run(compute_of(golden->setting), &settings));
+    compare_pass(settings.out, golden);
+}
+
+/* ---- one pass in 16 bits: loss, logits and H */
+
+/* As test_model.c derives it: twice the root of the roundings on the way, 8 a sublayer and 4 outside, units of
+ * roundoff.
+ */
+static double rounding_of(enum element_type type, int64_t layers) {
+    return 2.0 * sqrt(8.0 * 2.0 * (double)layers + 4.0) * rounding_unit(type);
+}
+
+static void compare_rounded(const char *path, const struct golden_case *golden) {
+    struct safetensors *actual = tensors_open(path, "");
+    struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
+    struct model_config config;
+    require(model_config_read(golden_path(golden, "."), &config));
+    const double rounding = rounding_of(settings_type(golden->dtype), config.n_layer);
+    double worst_error = 0.0;
+    for (size_t i = 0; i < safetensors_count(actual); i++) {
+        const struct tensor_info *info = safetensors_at(actual, i);
+        const struct tensor_info *wanted = tensors_need(expected, "", info->name);
+        assert_same_shape(info, wanted);
+        float *values = tensors_read(actual, info), *right = tensors_read(expected, wanted);
+        judge(info->name, tensors_largest_difference(values, right, info->elements),
+              (ACTIVATION_TOLERANCE + rounding) * fmax(1.0, tensors_largest(right, info->elements)), &worst_error);
+        free(values);
+        free(right);
+    }
+    print_message("  %s in %s: largest error, as part of the tolerance: %.2g\n", golden->folder, golden->dtype,
+                  worst_error);
+    safetensors_close(actual);
+    safetensors_close(expected);
+}
+
+static void pass_in_16_bits_agrees(void **state) {
+    const struct golden_case *golden = *state;
+    struct probe_settings settings = {
+        .checkpoint = (char *)(uintptr_t)golden_path(golden, "."),
+        .batch = (char *)(uintptr_t)golden_path(golden, "batch.safetensors"),
+        .out = (char *)(uintptr_t)scratch_path("rounded.safetensors"),
+        .logits = true,
+        .dtype = (char *)(uintptr_t)golden->dtype,
+    };
+    require(probe_run(compute_of(golden->setting), &settings));
+    compare_rounded(settings.out, golden);
+}
+
+/* ---- optimiser steps */
+
+static double number(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static struct optimizer_settings optimizer_of(const json_t *json) {
+    const json_t *train = json_object_get(json, "train");
+    return (struct optimizer_settings){
+        .learning_rate = number(train, "learning_rate"),
+        .min_lr = number(train, "min_lr"),
+        .warmup_iters = (int64_t)number(train, "warmup_iters"),
+        .lr_decay_iters = (int64_t)number(train, "lr_decay_iters"),
+        .weight_decay = number(train, "weight_decay"),
+        .beta1 = number(train, "beta1"),
+        .beta2 = number(train, "beta2"),
+        .grad_clip = number(train, "grad_clip"),
+    };
+}
+
+static void compare_series(const json_t *actual, const json_t *expected, const char *name, double *so_far) {
+    const json_t *a = json_object_get(actual, name), *e = json_object_get(expected, name);
+    assert_true(json_array_size(e) > 0);
+    assert_int_equal(json_array_size(a), json_array_size(e));
+    for (size_t i = 0; i < json_array_size(e); i++) {
+        const double wanted = json_number_value(json_array_get(e, i));
+        judge(name, fabs(json_number_value(json_array_get(a, i)) - wanted), STEP_TOLERANCE * wanted, so_far);
+    }
+}
+
+/* All weights together: tensors without a gradient of their own (GRADIENT_FLOOR) move by rounding alone. */
+static void compare_weights(const char *folder, const struct golden_case *golden) {
+    struct safetensors *actual = tensors_open(folder, "model.safetensors");
+    struct safetensors *start = tensors_open(golden_path(golden, "train_init.safetensors"), "");
+    struct safetensors *end = tensors_open(golden_path(golden, "train_final.safetensors"), "");
+    double error = 0.0, change = 0.0;
+    assert_int_equal(safetensors_count(actual), safetensors_count(end));
+    for (size_t i = 0; i < safetensors_count(end); i++) {
+        const struct tensor_info *info = safetensors_at(end, i);
+        float *a = tensors_read(actual, tensors_need(actual, "", info->name)), *b = tensors_read(end, info);
+        float *from = tensors_read(start, tensors_need(start, "", info->name));
+        error += pow(tensors_distance(a, b, info->elements), 2.0);
+        change += pow(tensors_distance(from, b, info->elements), 2.0);
+        free(a);
+        free(b);
+        free(from);
+    }
+    judge("weights", sqrt(error), WEIGHT_TOLERANCE * sqrt(change), &worst.weights);
+    safetensors_close(actual);
+    safetensors_close(start);
+    safetensors_close(end);
+}
+
+/* A checkpoint folder with the initial weights. */
+static const char *copy_start(const struct golden_case *golden) {
+    const char *folder = scratch_path("start");
+    size_t bytes;
+    require(files_make_folder(folder));
+    char *config = scratch_read(golden_path(golden, "config.json"), &bytes);
+    scratch_write("start/config.json", config, bytes);
+    free(config);
+    char *weights = scratch_read(golden_path(golden, "train_init.safetensors"), &bytes);
+    scratch_write("start/model.safetensors", weights, bytes);
+    free(weights);
+    return folder;
+}
+
+static void training_agrees(void **state) {
+    const struct golden_case *golden = *state;
+    json_t *expected = json_load_file(golden_path(golden, "train_expected.json"), 0, NULL);
+    struct probe_settings settings = {
+        .checkpoint = (char *)(uintptr_t)copy_start(golden),
+        .batch = (char *)(uintptr_t)golden_path(golden, "train_batches.safetensors"),
+        .out = (char *)(uintptr_t)scratch_path("trained"),
+        .train = true,
+        .optimizer = optimizer_of(expected),
+    };
+    require(probe_run(compute_of(golden->setting), &settings));
+    json_t *actual = json_load_file(scratch_path("trained/losses.json"), 0, NULL);
+    compare_series(actual, expected, "losses", &worst.step_loss);
+    compare_series(actual, expected, "grad_norms", &worst.step_norm);
+    json_decref(actual);
+    json_decref(expected);
+    compare_weights(settings.out, golden);
+}
+
+/* ---- all cases */
+
+static int end(void **state) {
+    struct setting *const settings[] = {&cblas, &clblast, &eight_lanes, &own, &own_bf16, &own_fp16};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        compute_close(settings[i]->compute);
+    }
+    print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, h %.2g, gradients %.2g; "
+                  "training losses %.2g, norms %.2g, weights %.2g\n",
+                  worst.loss, worst.logits, worst.h, worst.gradient, worst.step_loss, worst.step_norm,
+                  worst.weights);
+    return scratch_end(state);
+}
+
+#define CASES(folder, setting)                                                                                     \
+    {#folder "_pass_agrees_with_" #setting, pass_agrees, NULL, NULL,                                               \
+     &(struct golden_case){#folder, &setting, NULL}},                                                              \
+    {                                                                                                              \
+#folder "_training_agrees_with_" #setting, training_agrees, NULL, NULL, &(struct golden_case) {            \
+#folder, &setting, NULL                                                                                \
+        }                                                                                                          \
+    }
+#define ALL_SETTINGS(folder) CASES(folder, cblas), CASES(folder, clblast), CASES(folder, eight_lanes)
+
+#define CASE_OF_16_BITS(folder, setting, dtype)                                                                    \
+    {                                                                                                              \
+#folder "_pass_agrees_in_" #dtype, pass_in_16_bits_agrees, NULL, NULL, &(struct golden_case) {             \
+#folder, &setting, #dtype                                                                              \
+        }                                                                                                          \
+    }
+
+/* On another device than the tests' own. */
+static int test_device(void) {
+#define OWN(folder)                                                                                                \
+    CASES(folder, own), CASE_OF_16_BITS(folder, own_bf16, bf16), CASE_OF_16_BITS(folder, own_fp16, fp16)
+    const struct CMUnitTest tests[] = {
+        OWN(rc), OWN(identity_n4), OWN(hc_n4), OWN(mhc_n4), OWN(mhc_lite_n4), OWN(shc_n4),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, end);
+}
+
+int main(int argc, char **argv) {
+    device_prepare_environment();
+    if (argc > 1) {
+        device = argv[1];
+        return test_device();
+    }
+    const struct CMUnitTest tests[] = {
+        ALL_SETTINGS(rc),
+        ALL_SETTINGS(identity_n4),
+        ALL_SETTINGS(hc_n4),
+        ALL_SETTINGS(mhc_n4),
+        ALL_SETTINGS(mhc_lite_n4),
+        ALL_SETTINGS(shc_n4),
+        CASE_OF_16_BITS(mhc_n4, cblas, bf16),
+        CASE_OF_16_BITS(shc_n4, cblas, bf16),
+        CASE_OF_16_BITS(shc_n4, cblas, fp16),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, end);
+}

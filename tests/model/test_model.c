@@ -1,0 +1,344 @@
+/* Whole models of odd sizes: loss and logits against the reference in double precision, and the gradient of every
+ * parameter against central differences of that reference, for all variants and numbers of streams, with and
+ * without biases, dropout, and either way of reducing the streams. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/random.h"
+#include "tests/support/reference_model.h"
+#include "tests/support/rounding.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include "tests/support/tensors.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double LOSS_TOLERANCE = 1e-5;     /* relative */
+static const double LOGIT_TOLERANCE = 1e-5;    /* of the largest logit, at least of 1 */
+static const double GRADIENT_TOLERANCE = 1e-4; /* of the tensor's norm, along a random direction */
+static const double GRADIENT_FLOOR = 1e-7;     /* of the whole gradient's norm: see test_golden.c */
+static const double STEP = 1e-5;               /* of central differences, L2 */
+
+/* In 16 bits an activation is rounded each time that it is stored: a sublayer's streams, packed projections, branch
+ * input, wide, inner and output, weights twice; and the embedding's and head's. These errors, each up to the type's
+ * unit roundoff, are independent, so that of the result grows as the root of their number; twice that is allowed
+ * for what the model amplifies. A gradient has as many again from the way back, and its error along a normal
+ * direction is a normal number times its size, of which four deviations are allowed. */
+static const double ROUNDINGS_OF_SUBLAYER = 8, ROUNDINGS_OUTSIDE = 4, AMPLIFICATION = 2;
+static const double GRADIENT_AMPLIFICATION = 4 * 1.41;
+
+static struct compute *compute;
+static double worst_loss, worst_logits, worst_gradient;
+
+struct model_case {
+    const char *residual;
+    int64_t streams;
+    bool bias, norm_sum, dropout;
+    enum element_type type;
+};
+
+/* Has 40320 permutations. */
+static bool is_large(const struct model_case *shape) {
+    return strcmp(shape->residual, "mhc_lite") == 0 && shape->streams > 6;
+}
+
+static struct model_config config_of(const struct model_case *shape) {
+    struct model_config config = small_model_config(shape->residual, shape->streams);
+    config.n_layer = is_large(shape) ? 1 : 2;
+    config.n_head = is_large(shape) ? 1 : 3;
+    config.n_embd = is_large(shape) ? 8 : 12;
+    config.block_size = 7;
+    config.vocab_size = 19;
+    config.sinkhorn_iters = 9;
+    config.bias = shape->bias;
+    config.norm_sum = shape->norm_sum;
+    config.dropout = shape->dropout ? 0.2 : 0.0;
+    return config;
+}
+
+static void judge(const char *name, double error, double allowed, double *so_far) {
+    *so_far = fmax(*so_far, error / allowed);
+    if (!(error <= allowed)) {
+        fail_msg("%s: error %.3g, allowed %.3g", name, error, allowed);
+    }
+}
+
+/* What rounding to 16 bits may add to a tolerance; 0 in fp32. */
+static double rounding_of(const struct small_model *model) {
+    const double sublayers = 2.0 * (double)model->gpt.config.n_layer;
+    return AMPLIFICATION * sqrt(ROUNDINGS_OF_SUBLAYER * sublayers + ROUNDINGS_OUTSIDE) *
+           rounding_unit(model->gpt.options.type);
+}
+
+/* ---- against the reference */
+
+static double *widened(const float *values, size_t count) {
+    double *wide = malloc(count * sizeof *wide);
+    assert_non_null(wide);
+    for (size_t i = 0; i < count; i++) {
+        wide[i] = (double)values[i];
+    }
+    return wide;
+}
+
+static void compare_forward(struct small_model *model, const struct reference_model *reference, float loss) {
+    const size_t tokens = gpt_tokens(&model->gpt), count = tokens * (size_t)model->gpt.config.vocab_size;
+    float *actual = malloc(count * sizeof *actual);
+    double *expected = malloc(count * sizeof *expected), largest = 1.0, error = 0.0;
+    const double wanted = reference_model_loss(reference, expected);
+    small_model_require(gpt_read_logits(&model->gpt, 0, tokens, actual));
+    judge("loss", fabs((double)loss - wanted), (LOSS_TOLERANCE + rounding_of(model)) * wanted, &worst_loss);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(isfinite(actual[i]));
+        largest = fmax(largest, fabs(expected[i]));
+        error = fmax(error, fabs((double)actual[i] - expected[i]));
+    }
+    judge("logits", error, (LOGIT_TOLERANCE + rounding_of(model)) * largest, &worst_logits);
+    free(actual);
+    free(expected);
+}
+
+/* The reference's derivative along a direction of one parameter. */
+static double derivative(const struct reference_model *reference, double *values, const struct parameter *parameter,
+                         const float *direction) {
+    const size_t count = parameter->elements;
+    double *place = values + parameter->offset, *kept = malloc(count * sizeof *kept), loss[2];
+    const double step = STEP / tensors_norm(direction, count);
+    memcpy(kept, place, count * sizeof *kept);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < count; i++) {
+            place[i] = kept[i] + (side ? -step : step) * (double)direction[i];
+        }
+        loss[side] = reference_model_loss(reference, NULL);
+    }
+    memcpy(place, kept, count * sizeof *kept);
+    free(kept);
+    return (loss[0] - loss[1]) / (2.0 * step);
+}
+
+static void compare_gradients(const struct small_model *model, const float *gradients,
+                              const struct reference_model *reference, double *values) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    const double rounding = GRADIENT_AMPLIFICATION * rounding_of(model);
+    const double whole = tensors_norm(gradients, parameters->elements);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        const float *gradient = gradients + parameter->offset;
+        float *direction = malloc(parameter->elements * sizeof *direction);
+        double along = 0.0;
+        random_normal(random_key(11, parameter->name), 0, parameter->elements, 0.0, 1.0, direction);
+        for (size_t k = 0; k < parameter->elements; k++) {
+            along += (double)gradient[k] * (double)direction[k];
+        }
+        judge(parameter->name, fabs(along - derivative(reference, values, parameter, direction)),
+              (GRADIENT_TOLERANCE + rounding) * tensors_norm(gradient, parameter->elements) +
+                  (GRADIENT_FLOOR + 1e-3 * rounding) * whole,
+              &worst_gradient);
+        free(direction);
+    }
+}
+
+static void compare_with_the_reference(const struct model_config *config, int64_t batch, enum element_type type) {
+    const struct gpt_pass pass = {.dropout = config->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
+    struct small_model model;
+    small_model_create_typed(&model, compute, config, batch, type);
+    small_model_randomise(&model, 2);
+    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    double *values = widened(weights, model.gpt.parameters.elements);
+    const struct reference_model reference = {.config = &model.gpt.config,
+                                              .parameters = &model.gpt.parameters,
+                                              .values = values,
+                                              .shape = model.gpt.shape,
+                                              .x = model.x,
+                                              .y = model.y,
+                                              .pass = pass};
+    const float loss = small_model_backward(&model, pass);
+    float *gradients = small_model_gradients(&model);
+    compare_forward(&model, &reference, loss);
+    compare_gradients(&model, gradients, &reference, values);
+    free(weights);
+    free(values);
+    free(gradients);
+    small_model_release(&model);
+}
+
+static void model_agrees_with_the_reference(void **state) {
+    const struct model_config config = config_of(*state);
+    const struct model_case *shape = *state;
+    compare_with_the_reference(&config, is_large(shape) ? 1 : 3, shape->type);
+}
+
+/* Products by a backend that takes 16 bits and does what follows them, as on a GPU: bias and both GELUs. */
+static void matrix_units_agree_too(void **state) {
+    (void)state;
+    const struct model_case shape = {"rc", 1, true, true, false, ELEMENT_BF16};
+    struct model_config config = config_of(&shape);
+    struct compute *usual = compute;
+    const struct compute_options options = {.device = "pocl",
+                                            .gemm = "mma",
+                                            .operands = ELEMENT_BF16,
+                                            .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(&compute, &options));
+    assert_true(gemm_fuses(compute, ELEMENT_BF16));
+    compare_with_the_reference(&config, 3, ELEMENT_BF16);
+    config.gelu_tanh = true;
+    compare_with_the_reference(&config, 3, ELEMENT_BF16);
+    compute_close(compute);
+    compute = usual;
+}
+
+/* ---- parts of a model's life */
+
+/* A batch smaller than planned, right after a larger one. */
+static void smaller_batches_agree_too(void **state) {
+    (void)state;
+    const struct model_case shape = {"shc", 3, .bias = false, .norm_sum = false, .dropout = false};
+    const struct model_config config = config_of(&shape);
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 2);
+    small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    const struct token_shape small = {2, 5};
+    small_model_require(gpt_set_batch(&model.gpt, small, model.x, model.y));
+    const float loss = small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    double *values = widened(weights, model.gpt.parameters.elements);
+    const struct reference_model reference = {.config = &model.gpt.config,
+                                              .parameters = &model.gpt.parameters,
+                                              .values = values,
+                                              .shape = small,
+                                              .x = model.x,
+                                              .y = model.y};
+    compare_forward(&model, &reference, loss);
+    compare_gradients(&model, gradients, &reference, values);
+    free(weights);
+    free(gradients);
+    free(values);
+    small_model_release(&model);
+}
+
+static void gelu_by_tanh_agrees_too(void **state) {
+    (void)state;
+    const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
+    struct model_config config = config_of(&shape);
+    config.gelu_tanh = true;
+    compare_with_the_reference(&config, 3, ELEMENT_FP32);
+}
+
+static void frozen_gamma_has_no_gradient(void **state) {
+    (void)state;
+    struct model_config config = small_model_config("shc", 3);
+    struct small_model model;
+    config.freeze_gamma = true;
+    small_model_create(&model, compute, &config, 3);
+    small_model_randomise(&model, 2);
+    small_model_backward(&model, (struct gpt_pass){.dropout = false});
+    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
+    static const char *const frozen[] = {"gamma_u", "gamma_v", "tau_u"};
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "transformer.h.1.hc_mlp.%s", frozen[i]);
+        const struct parameter *parameter = parameters_find(&model.gpt.parameters, name);
+        assert_int_equal(gradients[parameter->offset] == 0.0f, i < 2);
+    }
+    free(gradients);
+    small_model_release(&model);
+}
+
+/* Variant and number of streams do not change what the other parameters start from. */
+static void initial_weights_do_not_depend_on_the_variant(void **state) {
+    (void)state;
+    const struct model_config configs[2] = {small_model_config("rc", 1), small_model_config("shc", 5)};
+    struct small_model models[2];
+    float *weights[2];
+    for (int i = 0; i < 2; i++) {
+        small_model_create(&models[i], compute, &configs[i], 3);
+        weights[i] = small_model_read(&models[i], models[i].gpt.parameters.weights);
+    }
+    for (size_t i = 0; i < models[0].gpt.parameters.count; i++) {
+        const struct parameter *first = &models[0].gpt.parameters.table[i];
+        const struct parameter *second = parameters_find(&models[1].gpt.parameters, first->name);
+        assert_memory_equal(weights[0] + first->offset, weights[1] + second->offset,
+                            first->elements * sizeof(float));
+    }
+    for (int i = 0; i < 2; i++) {
+        free(weights[i]);
+        small_model_release(&models[i]);
+    }
+}
+
+static int begin(void **state) {
+    return small_model_begin(state, &compute);
+}
+
+static int end(void **state) {
+    compute_close(compute);
+    print_message("largest errors, as parts of the tolerances: loss %.2g, logits %.2g, gradients %.2g\n",
+                  worst_loss, worst_logits, worst_gradient);
+    return scratch_end(state);
+}
+
+#define CASE(residual, streams, bias, norm_sum, dropout)                                                           \
+    {                                                                                                              \
+#residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum "_dropout_" #dropout,                 \
+            model_agrees_with_the_reference, NULL, NULL, &(struct model_case) {                                    \
+#residual, streams, bias, norm_sum, dropout, ELEMENT_FP32                                              \
+        }                                                                                                          \
+    }
+
+#define CASE_OF_16_BITS(residual, streams, bias, norm_sum, dropout, type)                                          \
+    {                                                                                                              \
+#residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
+            &(struct model_case) {                                                                                 \
+#residual, streams, bias, norm_sum, dropout, ELEMENT_##type                                            \
+        }                                                                                                          \
+    }
+
+/* An argument is a pattern: only the tests of such names are run. */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        CASE(rc, 1, 0, 1, 0),
+        CASE(rc, 1, 1, 0, 1),
+        CASE(identity, 2, 0, 1, 1),
+        CASE(identity, 5, 1, 0, 0),
+        CASE(hc, 2, 1, 1, 0),
+        CASE(hc, 3, 0, 0, 1),
+        CASE(hc, 5, 1, 0, 1),
+        CASE(hc, 8, 0, 1, 0),
+        CASE(mhc, 2, 0, 1, 1),
+        CASE(mhc, 3, 1, 0, 0),
+        CASE(mhc, 5, 0, 0, 1),
+        CASE(mhc, 8, 1, 1, 0),
+        CASE(mhc_lite, 2, 1, 0, 1),
+        CASE(mhc_lite, 3, 0, 1, 0),
+        CASE(mhc_lite, 5, 1, 1, 1),
+        CASE(mhc_lite, 8, 0, 0, 0),
+        CASE(shc, 2, 1, 0, 0),
+        CASE(shc, 3, 0, 1, 1),
+        CASE(shc, 5, 1, 1, 0),
+        CASE(shc, 8, 0, 0, 1),
+        CASE_OF_16_BITS(rc, 1, 1, 0, 1, FP16),
+        CASE_OF_16_BITS(hc, 4, 0, 0, 0, FP16),
+        CASE_OF_16_BITS(mhc, 4, 1, 1, 0, FP16),
+        CASE_OF_16_BITS(shc, 4, 0, 1, 1, BF16),
+        cmocka_unit_test(matrix_units_agree_too),
+        cmocka_unit_test(smaller_batches_agree_too),
+        cmocka_unit_test(gelu_by_tanh_agrees_too),
+        cmocka_unit_test(frozen_gamma_has_no_gradient),
+        cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, begin, end);
+}

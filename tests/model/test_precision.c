@@ -1,0 +1,240 @@
+/* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "src/measuring/stream_matrix.h"
+#include "src/model/loss_scale.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct compute *compute;
+
+static int begin(void **state) {
+    return small_model_begin(state, &compute);
+}
+
+static int end(void **state) {
+    compute_close(compute);
+    return scratch_end(state);
+}
+
+/* One shape for all: each is compiled for each type. */
+static void create(struct small_model *model, enum element_type type) {
+    const struct model_config config = small_model_config("shc", 4);
+    small_model_create_typed(model, compute, &config, 3, type);
+}
+
+/* ---- the rules */
+
+static void other_types_are_not_scaled(void **state) {
+    (void)state;
+    struct loss_scale scale = loss_scale_begin(ELEMENT_BF16);
+    assert_true(scale.scale == 1.0f && !scale.dynamic);
+    assert_true(loss_scale_update(&scale, true));
+    assert_false(loss_scale_update(&scale, false)); /* diverged */
+    assert_true(scale.scale == 1.0f && scale.skipped == 0);
+}
+
+static void scale_halves_at_once_and_doubles_after_2000_good_steps(void **state) {
+    (void)state;
+    struct loss_scale scale = loss_scale_begin(ELEMENT_FP16);
+    assert_true(scale.scale == 65536.0f);
+    for (int step = 0; step < 1999; step++) {
+        assert_true(loss_scale_update(&scale, true));
+    }
+    assert_true(scale.scale == 65536.0f && scale.good_steps == 1999);
+    assert_true(loss_scale_update(&scale, false));
+    assert_true(scale.scale == 32768.0f && scale.good_steps == 0 && scale.skipped == 1);
+    for (int step = 0; step < 2000; step++) {
+        assert_true(scale.scale == 32768.0f);
+        assert_true(loss_scale_update(&scale, true));
+    }
+    assert_true(scale.scale == 65536.0f && scale.good_steps == 0 && scale.skipped == 1);
+}
+
+static void scale_has_limits(void **state) {
+    (void)state;
+    struct loss_scale scale = loss_scale_begin(ELEMENT_FP16);
+    for (int step = 0; step < 16; step++) {
+        assert_true(loss_scale_update(&scale, false));
+    }
+    assert_true(scale.scale == 1.0f);
+    assert_false(loss_scale_update(&scale, false));
+    scale.scale = 0x1p+32f;
+    scale.good_steps = 1999;
+    assert_true(loss_scale_update(&scale, true));
+    assert_true(scale.scale == 0x1p+32f && scale.good_steps == 0);
+}
+
+static void damaged_scales_are_not_valid(void **state) {
+    (void)state;
+    const struct loss_scale wrong[] = {
+        {.scale = 0.0f},
+        {.scale = -2.0f},
+        {.scale = 3.0f},
+        {.scale = NAN},
+        {.scale = 0.5f},
+        {.scale = 0x1p40f},
+        {.scale = 2.0f, .good_steps = -1},
+        {.scale = 2.0f, .good_steps = 2000},
+        {.scale = 2.0f, .skipped = -1},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_false(loss_scale_is_valid(&wrong[i]));
+    }
+    const struct loss_scale good = {.scale = 1.0f, .good_steps = 1999, .skipped = 7};
+    assert_true(loss_scale_is_valid(&good));
+}
+
+/* ---- on a model */
+
+static const struct optimizer_settings optimizer = {
+    .learning_rate = 1e-2, .min_lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .grad_clip = 1.0, .lr_decay_iters = 1000};
+
+/* One step with a loss scaled so: the gradient norm. */
+static float step_scaled(struct small_model *model, float scale, int64_t iteration) {
+    float norm;
+    model->gpt.loss_scale.scale = scale;
+    small_model_backward(model, (struct gpt_pass){.dropout = false});
+    optimizer_step(&model->gpt, &optimizer, iteration);
+    small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+    return norm;
+}
+
+static void overflowing_step_changes_nothing(void **state) {
+    (void)state;
+    struct small_model model;
+    create(&model, ELEMENT_FP16);
+    const struct parameters *parameters = &model.gpt.parameters;
+    float *before = small_model_read(&model, parameters->weights);
+    assert_false(isfinite(step_scaled(&model, 0x1p+32f, 0)));
+    float *after = small_model_read(&model, parameters->weights);
+    float *moments = small_model_read(&model, parameters->first_moments);
+    assert_memory_equal(before, after, parameters->elements * sizeof *before);
+    for (uint64_t i = 0; i < parameters->elements; i++) {
+        assert_true(moments[i] == 0.0f);
+    }
+    free(before);
+    free(after);
+    free(moments);
+    small_model_release(&model);
+}
+
+/* The scale changes what is rounded to zero, and nothing else: norm and step are of the loss itself. */
+static void scale_is_taken_out_of_norm_and_step(void **state) {
+    (void)state;
+    struct small_model models[2];
+    float norms[2];
+    for (int i = 0; i < 2; i++) {
+        create(&models[i], i == 0 ? ELEMENT_FP32 : ELEMENT_FP16);
+        norms[i] = step_scaled(&models[i], i == 0 ? 1.0f : 1024.0f, 0);
+    }
+    assert_true(fabsf(norms[1] - norms[0]) < 0.01f * norms[0]);
+    /* Adam's first step is the sign of the gradient: a wrong factor would not show but in epsilon; the moments show
+     * it */
+    float *moments[2];
+    double error = 0.0, size = 0.0;
+    for (int i = 0; i < 2; i++) {
+        moments[i] = small_model_read(&models[i], models[i].gpt.parameters.first_moments);
+    }
+    for (uint64_t k = 0; k < models[0].gpt.parameters.elements; k++) {
+        error += pow((double)moments[0][k] - (double)moments[1][k], 2.0);
+        size += pow((double)moments[0][k], 2.0);
+    }
+    assert_true(sqrt(error) < 0.02 * sqrt(size));
+    for (int i = 0; i < 2; i++) {
+        free(moments[i]);
+        small_model_release(&models[i]);
+    }
+}
+
+/* ---- the three types side by side */
+
+/* All that is allocated is on the plan, fp32 copies for products included. */
+static void plan_knows_all_memory(void **state) {
+    (void)state;
+    for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
+        const size_t before = compute->allocated_bytes;
+        struct small_model model;
+        create(&model, type);
+        small_model_backward(&model, (struct gpt_pass){.dropout = false});
+        assert_true(compute->allocated_bytes - before <= model.gpt.plan.total_bytes);
+        small_model_release(&model);
+    }
+}
+
+/* Steps on one batch: the loss falls as in fp32, to within a few percent of what is learned. */
+static void training_follows_fp32(void **state) {
+    (void)state;
+    float losses[3];
+    for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
+        struct small_model model;
+        create(&model, type);
+        losses[type] = small_model_train(&model, 10, 1e-2);
+        small_model_release(&model);
+    }
+    const float learned = logf(33.0f) - losses[ELEMENT_FP32];
+    print_message("  after 10 steps: fp32 %.4f, bf16 %.4f, fp16 %.4f\n", (double)losses[ELEMENT_FP32],
+                  (double)losses[ELEMENT_BF16], (double)losses[ELEMENT_FP16]);
+    assert_true(learned > 0.5f);
+    assert_true(fabsf(losses[ELEMENT_BF16] - losses[ELEMENT_FP32]) < 0.03f * learned);
+    assert_true(fabsf(losses[ELEMENT_FP16] - losses[ELEMENT_FP32]) < 0.01f * learned);
+}
+
+/* H is made in fp32 whatever the streams are stored in: to that accuracy its norm and its sums are one. */
+static void check_residual_matrix(const float *h, size_t n) {
+    double matrix[RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS];
+    for (size_t i = 0; i < n; i++) {
+        double row = 0.0, column = 0.0;
+        for (size_t j = 0; j < n; j++) {
+            matrix[i * n + j] = (double)h[i * n + j];
+            row += (double)h[i * n + j];
+            column += (double)h[j * n + i];
+        }
+        assert_true(fabs(row - 1.0) < 1e-5 && fabs(column - 1.0) < 1e-5);
+    }
+    assert_true(fabs(stream_matrix_norm(matrix, (int64_t)n) - 1.0) < 1e-5);
+}
+
+static void shc_keeps_norm_and_sums(void **state) {
+    (void)state;
+    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
+        struct small_model model;
+        create(&model, type);
+        small_model_randomise(&model, 7);
+        small_model_forward(&model, (struct gpt_pass){.dropout = false});
+        const size_t n = (size_t)model.gpt.config.n_streams, row = n * (n + 2);
+        for (int64_t sublayer = 0; sublayer < 2 * model.gpt.config.n_layer; sublayer++) {
+            float *h = small_model_matrices(&model, sublayer);
+            for (size_t token = 0; token < gpt_tokens(&model.gpt); token++) {
+                check_residual_matrix(h + token * row + 2 * n, n);
+            }
+            free(h);
+        }
+        small_model_release(&model);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_types_are_not_scaled),
+        cmocka_unit_test(scale_halves_at_once_and_doubles_after_2000_good_steps),
+        cmocka_unit_test(scale_has_limits),
+        cmocka_unit_test(damaged_scales_are_not_valid),
+        cmocka_unit_test(overflowing_step_changes_nothing),
+        cmocka_unit_test(scale_is_taken_out_of_norm_and_step),
+        cmocka_unit_test(plan_knows_all_memory),
+        cmocka_unit_test(training_follows_fp32),
+        cmocka_unit_test(shc_keeps_norm_and_sums),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, begin, end);
+}

@@ -1,0 +1,74 @@
+/* The spectral norm by one-sided Jacobi against LAPACK's singular values. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/system/random.h"
+#include "src/measuring/stream_matrix.h"
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+static double lapack_norm(const double *matrix, int64_t n) {
+    double copy[64], values[8], work[8];
+    const lapack_int size = (lapack_int)n;
+    memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
+    assert_int_equal(LAPACKE_dgesvd(LAPACK_ROW_MAJOR, 'N', 'N', size, size, copy, size, values, NULL, 1, NULL, 1,
+                                    work),
+                     0);
+    return values[0];
+}
+
+static void check(const double *matrix, int64_t n) {
+    const double expected = lapack_norm(matrix, n);
+    assert_true(fabs(stream_matrix_norm(matrix, n) - expected) <= 1e-13 * expected);
+}
+
+static void random_matrices_agree_with_lapack(void **state) {
+    (void)state;
+    for (int64_t n = 2; n <= 8; n++) {
+        for (uint64_t trial = 0; trial < 200; trial++) {
+            double matrix[64];
+            const uint64_t key = random_key(trial, "matrix");
+            for (int64_t i = 0; i < n * n; i++) {
+                matrix[i] = 2.0 * random_uniform(key, (uint64_t)i) - 1.0;
+            }
+            check(matrix, n);
+        }
+    }
+}
+
+static void nearly_singular_matrices_agree_with_lapack(void **state) {
+    (void)state;
+    for (int64_t n = 2; n <= 8; n++) {
+        double matrix[64];
+        for (int64_t i = 0; i < n * n; i++) {
+            matrix[i] = 1.0 + 1e-9 * random_uniform(1, (uint64_t)i); /* rank one but for rounding */
+        }
+        check(matrix, n);
+    }
+}
+
+static void zero_identity_and_diagonal_are_exact(void **state) {
+    (void)state;
+    double matrix[64] = {0};
+    assert_true(stream_matrix_norm(matrix, 8) == 0.0);
+    for (int i = 0; i < 8; i++) {
+        matrix[i * 8 + i] = 1.0;
+    }
+    assert_true(stream_matrix_norm(matrix, 8) == 1.0);
+    matrix[3 * 8 + 3] = -5.0;
+    assert_true(stream_matrix_norm(matrix, 8) == 5.0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_matrices_agree_with_lapack),
+        cmocka_unit_test(nearly_singular_matrices_agree_with_lapack),
+        cmocka_unit_test(zero_identity_and_diagonal_are_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

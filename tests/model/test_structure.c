@@ -1,0 +1,421 @@
+/* What the residual matrices of each variant are, whatever the weights: measured in double over every token and
+ * sublayer of a model at the paper's initialisation, with random parameters everywhere, and after training steps.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "src/measuring/h_statistics.h"
+#include "src/measuring/stream_matrix.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS, DEEP_LAYERS = 24 };
+
+static const double TOLERANCE = 1e-5;
+
+static struct compute *compute;
+
+/* Largest deviations over all tokens and sublayers. */
+struct deviations {
+    double norm;              /* of the spectral norm from 1 */
+    double row, column;       /* of sums from 1 */
+    double identity;          /* ||H - I||_2 */
+    double smallest, largest; /* entries */
+};
+
+enum weights { INITIAL, RANDOM, TRAINED };
+
+struct measurement {
+    struct deviations each, product; /* of H_res, and of its product over all sublayers */
+};
+
+/* ---- measuring */
+
+static void widen(struct deviations *deviations, const double *matrix, size_t n) {
+    double rest[MOST];
+    for (size_t i = 0; i < n; i++) {
+        double row = 0.0, column = 0.0;
+        for (size_t j = 0; j < n; j++) {
+            row += matrix[i * n + j];
+            column += matrix[j * n + i];
+            rest[i * n + j] = matrix[i * n + j] - (i == j ? 1.0 : 0.0);
+            deviations->smallest = fmin(deviations->smallest, matrix[i * n + j]);
+            deviations->largest = fmax(deviations->largest, matrix[i * n + j]);
+        }
+        deviations->row = fmax(deviations->row, fabs(row - 1.0));
+        deviations->column = fmax(deviations->column, fabs(column - 1.0));
+    }
+    const double norm = stream_matrix_norm(matrix, (int64_t)n);
+    assert_true(isfinite(norm));
+    deviations->norm = fmax(deviations->norm, fabs(norm - 1.0));
+    deviations->identity = fmax(deviations->identity, stream_matrix_norm(rest, (int64_t)n));
+}
+
+/* product <- matrix product */
+static void compose(double *product, const double *matrix, size_t n) {
+    double result[MOST] = {0.0};
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            for (size_t k = 0; k < n; k++) {
+                result[i * n + j] += matrix[i * n + k] * product[k * n + j];
+            }
+        }
+    }
+    memcpy(product, result, n * n * sizeof *product);
+}
+
+static void measure(struct small_model *model, struct measurement *measurement) {
+    const size_t n = (size_t)model->gpt.config.n_streams, tokens = gpt_tokens(&model->gpt), row = n * (n + 2);
+    const struct deviations none = {.smallest = HUGE_VAL, .largest = -HUGE_VAL};
+    double *products = calloc(tokens * n * n, sizeof *products);
+    *measurement = (struct measurement){none, none};
+    for (size_t i = 0; i < tokens * n; i++) {
+        products[i / n * n * n + i % n * (n + 1)] = 1.0;
+    }
+    for (int64_t sublayer = 0; sublayer < 2 * model->gpt.config.n_layer; sublayer++) {
+        float *h = small_model_matrices(model, sublayer);
+        for (size_t token = 0; token < tokens; token++) {
+            double matrix[MOST];
+            for (size_t i = 0; i < n * n; i++) {
+                matrix[i] = (double)h[token * row + 2 * n + i];
+            }
+            widen(&measurement->each, matrix, n);
+            compose(products + token * n * n, matrix, n);
+        }
+        free(h);
+    }
+    for (size_t token = 0; token < tokens; token++) {
+        widen(&measurement->product, products + token * n * n, n);
+    }
+    free(products);
+}
+
+static void measure_model(const struct model_config *config, enum weights weights,
+                          struct measurement *measurement) {
+    struct small_model model;
+    small_model_create(&model, compute, config, 3);
+    if (weights == RANDOM) {
+        small_model_randomise(&model, 7);
+    } else if (weights == TRAINED) {
+        small_model_train(&model, 20, 3e-2);
+    }
+    small_model_forward(&model, (struct gpt_pass){.dropout = false});
+    measure(&model, measurement);
+    small_model_release(&model);
+    print_message(
+        "  %-9s n %d: norm %.1e, rows %.1e, columns %.1e, entries %.3g .. %.3g, from I %.3g; product: norm "
+        "%.1e, rows %.1e, columns %.1e\n",
+        config->residual->name, (int)config->n_streams, measurement->each.norm, measurement->each.row,
+        measurement->each.column, measurement->each.smallest, measurement->each.largest, measurement->each.identity,
+        measurement->product.norm, measurement->product.row, measurement->product.column);
+}
+
+/* Each is measured once and kept: several tests look at the same. */
+static struct measurement measured(const char *residual, int64_t streams, enum weights weights) {
+    static struct {
+        struct measurement measurement;
+        bool known;
+    } all[8][RESIDUAL_MAX_STREAMS + 1][TRAINED + 1];
+    static const char *const names[8] = {"shc", "mhc_lite", "mhc", "hc", "identity"};
+    size_t row = 0;
+    while (strcmp(names[row], residual) != 0) {
+        row++;
+    }
+    if (!all[row][streams][weights].known) {
+        const struct model_config config = small_model_config(residual, streams);
+        measure_model(&config, weights, &all[row][streams][weights].measurement);
+        all[row][streams][weights].known = true;
+    }
+    return all[row][streams][weights].measurement;
+}
+
+/* Through 48 sublayers, as the paper's L model has. */
+static struct measurement measured_deep(const char *residual, int64_t streams, enum weights weights) {
+    struct measurement measurement;
+    struct model_config config = small_model_config(residual, streams);
+    config.n_layer = DEEP_LAYERS;
+    config.n_embd = 16;
+    measure_model(&config, weights, &measurement);
+    return measurement;
+}
+
+static void assert_within(const char *what, double deviation, double tolerance) {
+    if (!(deviation <= tolerance)) {
+        fail_msg("%s: %.3g, allowed %.3g", what, deviation, tolerance);
+    }
+}
+
+static void assert_sums_are_one(const struct deviations *deviations) {
+    assert_within("rows", deviations->row, TOLERANCE);
+    assert_within("columns", deviations->column, TOLERANCE);
+}
+
+/* ---- shc */
+
+static void assert_shc(const struct deviations *deviations) {
+    assert_within("spectral norm", deviations->norm, TOLERANCE);
+    assert_sums_are_one(deviations);
+}
+
+static void for_all_streams(enum weights weights) {
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        const struct measurement measurement = measured("shc", streams, weights);
+        assert_shc(&measurement.each);
+        assert_shc(&measurement.product);
+    }
+}
+
+static void shc_spectral_norm_and_sums_are_one_at_initialisation(void **state) {
+    (void)state;
+    for_all_streams(INITIAL);
+}
+
+static void shc_spectral_norm_and_sums_are_one_for_random_parameters(void **state) {
+    (void)state;
+    for_all_streams(RANDOM);
+}
+
+static void shc_spectral_norm_and_sums_are_one_after_training(void **state) {
+    (void)state;
+    for_all_streams(TRAINED);
+}
+
+static void shc_product_over_48_sublayers_keeps_norm_and_sums(void **state) {
+    (void)state;
+    const struct measurement trained = measured_deep("shc", 4, TRAINED);
+    assert_shc(&trained.product);
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        const struct measurement initial = measured_deep("shc", streams, INITIAL);
+        const struct measurement random = measured_deep("shc", streams, RANDOM);
+        assert_shc(&initial.product);
+        assert_shc(&random.product);
+    }
+}
+
+/* b_s = 4 everywhere: H = J + tanh(4) (I - J). */
+static void shc_starts_within_tanh_4_of_the_identity(void **state) {
+    (void)state;
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        const struct measurement measurement = measured("shc", streams, INITIAL);
+        assert_within("distance from the identity", measurement.each.identity, 1.0 - tanh(4.0) + 1e-6);
+        assert_true(measurement.each.identity > 0.9 * (1.0 - tanh(4.0)));
+    }
+}
+
+static void shc_entries_become_negative_in_training(void **state) {
+    (void)state;
+    assert_true(measured("shc", 4, INITIAL).each.smallest > 0.0);
+    assert_true(measured("shc", 4, TRAINED).each.smallest < -1e-3);
+}
+
+/* Rotations of random parameters turn streams around one another: far from the identity. */
+static void shc_reaches_far_from_the_identity(void **state) {
+    (void)state;
+    for (int64_t streams = 3; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        const struct measurement measurement = measured("shc", streams, RANDOM);
+        assert_true(measurement.each.identity > 0.5);
+        assert_true(measurement.each.smallest < -0.1);
+    }
+}
+
+/* ---- the other variants */
+
+static void mhc_lite_is_doubly_stochastic(void **state) {
+    (void)state;
+    for (int64_t streams = 2; streams <= 5; streams++) {
+        for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
+            const struct measurement measurement = measured("mhc_lite", streams, weights);
+            assert_true(measurement.each.smallest >= 0.0);
+            assert_sums_are_one(&measurement.each);
+            assert_sums_are_one(&measurement.product);
+        }
+    }
+    const struct measurement trained = measured("mhc_lite", 4, TRAINED);
+    assert_true(trained.each.smallest >= 0.0);
+    assert_sums_are_one(&trained.each);
+}
+
+/* With 6, 7 and 8 streams the weights of 720, 5040 and 40320 permutations are summed; one matrix stays within the
+ * tolerance only if their sum is compensated. */
+static void mhc_lite_is_doubly_stochastic_with_many_streams(void **state) {
+    (void)state;
+    for (int64_t streams = 6; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        struct model_config config = small_model_config("mhc_lite", streams);
+        struct measurement measurement;
+        config.n_layer = 1;
+        config.n_embd = 16;
+        for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
+            measure_model(&config, weights, &measurement);
+            assert_true(measurement.each.smallest >= 0.0);
+            assert_sums_are_one(&measurement.each);
+        }
+    }
+}
+
+/* Sinkhorn-Knopp ends with rows, so 20 iterations leave columns behind: the paper's point against it. */
+static void mhc_rows_are_exact_and_columns_are_not(void **state) {
+    (void)state;
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams += 2) {
+        const struct measurement measurement = measured("mhc", streams, RANDOM);
+        assert_true(measurement.each.smallest >= 0.0);
+        assert_within("rows", measurement.each.row, TOLERANCE);
+        if (streams > 2) {
+            assert_true(measurement.each.column > 100.0 * measurement.each.row);
+        }
+    }
+    const struct measurement deep = measured_deep("mhc", 4, RANDOM);
+    assert_within("rows", deep.product.row, TOLERANCE);
+    assert_true(deep.product.column > 100.0 * deep.product.row);
+}
+
+static void mhc_starts_doubly_stochastic(void **state) {
+    (void)state;
+    const struct measurement measurement = measured("mhc", 4, INITIAL);
+    assert_sums_are_one(&measurement.each);
+    assert_within("distance from the identity", measurement.each.identity, 4.0 * exp(-8.0));
+}
+
+static void hc_is_the_identity_at_first_and_unconstrained_later(void **state) {
+    (void)state;
+    assert_true(measured("hc", 4, INITIAL).each.identity == 0.0);
+    const struct measurement random = measured("hc", 4, RANDOM), trained = measured("hc", 4, TRAINED);
+    assert_true(random.each.norm > 0.5 && random.each.row > 0.5 && random.each.column > 0.5);
+    assert_true(trained.each.norm > 1e-2);
+    assert_true(random.product.norm > random.each.norm);
+}
+
+static void identity_is_the_identity(void **state) {
+    (void)state;
+    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams *= 2) {
+        assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
+    }
+    assert_true(measured("identity", 4, TRAINED).product.identity == 0.0);
+}
+
+/* ---- gates */
+
+/* The order of h: n of H_pre, n of H_post, n x n of H_res; pre and post within their ranges at every n. */
+static void gates_are_in_their_ranges(void **state) {
+    (void)state;
+    static const char *const variants[] = {"mhc", "mhc_lite", "shc", "identity"};
+    for (size_t i = 0; i < 4; i++) {
+        const struct model_config config = small_model_config(variants[i], 3);
+        struct small_model model;
+        small_model_create(&model, compute, &config, 3);
+        small_model_randomise(&model, 3);
+        small_model_forward(&model, (struct gpt_pass){.dropout = false});
+        float *h = small_model_matrices(&model, 1);
+        for (size_t at = 0; at < gpt_tokens(&model.gpt) * 15; at++) {
+            const float highest = at % 15 < 3 ? 1.0f : 2.0f;
+            assert_true(at % 15 >= 6 || (h[at] > 0.0f && h[at] < highest));
+        }
+        free(h);
+        small_model_release(&model);
+    }
+}
+
+/* Stream l mod n is read and written most at first. */
+static void gates_start_at_one_stream(void **state) {
+    (void)state;
+    const struct model_config config = small_model_config("shc", 3);
+    struct small_model model;
+    small_model_create(&model, compute, &config, 3);
+    small_model_forward(&model, (struct gpt_pass){.dropout = false});
+    for (int64_t sublayer = 0; sublayer < 4; sublayer++) {
+        float *h = small_model_matrices(&model, sublayer);
+        for (int64_t s = 0; s < 3; s++) {
+            const double pre = 1.0 / (1.0 + exp(s == sublayer % 3 ? -1.0 : 1.0));
+            assert_within("h_pre", fabs((double)h[s] - pre), 1e-6);
+            assert_within("h_post", fabs((double)h[3 + s] - 2.0 * pre), 2e-6);
+        }
+        free(h);
+    }
+    small_model_release(&model);
+}
+
+/* ---- the measuring itself */
+
+static void spectral_norm_is_the_largest_singular_value(void **state) {
+    (void)state;
+    const double rotation[4] = {0.6, -0.8, 0.8, 0.6}, shear[4] = {1.0, 1.0, 0.0, 1.0},
+                 ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    assert_within("rotation", fabs(stream_matrix_norm(rotation, 2) - 1.0), 1e-14);
+    assert_within("shear", fabs(stream_matrix_norm(shear, 2) - 0.5 * (1.0 + sqrt(5.0))), 1e-14);
+    assert_within("ones", fabs(stream_matrix_norm(ones, 3) - 3.0), 1e-14);
+}
+
+/* What runs report is what is measured here. */
+static void reported_statistics_agree(void **state) {
+    (void)state;
+    static const char *const variants[] = {"hc", "mhc", "shc"};
+    for (size_t i = 0; i < 3; i++) {
+        const struct model_config config = small_model_config(variants[i], 4);
+        struct small_model model;
+        struct measurement measurement;
+        struct h_statistics reported;
+        small_model_create(&model, compute, &config, 3);
+        small_model_randomise(&model, 7);
+        small_model_forward(&model, (struct gpt_pass){.dropout = false});
+        measure(&model, &measurement);
+        small_model_require(h_statistics_compute(&model.gpt, &reported));
+        const struct deviations *each = &measurement.each, *product = &measurement.product;
+        assert_true(reported.smallest_entry == each->smallest);
+        assert_within("rows",
+                      fabs(fmax(reported.row_sum.maximum - 1.0, 1.0 - reported.row_sum.minimum) - each->row), 1e-9);
+        assert_within("product's columns",
+                      fabs(fmax(reported.composite_column_sum.maximum - 1.0,
+                                1.0 - reported.composite_column_sum.minimum) -
+                           product->column),
+                      1e-9);
+        assert_true(reported.norm_mean <= reported.norm_maximum &&
+                    reported.norm_maximum <= 1.0 + each->norm + 1e-12);
+        assert_true(reported.composite_norm_maximum <= 1.0 + product->norm + 1e-12);
+        assert_true(reported.row_maximum_p10 <= reported.row_maximum_median &&
+                    reported.row_maximum_median <= reported.row_maximum_p90 &&
+                    reported.row_maximum_p90 <= each->largest);
+        h_statistics_release(&reported);
+        small_model_release(&model);
+    }
+}
+
+static int begin(void **state) {
+    return small_model_begin(state, &compute);
+}
+
+static int end(void **state) {
+    compute_close(compute);
+    return scratch_end(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shc_spectral_norm_and_sums_are_one_at_initialisation),
+        cmocka_unit_test(shc_spectral_norm_and_sums_are_one_for_random_parameters),
+        cmocka_unit_test(shc_spectral_norm_and_sums_are_one_after_training),
+        cmocka_unit_test(shc_product_over_48_sublayers_keeps_norm_and_sums),
+        cmocka_unit_test(shc_starts_within_tanh_4_of_the_identity),
+        cmocka_unit_test(shc_entries_become_negative_in_training),
+        cmocka_unit_test(shc_reaches_far_from_the_identity),
+        cmocka_unit_test(mhc_lite_is_doubly_stochastic),
+        cmocka_unit_test(mhc_lite_is_doubly_stochastic_with_many_streams),
+        cmocka_unit_test(mhc_rows_are_exact_and_columns_are_not),
+        cmocka_unit_test(mhc_starts_doubly_stochastic),
+        cmocka_unit_test(hc_is_the_identity_at_first_and_unconstrained_later),
+        cmocka_unit_test(identity_is_the_identity),
+        cmocka_unit_test(gates_are_in_their_ranges),
+        cmocka_unit_test(gates_start_at_one_stream),
+        cmocka_unit_test(spectral_norm_is_the_largest_singular_value),
+        cmocka_unit_test(reported_statistics_agree),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, begin, end);
+}

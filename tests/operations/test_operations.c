@@ -1,0 +1,444 @@
+/* Every operation of src/operations/operations.h on one device: forward against the plain reference in double, backward
+ * against central differences of that reference. One table of cases: tests/support/operation_cases.c.
+ *
+ *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]
+ *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
+ *
+ * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
+#include "runtime/device/compute.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "tests/support/operation_cases.h"
+#include "tests/support/rounding.h"
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 128 };
+
+/* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
+ * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative: fields say
+ * how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between, the forward
+ * pass's output. */
+static const double FORWARD_TOLERANCE = 1e-5;
+static const double BACKWARD_TOLERANCE = 1e-4;
+static const double BACKWARD_ROUNDINGS = 3.0;
+static const double STEP = 1e-5; /* of central differences */
+
+struct settings {
+    struct compute_options compute;
+    const char *filter, *skip; /* parts of names */
+    enum element_type type;    /* of activations */
+    bool tiny, list;
+};
+
+/* The operations of every shape so far: cases share them. */
+struct shape_cache {
+    struct operation_shape shapes[SHAPES_MAX];
+    struct operations operations[SHAPES_MAX];
+    size_t count;
+};
+
+struct outcome {
+    char text[1024]; /* " name error" for all that was compared */
+    bool failed;
+};
+
+/* ---- comparing */
+
+static void note(struct outcome *outcome, const char *name, double error, double tolerance) {
+    const size_t used = strlen(outcome->text);
+    const bool wrong = !(error <= tolerance);
+    snprintf(outcome->text + used, sizeof outcome->text - used, " %s %.1e%s", name, error, wrong ? "(!)" : "");
+    outcome->failed = outcome->failed || wrong;
+}
+
+static void complain(struct outcome *outcome, const char *name, const char *what) {
+    const size_t used = strlen(outcome->text);
+    snprintf(outcome->text + used, sizeof outcome->text - used, " %s: %s", name, what);
+    outcome->failed = true;
+}
+
+static double root_mean_square(const double *x, size_t count) {
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        sum += x[i] * x[i];
+    }
+    return sqrt(sum / (double)(count ? count : 1));
+}
+
+/* The largest error, each relative to its own size plus the size that numbers here have in general. NaN if any is.
+ */
+static double largest_error(const double *actual, const double *expected, size_t count) {
+    const double size = root_mean_square(expected, count);
+    double largest = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const double error = fabs(actual[i] - expected[i]);
+        if (!isfinite(error)) {
+            return NAN;
+        }
+        largest = error > 0.0 ? fmax(largest, error / (fabs(expected[i]) + size + 1e-30)) : largest;
+    }
+    return largest;
+}
+
+/* Downloads `count` floats and the guard behind them, which must not have been written. NULL with a complaint. */
+static double *download_guarded(struct bench *bench, const struct buffer *buffer, const struct field *field,
+                                struct outcome *outcome) {
+    double *values = calloc(field->count + FIELD_GUARD, sizeof *values);
+    if (!values ||
+        support_download(bench->operations->compute, buffer, 0, values, field->count + FIELD_GUARD) != 0) {
+        complain(outcome, field->name, values ? error_text() : "out of memory");
+        free(values);
+        return NULL;
+    }
+    for (size_t i = 0; i < FIELD_GUARD; i++) {
+        if (!isnan(values[field->count + i])) {
+            complain(outcome, field->name, "written past its end");
+            break;
+        }
+    }
+    return values;
+}
+
+/* ---- forward */
+
+static void compare_output(struct bench *bench, struct field *field, double tolerance, struct outcome *outcome) {
+    double *actual = download_guarded(bench, &field->buffer, field, outcome);
+    if (actual) {
+        note(outcome, field->name, largest_error(actual, field->values, field->count), tolerance);
+        memcpy(field->values, actual, field->count * sizeof *actual);
+    }
+    free(actual);
+}
+
+/* Leaves the device's outputs in the fields' values. */
+static void check_forward(struct bench *bench, const struct operation_case *test, double slack,
+                          struct outcome *outcome) {
+    test->test->reference(bench);
+    test->test->forward(bench);
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        if ((field->kind == FIELD_OUTPUT || field->kind == FIELD_BYPRODUCT) && !field->implied) {
+            const double rounded = field->roundings * rounding_unit(bench->shape.type);
+            compare_output(bench, field, slack * FORWARD_TOLERANCE + rounded, outcome);
+        }
+    }
+    const char *wrong = test->test->check ? test->test->check(bench) : NULL;
+    if (wrong) {
+        complain(outcome, "check", wrong);
+    }
+}
+
+/* ---- backward */
+
+/* The loss whose gradient the backward pass computes: the outputs times their cotangents. */
+static double loss(struct bench *bench, const struct operation_test *test) {
+    double sum = 0.0;
+    test->reference(bench);
+    for (size_t i = 0; i < bench->field_count; i++) {
+        const struct field *field = &bench->fields[i];
+        for (size_t k = 0; k < field->count && field->kind == FIELD_OUTPUT; k++) {
+            sum += field->cotangents[k] * field->values[k];
+        }
+    }
+    return sum;
+}
+
+/* The derivative along element `index`, or with index == count along the direction of signs drawn from `key`. */
+static double difference(struct bench *bench, const struct operation_test *test, struct field *field, size_t index,
+                         uint64_t key) {
+    double *kept = malloc((field->count + 1) * sizeof *kept), losses[2];
+    memcpy(kept, field->values, field->count * sizeof *kept);
+    for (int side = 0; side < 2; side++) {
+        const double step = side == 0 ? STEP : -STEP;
+        for (size_t i = 0; i < field->count; i++) {
+            const double along = index < field->count ? i == index : (double)random_below(key, i, 2) * 2.0 - 1.0;
+            field->values[i] = kept[i] + step * along;
+        }
+        losses[side] = loss(bench, test);
+    }
+    memcpy(field->values, kept, field->count * sizeof *kept);
+    free(kept);
+    return (losses[0] - losses[1]) / (2.0 * STEP);
+}
+
+/* Elements one by one: all, or a random sample. */
+static double element_errors(struct bench *bench, const struct operation_test *test, struct field *field,
+                             const double *gradient, size_t samples) {
+    const size_t count = field->count <= 2 * samples ? field->count : samples;
+    double *actual = calloc(count + 1, sizeof *actual), *expected = calloc(count + 1, sizeof *expected);
+    for (size_t i = 0; i < count; i++) {
+        const size_t index = count == field->count ? i : random_below(random_key(11, field->name), i, field->count);
+        actual[i] = gradient[index];
+        expected[i] = difference(bench, test, field, index, 0);
+    }
+    const double error = largest_error(actual, expected, count);
+    free(actual);
+    free(expected);
+    return error;
+}
+
+/* Random directions see every element. Their size is that of a sum of as many numbers of either sign. */
+static double direction_errors(struct bench *bench, const struct operation_test *test, struct field *field,
+                               const double *gradient) {
+    const double size = root_mean_square(gradient, field->count) * sqrt((double)field->count);
+    double largest = 0.0;
+    for (uint64_t direction = 0; direction < DIRECTIONS; direction++) {
+        const uint64_t key = random_key(direction, field->name);
+        double along = 0.0;
+        for (size_t i = 0; i < field->count; i++) {
+            along += gradient[i] * ((double)random_below(key, i, 2) * 2.0 - 1.0);
+        }
+        const double error = fabs(along - difference(bench, test, field, field->count, key));
+        if (!isfinite(error)) {
+            return NAN;
+        }
+        largest = error > 0.0 ? fmax(largest, error / (size + 1e-30)) : largest;
+    }
+    return largest;
+}
+
+static void compare_gradient(struct bench *bench, const struct operation_case *test, struct field *field,
+                             const double *gradient, double slack, struct outcome *outcome) {
+    const size_t samples = test->samples ? test->samples : SAMPLES;
+    const double rounded = test->rounded_slack > 0.0 ? test->rounded_slack : slack;
+    double error = element_errors(bench, test->test, field, gradient, samples);
+    if (field->count > 2 * samples && !isnan(error)) {
+        const double along = direction_errors(bench, test->test, field, gradient);
+        error = isnan(along) ? along : fmax(error, along);
+    }
+    char name[64];
+    snprintf(name, sizeof name, "d_%s", field->name);
+    note(outcome, name, error,
+         slack * BACKWARD_TOLERANCE + rounded * BACKWARD_ROUNDINGS * rounding_unit(bench->shape.type));
+}
+
+/* Gradients of parameters are what was added to the prefilled arena; all else in it is as it was. */
+static void compare_arena(struct bench *bench, const struct operation_case *test, double slack,
+                          struct outcome *outcome) {
+    double *arena = calloc(bench->arena_count, sizeof *arena);
+    if (!arena ||
+        support_download(bench->operations->compute, &bench->gradients, 0, arena, bench->arena_count) != 0) {
+        complain(outcome, "gradients", arena ? error_text() : "out of memory");
+        free(arena);
+        return;
+    }
+    for (size_t i = 0; i < bench->arena_count; i++) {
+        arena[i] -= (double)bench_prefill(i);
+    }
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        if (field->kind == FIELD_PARAMETER && !field->constant) {
+            compare_gradient(bench, test, field, arena + field->offset, slack, outcome);
+            memset(arena + field->offset, 0, field->count * sizeof *arena);
+        }
+    }
+    for (size_t i = 0; i < bench->arena_count; i++) {
+        if (arena[i] != 0.0) {
+            complain(outcome, "gradients", "changed where nothing should be added");
+            break;
+        }
+    }
+    free(arena);
+}
+
+static void check_backward(struct bench *bench, const struct operation_case *test, double slack,
+                           struct outcome *outcome) {
+    test->test->backward(bench);
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        if (field->kind != FIELD_INPUT || field->constant) {
+            continue;
+        }
+        double *gradient = download_guarded(bench, &field->derivative, field, outcome);
+        if (gradient) {
+            compare_gradient(bench, test, field, gradient, slack, outcome);
+        }
+        free(gradient);
+    }
+    compare_arena(bench, test, slack, outcome);
+}
+
+/* ---- cases */
+
+static bool same_shape(const struct operation_shape *a, const struct operation_shape *b) {
+    return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
+           a->vocabulary == b->vocabulary && a->sinkhorn_iterations == b->sinkhorn_iterations &&
+           a->bias == b->bias && a->norm_sum == b->norm_sum && a->freeze_gamma == b->freeze_gamma &&
+           a->gelu_tanh == b->gelu_tanh && a->type == b->type && a->residual == b->residual;
+}
+
+static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
+                                        const struct operation_shape *shape) {
+    for (size_t i = 0; i < cache->count; i++) {
+        if (same_shape(&cache->shapes[i], shape)) {
+            return &cache->operations[i];
+        }
+    }
+    if (cache->count == SHAPES_MAX) {
+        error_set("more than %d shapes", SHAPES_MAX);
+        return NULL;
+    }
+    if (operations_create(compute, shape, &cache->operations[cache->count]) != 0) {
+        return NULL;
+    }
+    cache->shapes[cache->count] = *shape;
+    return &cache->operations[cache->count++];
+}
+
+static void run_bench(struct bench *bench, const struct operation_case *test, struct outcome *outcome) {
+    const double slack = test->slack > 0.0 ? test->slack : 1.0;
+    check_forward(bench, test, slack, outcome);
+    if (test->test->backward && !outcome->failed) {
+        check_backward(bench, test, slack, outcome);
+    }
+    if (bench->failed || compute_finish(bench->operations->compute) != 0) {
+        complain(outcome, "error", error_text());
+    }
+}
+
+/* A failure of the compute would be kept and fail all later cases, with the first one's text. */
+static bool run_case(struct shape_cache *cache, struct compute *compute, const struct operation_case *test,
+                     enum element_type type) {
+    struct case_shape shape = case_shape_complete(test->shape);
+    shape.type = type;
+    const struct operation_shape operation_shape = case_operation_shape(&shape);
+    struct operations *operations = operations_of(cache, compute, &operation_shape);
+    struct outcome outcome = {"", false};
+    if (!operations) {
+        complain(&outcome, "error", error_text());
+    } else {
+        struct bench bench;
+        if (bench_create(&bench, operations, &shape, test->test, 1) != 0) {
+            complain(&outcome, "error", error_text());
+        } else {
+            run_bench(&bench, test, &outcome);
+        }
+        bench_release(&bench);
+    }
+    printf("%-6s %s (%s)%s\n", outcome.failed ? "FAILED" : "ok", test->test->name, test->what, outcome.text);
+    fflush(stdout);
+    return !outcome.failed;
+}
+
+static bool is_selected(const struct settings *settings, const struct operation_case *test) {
+    char name[160];
+    snprintf(name, sizeof name, "%s (%s)", test->test->name, test->what);
+    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter)) &&
+           (!settings->skip || !strstr(name, settings->skip));
+}
+
+static int run_cases(struct compute *compute, const struct settings *settings) {
+    static struct shape_cache cache;
+    size_t run = 0, failed = 0;
+    printf("%s: %u lanes, vectors of %u, activations in %s\n", compute->device.name, compute->lanes,
+           compute->vector, element_name(settings->type));
+    for (size_t i = 0; i < operation_case_count; i++) {
+        if (is_selected(settings, &operation_cases[i])) {
+            run++;
+            failed += !run_case(&cache, compute, &operation_cases[i], settings->type);
+        }
+    }
+    for (size_t i = 0; i < cache.count; i++) {
+        operations_release(&cache.operations[i]);
+    }
+    printf("%zu cases, %zu failed; %zu shapes, %u programs compiled, %u from the cache\n", run, failed, cache.count,
+           compute->programs_compiled, compute->programs_cached);
+    return failed == 0 && run > 0 ? 0 : 1;
+}
+
+/* ---- command line */
+
+static int parse_type(const char *word, enum element_type *type) {
+    for (*type = ELEMENT_FP32; *type <= ELEMENT_FP16; ++*type) {
+        if (strcmp(word, element_name(*type)) == 0) {
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int parse(int argc, char **argv, struct settings *settings) {
+    static const struct option options[] = {
+        {"device", required_argument, NULL, 'd'}, {"lanes", required_argument, NULL, 'l'},
+        {"vector", required_argument, NULL, 'v'}, {"cache", required_argument, NULL, 'c'},
+        {"filter", required_argument, NULL, 'f'}, {"tiny", no_argument, NULL, 't'},
+        {"list", no_argument, NULL, 'i'},         {"skip", required_argument, NULL, 's'},
+        {"dtype", required_argument, NULL, 'y'},  {NULL, 0, NULL, 0},
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (letter) {
+        case 'd':
+            settings->compute.device = optarg;
+            break;
+        case 'l':
+            settings->compute.lanes = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'v':
+            settings->compute.vector = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'c':
+            settings->compute.cache_dir = optarg;
+            break;
+        case 'f':
+            settings->filter = optarg;
+            break;
+        case 's':
+            settings->skip = optarg;
+            break;
+        case 'y':
+            if (parse_type(optarg, &settings->type)) {
+                return -1;
+            }
+            break;
+        case 't':
+            settings->tiny = true;
+            break;
+        case 'i':
+            settings->list = true;
+            break;
+        default:
+            return -1;
+        }
+    }
+    return optind == argc ? 0 : -1;
+}
+
+static void list_cases(const struct settings *settings) {
+    for (size_t i = 0; i < operation_case_count; i++) {
+        if (is_selected(settings, &operation_cases[i])) {
+            printf("%s (%s)\n", operation_cases[i].test->name, operation_cases[i].what);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    struct settings settings = {.compute = {.device = "pocl", .cache_dir = ""}};
+    struct device device;
+    struct compute *compute;
+    if (parse(argc, argv, &settings) != 0) {
+        fprintf(stderr, "usage: test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] "
+                        "[--skip TEXT] [--cache DIR] [--dtype fp32|bf16|fp16] [--list]\n");
+        return 2;
+    }
+    if (settings.list) {
+        list_cases(&settings);
+        return 0;
+    }
+    device_prepare_environment();
+    if (device_choose(settings.compute.device, 0, &device) != 0) {
+        printf("SKIPPED: %s\n", error_text());
+        return EXIT_NO_DEVICE;
+    }
+    if (compute_open(&compute, &settings.compute) != 0) {
+        fprintf(stderr, "%s\n", error_text());
+        return 1;
+    }
+    const int status = run_cases(compute, &settings);
+    compute_close(compute);
+    return status;
+}

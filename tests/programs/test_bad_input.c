@@ -1,0 +1,460 @@
+/* Programs given what they cannot use: each refuses with one message that says what and where, with exit status 1
+ * (2 for wrong usage), and leaves nothing behind. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/scratch.h"
+#include "tests/support/tensors.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FAILED = 1, USAGE = 2 };
+
+static const char train_program[] = HC_PROGRAMS "/hc_train", probe_program[] = HC_PROGRAMS "/hc_probe",
+                  sample_program[] = HC_PROGRAMS "/hc_sample";
+
+/* A run that gets "refused" as its folder, which must not be there afterwards. */
+#define REFUSED(status, text, ...)                                                                                 \
+    assert_refused(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--out-dir",                    \
+                             scratch_path("refused"), __VA_ARGS__),                                                \
+                   status, text)
+#define REFUSED_DATA(folder, text) REFUSED(FAILED, text, "--data-dir", scratch_path(folder))
+
+static void assert_says(int status, int expected, const char *text) {
+    if (status != expected || !strstr(child_message(), text)) {
+        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
+    }
+}
+
+static void assert_refused(int status, int expected, const char *text) {
+    assert_says(status, expected, text);
+    assert_false(files_exist(scratch_path("refused")));
+}
+
+/* ---- token files */
+
+static void write_data(const char *folder, size_t train_bytes, size_t val_bytes, uint8_t token) {
+    char name[64];
+    uint8_t *bytes = calloc(train_bytes + val_bytes + 1, 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < train_bytes + val_bytes; i += 2) {
+        bytes[i] = token;
+    }
+    assert_int_equal(files_make_folder(scratch_path(folder)), 0);
+    snprintf(name, sizeof name, "%s/train.bin", folder);
+    scratch_write(name, bytes, train_bytes);
+    snprintf(name, sizeof name, "%s/val.bin", folder);
+    scratch_write(name, bytes, val_bytes);
+    free(bytes);
+}
+
+static void missing_token_files_are_named(void **state) {
+    (void)state;
+    REFUSED_DATA("no-data", "no-data/train.bin does not exist: make it with hc_prepare");
+    write_data("half", 2000, 2000, 1);
+    unlink(scratch_path("half/val.bin"));
+    REFUSED(FAILED, "half/val.bin", "--data-dir", scratch_path("half"), "--vocab-size", "40", "--eval-iters", "1");
+}
+
+static void empty_and_odd_token_files_are_refused(void **state) {
+    (void)state;
+    write_data("empty", 0, 2000, 1);
+    REFUSED(FAILED, "empty/train.bin", "--data-dir", scratch_path("empty"), "--vocab-size", "40");
+    write_data("odd", 2000, 2001, 1);
+    REFUSED(FAILED, "odd/val.bin", "--data-dir", scratch_path("odd"), "--vocab-size", "40", "--eval-iters", "1");
+    write_data("short", 20, 2000, 1); /* less than one sequence */
+    REFUSED(FAILED, "short/train.bin", "--data-dir", scratch_path("short"), "--vocab-size", "40");
+}
+
+/* Without evaluation nobody needs it: hc_prepare --val-fraction 0 makes such folders. */
+static void held_out_tokens_are_not_needed_without_evaluation(void **state) {
+    (void)state;
+    write_data("train-only", 2000, 0, 1);
+    unlink(scratch_path("train-only/val.bin"));
+    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",
+                               scratch_path("train-only"), "--out-dir", scratch_path("no-val"), "--vocab-size",
+                               "40", "--max-iters", "1"),
+                     0);
+}
+
+static void tokens_beyond_the_vocabulary_are_refused(void **state) {
+    (void)state;
+    write_data("beyond", 2000, 2000, 200);
+    REFUSED(FAILED, "beyond/train.bin", "--data-dir", scratch_path("beyond"), "--vocab-size", "40");
+    assert_non_null(strstr(child_message(), "token 200 at position 0"));
+}
+
+static void vocabulary_must_be_known_and_large_enough(void **state) {
+    (void)state;
+    write_data("no-meta", 2000, 2000, 1);
+    REFUSED_DATA("no-meta", "no-meta/meta.json does not exist, so vocab_size is needed");
+    REFUSED(FAILED, "vocabulary of 256 tokens", "--data-dir", scratch_path("data"), "--vocab-size", "255");
+    write_data("bad-meta", 2000, 2000, 1);
+    scratch_write("bad-meta/meta.json", "{\"vocab_size\": ", 15);
+    REFUSED_DATA("bad-meta", "bad-meta/meta.json:1");
+    scratch_write("bad-meta/meta.json", "{\"vocab_size\": 0}", 17);
+    REFUSED_DATA("bad-meta", "vocab_size");
+}
+
+/* ---- options */
+
+static void wrong_options_are_named(void **state) {
+    (void)state;
+    REFUSED(USAGE, "--nonsense", "--nonsense", "3");
+    REFUSED(USAGE, "--n-layer: 'two' is not a whole number", "--n-layer", "two");
+    REFUSED(USAGE, "--learning-rate", "--learning-rate", "11");
+    REFUSED(USAGE, "--dropout", "--dropout", "1");
+    REFUSED(USAGE, "--residual", "--residual", "shcc");
+    REFUSED(USAGE, "--n-streams", "--n-streams", "9");
+    REFUSED(USAGE, "stray", "stray");
+    assert_says(CHILD_RUN(probe_program), USAGE, "--checkpoint, --batch and --out are all needed");
+}
+
+static void wrong_config_lines_are_named_with_their_file(void **state) {
+    (void)state;
+    const char *path = scratch_write("bad.conf", "# fine\nn_layer = 2\nn_embd = many\n", 34);
+    REFUSED(USAGE, "bad.conf:3: n_embd", "--config", path);
+    path = scratch_write("bad.conf", "n_layre = 2\n", 12);
+    REFUSED(USAGE, "bad.conf:1: ", "--config", path);
+    assert_non_null(strstr(child_message(), "n_layre"));
+    REFUSED(USAGE, "no-such.conf", "--config", scratch_path("no-such.conf"));
+}
+
+static void shapes_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    const char *data = scratch_path("data");
+    REFUSED(USAGE, "n_embd = 16 is not divisible by n_head = 3", "--data-dir", data, "--n-head", "3");
+    REFUSED(USAGE, "n_streams = 1: 'shc' needs 2 to 8 streams", "--data-dir", data, "--n-streams", "1");
+}
+
+static void unknown_device_lists_those_there_are(void **state) {
+    (void)state;
+    REFUSED(FAILED, "no OpenCL device \"nosuch\"; there are: 0: ", "--data-dir", scratch_path("data"), "--device",
+            "nosuch");
+    REFUSED(FAILED, "there are: 0: ", "--data-dir", scratch_path("data"), "--device", "99");
+}
+
+/* ---- memory */
+
+#define PAPER_M                                                                                                    \
+    "--device", "pocl", "--n-layer", "12", "--n-head", "12", "--n-embd", "768", "--block-size", "1024",            \
+        "--vocab-size", "50304", "--residual", "mhc_lite", "--n-streams", "8", "--data-dir", scratch_path("data")
+
+/* The paper's example of what cannot be trained: 6e9 parameters, nearly all of them auxiliary. With 4096 sequences
+ * a pass it is beyond any machine; planning takes no memory to speak of. */
+static void model_too_large_for_memory_is_refused_before_it_is_allocated(void **state) {
+    (void)state;
+    REFUSED(FAILED, "not enough memory: this run needs ", PAPER_M, "--batch-size", "4096");
+    assert_non_null(strstr(child_message(), "6073274568"));
+    assert_non_null(strstr(child_message(), "5948900808"));
+    assert_non_null(strstr(child_message(), "weights"));
+    assert_non_null(strstr(child_message(), "22.62 GiB"));
+    assert_true(child_peak_bytes() < (uint64_t)1 << 30);
+    REFUSED(FAILED, "not enough memory", PAPER_M, "--batch-size", "4096", "--plan-only");
+}
+
+static void batch_too_large_for_memory_is_refused(void **state) {
+    (void)state;
+    REFUSED(FAILED, "not enough memory: this run needs ", "--data-dir", scratch_path("data"), "--block-size",
+            "1024", "--n-embd", "8192", "--batch-size", "100000");
+    assert_non_null(strstr(child_message(), "choose a smaller batch_size"));
+    REFUSED(FAILED, "out of range", "--data-dir", scratch_path("data"), "--block-size", "1048576", "--batch-size",
+            "1048576");
+}
+
+/* ---- checkpoints */
+
+static char *content;
+static size_t content_bytes;
+
+/* Puts a changed file into a copy of the run "whole" as "damaged"; name is that in its checkpoint. */
+static void copy_file(const char *name) {
+    char from[128], to[128];
+    size_t bytes;
+    snprintf(from, sizeof from, "whole/ckpt-2/%s", name);
+    snprintf(to, sizeof to, "damaged/ckpt-2/%s", name);
+    char *text = scratch_read(scratch_path(from), &bytes);
+    assert_non_null(text);
+    scratch_write(to, text, bytes);
+    free(text);
+}
+
+static void take(const char *name) {
+    static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
+    char path[128];
+    assert_int_equal(files_make_folder(scratch_path("damaged/ckpt-2")), 0);
+    for (size_t i = 0; i < 4; i++) {
+        copy_file(names[i]);
+    }
+    snprintf(path, sizeof path, "whole/ckpt-2/%s", name);
+    content = scratch_read(scratch_path(path), &content_bytes);
+    assert_non_null(content);
+}
+
+static void put(const char *name, size_t bytes) {
+    char path[128];
+    snprintf(path, sizeof path, "damaged/ckpt-2/%s", name);
+    scratch_write(path, content, bytes);
+    free(content);
+}
+
+/* Overwrites the first place of a text in the content. */
+static void replace(const char *old, const char *new) {
+    for (size_t i = 0; i + strlen(old) <= content_bytes; i++) {
+        if (memcmp(content + i, old, strlen(old)) == 0) {
+            memcpy(content + i, new, strlen(new));
+            return;
+        }
+    }
+    fail_msg("'%s' is not in the file", old);
+}
+
+#define ASSERT_NOT_RESUMED(text)                                                                                   \
+    assert_says(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                      \
+                          scratch_path("data"), "--out-dir", scratch_path("damaged"), "--init-from", "resume"),    \
+                FAILED, text);                                                                                     \
+    assert_int_equal(scratch_entries(scratch_path("damaged")), 1)
+#define ASSERT_NOT_STARTED(text)                                                                                   \
+    REFUSED(FAILED, text, "--data-dir", scratch_path("data"), "--init-from", scratch_path("damaged/ckpt-2"))
+
+static void flipped_bit_is_found_by_the_checksum(void **state) {
+    (void)state;
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        take(names[i]);
+        content[content_bytes - 100] ^= 4;
+        put(names[i], content_bytes);
+        ASSERT_NOT_RESUMED("is damaged: its checksum differs");
+        assert_non_null(strstr(child_message(), names[i]));
+    }
+    take("config.json");
+    replace("{\n", "{ "); /* still the same JSON */
+    put("config.json", content_bytes);
+    ASSERT_NOT_RESUMED("config.json is damaged: its checksum differs");
+}
+
+static void truncated_files_are_refused(void **state) {
+    (void)state;
+    take("model.safetensors");
+    put("model.safetensors", content_bytes / 2);
+    ASSERT_NOT_RESUMED("model.safetensors");
+    ASSERT_NOT_STARTED("model.safetensors");
+    take("model.safetensors");
+    put("model.safetensors", 0);
+    ASSERT_NOT_STARTED("model.safetensors");
+    take("state.json");
+    put("state.json", content_bytes / 2);
+    ASSERT_NOT_RESUMED("state.json:");
+}
+
+static void missing_files_are_named(void **state) {
+    (void)state;
+    static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
+    for (size_t i = 0; i < 4; i++) {
+        char path[64];
+        take(names[i]);
+        put(names[i], content_bytes);
+        snprintf(path, sizeof path, "damaged/ckpt-2/%s", names[i]);
+        unlink(scratch_path(path));
+        ASSERT_NOT_RESUMED(names[i]);
+    }
+}
+
+static void tensors_of_another_model_are_named(void **state) {
+    (void)state;
+    take("model.safetensors");
+    replace("ln_f.weight", "ln_g.weight");
+    put("model.safetensors", content_bytes);
+    ASSERT_NOT_STARTED("tensor 'transformer.ln_f.weight' is missing");
+    take("model.safetensors");
+    replace("[48,16]", "[16,48]"); /* attn.c_attn.weight */
+    put("model.safetensors", content_bytes);
+    ASSERT_NOT_STARTED("tensor 'transformer.h.0.attn.c_attn.weight' has another shape");
+    take("config.json");
+    replace("\"bias\": false", "\"bias\": true ");
+    put("config.json", content_bytes);
+    ASSERT_NOT_STARTED("tensors, the model");
+    take("config.json");
+    replace("\"n_layer\": 1", "\"n_layer\": 2");
+    put("config.json", content_bytes);
+    ASSERT_NOT_STARTED("was saved with another n_layer than the one given");
+    take("config.json");
+    replace("\"shc\"", "\"mhc\"");
+    put("config.json", content_bytes);
+    ASSERT_NOT_STARTED("model.safetensors has ");
+}
+
+static void config_that_is_no_config_is_refused(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        {"garbage", "config.json:1: "},
+        {"", "config.json"},
+        {"[1, 2]", "config.json: "},
+        {"{\"residual\": \"shc\"}", "'n_layer' is missing"},
+        {"{\"residual\": \"shc\", \"n_layer\": 1.5}", "'n_layer' is not a whole number"},
+        {"{\"residual\": \"shc\", \"n_layer\": -1, \"n_head\": 2, \"n_embd\": 16, \"vocab_size\": 256, "
+         "\"block_size\": 16, \"n_streams\": 4}",
+         "n_layer = -1 is out of range"},
+        {"{\"residual\": \"xyz\"}", "'residual' is not one of "},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        take("config.json");
+        free(content);
+        content = strdup(texts[i][0]);
+        put("config.json", strlen(texts[i][0]));
+        ASSERT_NOT_STARTED(texts[i][1]);
+    }
+    assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
+}
+
+/* ---- standard output */
+
+static void text_that_cannot_be_printed_is_an_error(void **state) {
+    (void)state;
+    static const char *const programs[] = {"train", "probe", "sample", "prepare", "devices", "export"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/hc_%s", HC_PROGRAMS, programs[i]);
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--help"), FAILED, "cannot write the help text: No space");
+        assert_says(CHILD_RUN_WRITING("/dev/full", path, "--version"), FAILED,
+                    "cannot write the version: No space");
+        assert_int_equal(CHILD_RUN(path, "--help"), 0);
+    }
+    static const char *const counts[] = {"0", "3"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_says(CHILD_RUN_WRITING("/dev/full", sample_program, "--device", "pocl", "--checkpoint",
+                                      scratch_path("whole/ckpt-2"), "--max-new-tokens", counts[i]),
+                    FAILED, "hc_sample: cannot write the text: No space left on device");
+    }
+    assert_int_equal(CHILD_RUN_WRITING(scratch_path("sampled"), sample_program, "--device", "pocl", "--checkpoint",
+                                       scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
+                     0);
+    size_t bytes;
+    char *text = scratch_read(scratch_path("sampled"), &bytes);
+    assert_non_null(text);
+    assert_int_equal(bytes, 2 + 3 + 1); /* and a newline */
+    assert_memory_equal(text, "ab", 2);
+    free(text);
+}
+
+/* ---- batches for hc_probe */
+
+#define PROBE(batch, ...)                                                                                          \
+    CHILD_RUN(probe_program, "--device", "pocl", "--checkpoint", scratch_path("whole/ckpt-2"), "--batch", batch,   \
+              "--out", scratch_path("refused"), ##__VA_ARGS__)
+
+static void assert_batch_refused(struct tensors_ids x, struct tensors_ids y, const char *text) {
+    tensors_write_batch(scratch_path("batch"), x, y);
+    assert_refused(PROBE(scratch_path("batch")), FAILED, text);
+}
+
+static void wrong_batches_are_refused(void **state) {
+    (void)state;
+    static const int32_t good[48] = {1, 2, 3}, low[48] = {0, -1}, high[48] = {0, 0, 256}, very_low[48] = {0, -2};
+    const struct tensors_ids fine = {2, {2, 16}, good};
+    assert_batch_refused((struct tensors_ids){2, {2, 16}, low}, fine, "x[1] = -1 is not a token of this model");
+    assert_batch_refused((struct tensors_ids){2, {2, 16}, high}, fine, "x[2] = 256 is not a token");
+    assert_batch_refused(fine, (struct tensors_ids){2, {2, 16}, high}, "y[2] = 256 is not a token");
+    assert_batch_refused(fine, (struct tensors_ids){2, {2, 16}, very_low}, "y[1] = -2 is not a token");
+    assert_batch_refused((struct tensors_ids){1, {32}, good}, fine, "tensor 'x' must be there as I32 with 2 dim");
+    assert_batch_refused(fine, (struct tensors_ids){3, {2, 4, 4}, good}, "tensor 'y' must be there as I32 with 2");
+    assert_batch_refused((struct tensors_ids){2, {0, 16}, good}, fine, "none of them 0");
+    assert_batch_refused(fine, (struct tensors_ids){2, {1, 16}, good}, "x and y have different shapes");
+    assert_batch_refused((struct tensors_ids){2, {2, 17}, good}, (struct tensors_ids){2, {2, 17}, good},
+                         "block_size 16");
+    assert_refused(PROBE(scratch_path("batch"), "--train"), FAILED, "I32 with 4 dimensions");
+    assert_refused(PROBE(scratch_path("whole/ckpt-2/model.safetensors")), FAILED, "tensor 'x' must be there");
+    assert_refused(PROBE(scratch_path("no-batch")), FAILED, "no-batch");
+    tensors_write_batch(scratch_path("batch"), fine, fine);
+    assert_int_equal(PROBE(scratch_path("batch")), 0);
+    unlink(scratch_path("refused"));
+}
+
+/* 10000 bytes hold what the programs say, but no result. */
+static void probe_that_cannot_write_leaves_the_old_results(void **state) {
+    (void)state;
+    static const int32_t ids[32] = {1, 2, 3};
+    const struct tensors_ids pass = {2, {2, 16}, ids}, steps = {4, {1, 1, 2, 16}, ids};
+    const char *checkpoint = scratch_path("whole/ckpt-2"), *batch = scratch_path("batch");
+    for (int train = 0; train <= 1; train++) {
+        const char *out = scratch_path(train ? "probed-steps" : "probed/result");
+        const char *file = train ? "probed-steps/model.safetensors" : "probed/result";
+        const char *folder = scratch_path(train ? "probed-steps" : "probed");
+        const char *const arguments[] = {probe_program, "--device",
+                                         "pocl",        "--checkpoint",
+                                         checkpoint,    "--batch",
+                                         batch,         "--out",
+                                         out,           train ? "--train" : "--no-train",
+                                         NULL};
+        tensors_write_batch(batch, train ? steps : pass, train ? steps : pass);
+        assert_int_equal(files_make_folder(folder), 0);
+        assert_int_equal(child_finish(child_start(CHILD_UNLIMITED, arguments)),
+                         0); /* fills the caches of kernels */
+        const int entries = scratch_entries(folder);
+        scratch_write(file, "old", 3);
+        assert_says(child_finish(child_start(10000, arguments)), FAILED, "File too large");
+        assert_non_null(strstr(child_message(), "what was there before is untouched"));
+        size_t bytes;
+        char *text = scratch_read(scratch_path(file), &bytes);
+        assert_non_null(text);
+        assert_string_equal(text, "old");
+        free(text);
+        assert_int_equal(scratch_entries(folder), entries);
+    }
+}
+
+static void batch_of_floats_is_refused(void **state) {
+    (void)state;
+    char file[400] = {0};
+    const char *header = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
+                         "\"y\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[16,32]}}";
+    const uint64_t length = strlen(header);
+    memcpy(file, &length, sizeof length);
+    memcpy(file + 8, header, length);
+    const char *path = scratch_write("floats", file, 8 + length + 32);
+    assert_refused(PROBE(path), FAILED, "tensor 'x' must be there as I32");
+}
+
+static int begin(void **state) {
+    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+        return -1;
+    }
+    return CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),
+                     "--out-dir", scratch_path("whole"), "--max-iters", "2");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_token_files_are_named),
+        cmocka_unit_test(empty_and_odd_token_files_are_refused),
+        cmocka_unit_test(held_out_tokens_are_not_needed_without_evaluation),
+        cmocka_unit_test(tokens_beyond_the_vocabulary_are_refused),
+        cmocka_unit_test(vocabulary_must_be_known_and_large_enough),
+        cmocka_unit_test(wrong_options_are_named),
+        cmocka_unit_test(wrong_config_lines_are_named_with_their_file),
+        cmocka_unit_test(shapes_that_cannot_be_are_refused),
+        cmocka_unit_test(unknown_device_lists_those_there_are),
+        cmocka_unit_test(model_too_large_for_memory_is_refused_before_it_is_allocated),
+        cmocka_unit_test(batch_too_large_for_memory_is_refused),
+        cmocka_unit_test(flipped_bit_is_found_by_the_checksum),
+        cmocka_unit_test(truncated_files_are_refused),
+        cmocka_unit_test(missing_files_are_named),
+        cmocka_unit_test(tensors_of_another_model_are_named),
+        cmocka_unit_test(config_that_is_no_config_is_refused),
+        cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
+        cmocka_unit_test(wrong_batches_are_refused),
+        cmocka_unit_test(probe_that_cannot_write_leaves_the_old_results),
+        cmocka_unit_test(batch_of_floats_is_refused),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}

@@ -1,0 +1,230 @@
+/* exchange: sums, scattered sums and gathered parts of ranges, against what they must be. Run by mpirun with any
+ * number of ranks, on the device that the first argument names. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/ranks/exchange.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whole parts, parts of which some ranks have none, one element too many, more ranges than are under way at a time.
+ */
+static const struct exchange_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088}, {8256, 1},
+                                               {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}};
+enum { RANGES = sizeof ranges / sizeof *ranges, ELEMENTS = 13504 };
+
+static struct ranks ranks;
+static struct compute *compute;
+static const char *device = "pocl";
+
+static void require(int status) {
+    if (status) {
+        fail_msg("rank %d: %s", ranks.index, error_text());
+    }
+}
+
+/* What a rank puts in: not whole numbers, so that the order of additions shows. */
+static float value_of(int rank, uint64_t element, uint64_t round) {
+    const double uniform = random_uniform(random_key(round + 1, "exchange"), element * 1024 + (uint64_t)rank);
+    return (float)(uniform - 0.5);
+}
+
+static float bf16(float value) {
+    return exchange_from_bf16(exchange_to_bf16(value));
+}
+
+/* The owner's own addend is not rounded, the others' are; so is the sum when it goes to all. */
+static float sum_at(uint64_t element, uint64_t round, int owner, bool narrow) {
+    float sum = 0.0f;
+    for (int rank = 0; rank < ranks.count; rank++) {
+        const float value = value_of(rank, element, round);
+        const float addend = narrow && rank != owner ? bf16(value) : value;
+        sum = rank == 0 ? addend : sum + addend;
+    }
+    return sum;
+}
+
+static int owner_of(struct exchange_range range, uint64_t element) {
+    for (int rank = 0; rank < ranks.count; rank++) {
+        const struct exchange_range part = exchange_part(range, ranks.count, rank);
+        if (element >= part.offset && element < part.offset + part.count) {
+            return rank;
+        }
+    }
+    fail_msg("element %llu has no owner", (unsigned long long)element);
+    return -1;
+}
+
+static void fill(const struct buffer *buffer, uint64_t round) {
+    static float values[ELEMENTS];
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        values[i] = value_of(ranks.index, i, round);
+    }
+    require(buffer_write(compute, buffer, 0, values, sizeof values));
+}
+
+static float expected(enum exchange_kind kind, struct exchange_range range, uint64_t element, uint64_t round,
+                      bool narrow) {
+    const int owner = owner_of(range, element);
+    if (kind == EXCHANGE_GATHER) {
+        return value_of(owner, element, round);
+    }
+    const float sum = sum_at(element, round, owner, narrow);
+    return narrow && kind == EXCHANGE_SUM ? bf16(sum) : sum;
+}
+
+static void check(const struct buffer *buffer, enum exchange_kind kind, uint64_t round, bool narrow) {
+    static float values[ELEMENTS];
+    bool exchanged[ELEMENTS] = {false};
+    require(buffer_read(compute, buffer, 0, values, sizeof values));
+    for (size_t i = 0; i < RANGES; i++) {
+        for (uint64_t at = ranges[i].offset; at < ranges[i].offset + ranges[i].count; at++) {
+            exchanged[at] = true;
+            if (kind == EXCHANGE_SCATTER && owner_of(ranges[i], at) != ranks.index) {
+                continue;
+            }
+            const float right = expected(kind, ranges[i], at, round, narrow);
+            if (memcmp(&values[at], &right, sizeof right) != 0) {
+                fail_msg("rank %d of %d, kind %d, element %d: %.9g instead of %.9g", ranks.index, ranks.count,
+                         (int)kind, (int)at, (double)values[at], (double)right);
+            }
+        }
+    }
+    for (uint64_t at = 0; at < ELEMENTS; at++) { /* what lies between the ranges stays */
+        assert_true(exchanged[at] || values[at] == value_of(ranks.index, at, round));
+    }
+}
+
+static void run_rounds(bool narrow) {
+    struct buffer buffer;
+    struct exchange *exchange;
+    struct exchange_times times = {0};
+    require(buffer_create(compute, &buffer, ELEMENTS * sizeof(float)));
+    require(exchange_create(compute, &ranks, ranges, RANGES, narrow, &exchange));
+    for (uint64_t round = 0; round < 12; round++) {
+        const enum exchange_kind kind = (enum exchange_kind)(round % 3);
+        fill(&buffer, round);
+        exchange_begin(exchange, kind, &buffer);
+        for (size_t ready = 0; ready < RANGES && round % 2 == 0; ready += 2) { /* or all at once, by finish */
+            exchange_ready(exchange, ready);
+        }
+        require(exchange_finish(exchange, &times));
+        assert_true(times.exposed >= 0.0 &&
+                    times.exposed < 60.0 * (round + 1)); /* a clock was read at the right time */
+        check(&buffer, kind, round, narrow);
+    }
+    assert_true(times.active > 0.0 && times.bytes > 0.0);
+    exchange_release(exchange);
+    buffer_release(compute, &buffer);
+}
+
+static void ranges_are_exchanged(void **state) {
+    (void)state;
+    run_rounds(false);
+}
+
+static void ranges_are_exchanged_in_bfloat16(void **state) {
+    (void)state;
+    run_rounds(true);
+}
+
+/* Every element has one owner, and parts begin at multiples of 64. */
+static void parts_cover_their_range(void **state) {
+    (void)state;
+    for (int count = 1; count < 70; count += 3) {
+        for (uint64_t size = 1; size < 5000; size += 97) {
+            uint64_t next = 128;
+            for (int rank = 0; rank < count; rank++) {
+                const struct exchange_range part = exchange_part((struct exchange_range){128, size}, count, rank);
+                assert_int_equal(part.offset, next);
+                assert_true(part.count == 0 || part.offset % 64 == 0);
+                next += part.count;
+            }
+            assert_int_equal(next, 128 + size);
+        }
+    }
+}
+
+static void bfloat16_is_rounded_to_nearest_even(void **state) {
+    (void)state;
+    const float up = 1.0f + 3.0f / 256.0f, down = 1.0f + 1.0f / 256.0f;
+    assert_true(bf16(1.0f) == 1.0f && bf16(-0.5f) == -0.5f && bf16(up) == 1.015625f && bf16(down) == 1.0f);
+    assert_true(isinf(bf16(3.4e38f)) && isinf(bf16(INFINITY)) && isnan(bf16(NAN)));
+    float almost_infinite;
+    const uint32_t nan_bits = 0x7f800001U; /* truncation would make an infinity of it */
+    memcpy(&almost_infinite, &nan_bits, sizeof nan_bits);
+    assert_true(isnan(bf16(almost_infinite)));
+}
+
+static void collectives_bring_ranks_together(void **state) {
+    (void)state;
+    double sums[2] = {ranks.index, 0.1 * ranks.index};
+    require(ranks_sum(&ranks, sums, 2));
+    double tenths = 0.0;
+    for (int rank = 0; rank < ranks.count; rank++) {
+        tenths += 0.1 * rank;
+    }
+    assert_true(sums[0] == ranks.count * (ranks.count - 1) / 2.0 && sums[1] == tenths);
+    float parts[2] = {ranks.index == ranks.count - 1 ? -0.0f : 0.0f, ranks.index == 0 ? 3.5f : 0.0f};
+    require(ranks_merge(&ranks, parts, 2));
+    assert_true(ranks.index != 0 || (signbit(parts[0]) && parts[1] == 3.5f));
+    char word[4] = "";
+    memcpy(word, ranks.index == 0 ? "yes" : "no ", 4);
+    require(ranks_broadcast(&ranks, word, sizeof word));
+    assert_string_equal(word, "yes");
+}
+
+static void failures_are_shared(void **state) {
+    (void)state;
+    assert_int_equal(ranks_agree(&ranks, 0), 0);
+    assert_false(ranks.agreed);
+    error_set("burnt");
+    assert_int_equal(ranks_agree(&ranks, ranks.index == ranks.count - 1 ? -1 : 0), -1);
+    assert_true(ranks.agreed);
+    char expected_text[512];
+    snprintf(expected_text, sizeof expected_text, "rank %d on %s: burnt", ranks.count - 1, ranks.host);
+    assert_string_equal(error_text(), expected_text);
+    error_set("all burnt");
+    assert_int_equal(ranks_agree(&ranks, -1), -1);
+    assert_string_equal(error_text(), "all burnt");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_cover_their_range),
+        cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
+        cmocka_unit_test(collectives_bring_ranks_together),
+        cmocka_unit_test(failures_are_shared),
+        cmocka_unit_test(ranges_are_exchanged),
+        cmocka_unit_test(ranges_are_exchanged_in_bfloat16),
+    };
+    device = argc > 1 ? argv[1] : device;
+    device_prepare_environment();
+    if (ranks_start(&ranks)) {
+        fprintf(stderr, "%s\n", error_text());
+        return 1;
+    }
+    const struct compute_options options = {.device = device, .gemm = "portable"};
+    if (compute_open(&compute, &options)) {
+        fprintf(stderr, "skipped: %s\n", error_text());
+        ranks_stop(&ranks);
+        return 77;
+    }
+    ranks.patience = 60.0;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    compute_close(compute);
+    if (failed) {
+        ranks_abort(&ranks, 1); /* the others may wait for this one */
+    }
+    ranks_stop(&ranks);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,267 @@
+/* hc_sample, the program: what it prints for byte and GPT-2 models, prompts from everywhere, and what it refuses.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/text/tokenizer.h"
+#include "src/text/utf8.h"
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FAILED = 1, WRONG_USAGE = 2 };
+
+static const char sample_program[] = HC_PROGRAMS "/hc_sample";
+static struct compute *compute;
+
+/* A checkpoint with random weights in the scratch folder. */
+static void make_checkpoint(const char *name, int64_t vocabulary, const char *tokenizer) {
+    struct model_config config = small_model_config("shc", 3);
+    struct small_model model;
+    const struct training_state state = {.iteration = 1};
+    config.block_size = 16;
+    config.vocab_size = vocabulary;
+    snprintf(config.tokenizer, sizeof config.tokenizer, "%s", tokenizer);
+    small_model_create(&model, compute, &config, 1);
+    small_model_randomise(&model, 3);
+    small_model_require(
+        checkpoint_save(scratch_path(name), &model.gpt, &(const struct checkpoint_content){.state = &state}));
+    small_model_release(&model);
+}
+
+/* A vocabulary of all bytes, byte b being token b, and " w" as token 256. */
+static void write_ranks(void) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    FILE *file = fopen(scratch_path("ranks"), "w");
+    assert_non_null(file);
+    for (int byte = 0; byte < 256; byte++) {
+        fprintf(file, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
+    }
+    fprintf(file, "IHc= 256\n");
+    assert_int_equal(fclose(file), 0);
+}
+
+static int begin(void **state) {
+    if (scratch_begin(state)) {
+        return -1;
+    }
+    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(&compute, &options));
+    make_checkpoint("bytes", 256, "byte");
+    make_checkpoint("unnamed", 257, "");
+    make_checkpoint("gpt2", 300, "gpt2"); /* ids from 258 on are no tokens */
+    make_checkpoint("small_gpt2", 257, "gpt2");
+    compute_close(compute);
+    write_ranks();
+    unsetenv("HCTRAIN_RANKS");
+    return 0;
+}
+
+/* ---- what comes out */
+
+static size_t printed_bytes;
+
+/* What the last call of SAMPLE printed, NUL-terminated; the caller's to free. */
+static char *printed(void) {
+    char *text = scratch_read(scratch_path("out"), &printed_bytes);
+    assert_non_null(text);
+    return text;
+}
+
+#define SAMPLE_STATUS(checkpoint, ...)                                                                             \
+    CHILD_RUN_WRITING(scratch_path("out"), sample_program, "--device", "pocl", "--checkpoint",                     \
+                      scratch_path(checkpoint), ##__VA_ARGS__)
+
+static char *done(int status) {
+    if (status != 0) {
+        fail_msg("status %d: %s", status, child_message());
+    }
+    return printed();
+}
+
+/* The text of a successful run. */
+#define SAMPLE(checkpoint, ...) done(SAMPLE_STATUS(checkpoint, ##__VA_ARGS__))
+
+static void assert_refused(int status, int expected, const char *text) {
+    assert_int_equal(status, expected);
+    if (!strstr(child_message(), text)) {
+        fail_msg("'%s' is not in '%s'", text, child_message());
+    }
+}
+
+static void bytes_come_as_they_are(void **state) {
+    (void)state;
+    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50");
+    assert_int_equal(printed_bytes, 2 + 50 + 1);
+    assert_memory_equal(text, "ab", 2);
+    assert_int_equal(text[printed_bytes - 1], '\n');
+    char *again = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50");
+    assert_memory_equal(text, again, 53);
+    free(again);
+    again = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50", "--seed", "2");
+    assert_memory_not_equal(text, again, 53);
+    free(again);
+    free(text);
+    free(SAMPLE("bytes", "--max-new-tokens", "0"));
+    assert_int_equal(printed_bytes, 1);
+}
+
+/* The same texts, one after the other, however many are written side by side; the first is that of one alone. */
+static void samples_come_one_after_the_other(void **state) {
+    (void)state;
+    char *one = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
+    char *five =
+        SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--num-samples", "5", "--batch-size", "2");
+    const size_t line = strlen("---------------\n");
+    assert_int_equal(printed_bytes, 5 * 43 + 4 * line);
+    assert_memory_equal(five, one, 43);
+    for (size_t i = 1; i < 5; i++) {
+        const char *at = five + i * (43 + line);
+        assert_memory_equal(at - line, "---------------\nab", line + 2);
+        assert_memory_not_equal(at, five, 43);
+    }
+    static const char *const sizes[] = {"1", "4", "16"};
+    for (size_t i = 0; i < 3; i++) {
+        char *other = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--num-samples", "5",
+                             "--batch-size", sizes[i]);
+        assert_int_equal(printed_bytes, 5 * 43 + 4 * line);
+        assert_memory_equal(other, five, printed_bytes);
+        free(other);
+    }
+    free(one);
+    free(five);
+}
+
+static void a_stop_text_ends_samples(void **state) {
+    (void)state;
+    char *whole = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
+    char stop[3] = "";
+    size_t at = 5;
+    while (whole[at] == 0 || whole[at + 1] == 0) { /* no NUL in arguments */
+        at++;
+    }
+    memcpy(stop, whole + at, 2);
+    const char *first = memmem(whole + 2, 40, stop, 2);
+    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--stop", stop);
+    assert_int_equal(printed_bytes, first - whole + 1);
+    assert_memory_equal(text, whole, printed_bytes - 1);
+    free(text);
+    free(whole);
+}
+
+static void prompts_come_from_files(void **state) {
+    (void)state;
+    char *expected = SAMPLE("bytes", "--prompt", "ab\nc", "--max-new-tokens", "20");
+    char *text = SAMPLE("bytes", "--prompt-file", scratch_write("prompt", "ab\nc", 4), "--max-new-tokens", "20");
+    assert_string_equal(text, expected);
+    free(text);
+    char command[1024];
+    snprintf(command, sizeof command,
+             "printf 'ab\\nc' | '%s' --device pocl --checkpoint '%s' --max-new-tokens 20 --prompt-file -",
+             sample_program, scratch_path("bytes"));
+    text = done(CHILD_RUN_WRITING(scratch_path("out"), "/bin/sh", "-c", command));
+    assert_string_equal(text, expected);
+    free(text);
+    free(expected);
+    free(SAMPLE("bytes", "--prompt-file", scratch_write("zeros", "\0\0\0", 3), "--max-new-tokens", "2"));
+    assert_int_equal(printed_bytes, 3 + 2 + 1);
+}
+
+/* Stopped while it writes: what there is stays, and ends as a text does. */
+static void an_interrupted_text_is_ended(void **state) {
+    (void)state;
+    const pid_t child = child_start_writing(scratch_path("out"), CHILD_UNLIMITED,
+                                            (const char *const[]){sample_program, "--device", "pocl",
+                                                                  "--checkpoint", scratch_path("bytes"), "--prompt",
+                                                                  "ab", "--max-new-tokens", "1000000000", NULL});
+    char *text = NULL;
+    for (int i = 0; i < 6000 && (!text || printed_bytes < 100); i++) {
+        free(text);
+        usleep(10000);
+        text = scratch_read(scratch_path("out"), &printed_bytes);
+    }
+    free(text);
+    kill(child, SIGINT);
+    assert_int_equal(child_finish_within(child, 60.0), 130);
+    text = printed();
+    assert_true(printed_bytes > 100);
+    assert_memory_equal(text, "ab", 2);
+    assert_int_equal(text[printed_bytes - 1], '\n');
+    free(text);
+}
+
+/* ---- GPT-2's tokens */
+
+static void text_is_utf8(void **state) {
+    (void)state;
+    char *text = SAMPLE("gpt2", "--ranks", scratch_path("ranks"), "--prompt", "\xc3\xa9 w", "--max-new-tokens",
+                        "200", "--temperature", "3");
+    assert_memory_equal(text, "\xc3\xa9 w", 4);
+    assert_int_equal(utf8_prefix(text, printed_bytes), printed_bytes);
+    assert_true(printed_bytes > 100);
+    setenv("HCTRAIN_RANKS", scratch_path("ranks"), 1);
+    char *other = SAMPLE("gpt2", "--prompt", "\xc3\xa9 w", "--max-new-tokens", "200", "--temperature", "3");
+    unsetenv("HCTRAIN_RANKS");
+    assert_string_equal(other, text);
+    free(other);
+    free(text);
+}
+
+/* With 258 tokens to choose from, the end of text comes soon. */
+static void the_end_of_text_ends_samples(void **state) {
+    (void)state;
+    char *text =
+        SAMPLE("gpt2", "--ranks", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
+    assert_true(printed_bytes < 15000);
+    assert_null(strstr(text, "endoftext"));
+    free(text);
+}
+
+static void vocabularies_that_are_not_there_are_named(void **state) {
+    (void)state;
+    assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/ranks.sh gets it");
+    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("none")), FAILED,
+                   "/none does not exist: data/gpt2/ranks.sh");
+    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
+    assert_refused(SAMPLE_STATUS("small_gpt2", "--ranks", scratch_path("ranks")), FAILED,
+                   "the model has 257 tokens and the tokenizer 'gpt2' 258");
+    assert_refused(SAMPLE_STATUS("unnamed"), FAILED, "does not say what its 257 tokens are: --tokenizer byte");
+    free(SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2"));
+    assert_int_equal(printed_bytes, 3);
+    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,
+                   "the prompt: byte 1 of the text is not UTF-8");
+}
+
+static void wrong_settings_are_refused(void **state) {
+    (void)state;
+    assert_refused(SAMPLE_STATUS("bytes", "--prompt", "a", "--prompt-file", "b"), WRONG_USAGE, "are two prompts");
+    assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("none")), FAILED, "cannot open ");
+    assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("")), FAILED, "cannot read ");
+    assert_refused(SAMPLE_STATUS("bytes", "--top-p", "1.5"), WRONG_USAGE, "top-p");
+    assert_refused(SAMPLE_STATUS("bytes", "--num-samples", "0"), WRONG_USAGE, "num-samples");
+    assert_refused(SAMPLE_STATUS("bytes", "--batch-size", "17"), WRONG_USAGE, "batch-size");
+    assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), WRONG_USAGE, "none of auto|byte|gpt2");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_come_as_they_are),       cmocka_unit_test(samples_come_one_after_the_other),
+        cmocka_unit_test(a_stop_text_ends_samples),     cmocka_unit_test(prompts_come_from_files),
+        cmocka_unit_test(an_interrupted_text_is_ended), cmocka_unit_test(text_is_utf8),
+        cmocka_unit_test(the_end_of_text_ends_samples), cmocka_unit_test(vocabularies_that_are_not_there_are_named),
+        cmocka_unit_test(wrong_settings_are_refused),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}

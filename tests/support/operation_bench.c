@@ -1,0 +1,365 @@
+#include "tests/support/operation_bench.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "tests/support/rounding.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- elements on the device */
+
+static void encode(enum element_type type, const double *values, size_t count, void *elements) {
+    for (size_t i = 0; i < count; i++) {
+        if (type == ELEMENT_FP32) {
+            ((float *)elements)[i] = (float)values[i];
+        } else {
+            ((uint16_t *)elements)[i] = rounding_encode(type, values[i]);
+        }
+    }
+}
+
+int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
+                   size_t count) {
+    const size_t size = element_size(buffer->type);
+    void *elements = malloc((count + 1) * size);
+    if (!elements) {
+        return error_set("out of memory");
+    }
+    encode(buffer->type, values, count, elements);
+    const int status = buffer_write(compute, buffer, offset * size, elements, count * size);
+    free(elements);
+    return status;
+}
+
+int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
+                     size_t count) {
+    const size_t size = element_size(buffer->type);
+    void *elements = malloc((count + 1) * size);
+    if (!elements) {
+        return error_set("out of memory");
+    }
+    const int status = buffer_read(compute, buffer, offset * size, elements, count * size);
+    for (size_t i = 0; i < count && status == 0; i++) {
+        values[i] = buffer->type == ELEMENT_FP32 ? (double)((float *)elements)[i]
+                                                 : rounding_decode(buffer->type, ((uint16_t *)elements)[i]);
+    }
+    free(elements);
+    return status;
+}
+
+int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value) {
+    double *values = malloc((count + 1) * sizeof *values);
+    if (!values) {
+        return error_set("out of memory");
+    }
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (double)value;
+    }
+    const int status = support_upload(compute, buffer, 0, values, count);
+    free(values);
+    return status;
+}
+
+/* ---- shapes */
+
+struct case_shape case_shape_complete(struct case_shape shape) {
+    shape.residual = shape.residual ? shape.residual : "identity";
+    shape.streams = shape.streams ? shape.streams : strcmp(shape.residual, "rc") == 0 ? 1 : 4;
+    shape.channels = shape.channels ? shape.channels : 24;
+    shape.heads = shape.heads ? shape.heads : 1;
+    shape.vocabulary = shape.vocabulary ? shape.vocabulary : 33;
+    shape.batch = shape.batch ? shape.batch : 1;
+    shape.sequence = shape.sequence ? shape.sequence : 5;
+    shape.sinkhorn_iterations = shape.sinkhorn_iterations ? shape.sinkhorn_iterations : 20;
+    shape.spread = shape.spread > 0.0 ? shape.spread : 1.0;
+    return shape;
+}
+
+struct operation_shape case_operation_shape(const struct case_shape *shape) {
+    return (struct operation_shape){
+        .streams = shape->streams,
+        .channels = shape->channels,
+        .heads = shape->heads,
+        .vocabulary = shape->vocabulary,
+        .sinkhorn_iterations = shape->sinkhorn_iterations,
+        .bias = shape->bias,
+        .norm_sum = shape->norm_sum,
+        .freeze_gamma = shape->freeze_gamma,
+        .gelu_tanh = shape->gelu_tanh,
+        .type = shape->type,
+        .residual = residual_find(shape->residual),
+    };
+}
+
+/* ---- fields */
+
+static struct field *add_field(struct bench *bench, enum field_kind kind, const char *name, size_t count,
+                               double mean, double deviation) {
+    if (bench->field_count == FIELDS_MAX) {
+        fprintf(stderr, "too many fields: %s\n", name);
+        exit(2);
+    }
+    struct field *field = &bench->fields[bench->field_count++];
+    *field = (struct field){.name = name, .kind = kind, .count = count, .mean = mean, .deviation = deviation};
+    return field;
+}
+
+struct field *bench_input(struct bench *bench, const char *name, size_t count, double mean, double deviation) {
+    return add_field(bench, FIELD_INPUT, name, count, mean, deviation);
+}
+
+struct field *bench_parameter(struct bench *bench, const char *name, size_t count, double mean, double deviation) {
+    struct field *field = add_field(bench, FIELD_PARAMETER, name, count, mean, deviation);
+    field->offset = bench->arena_count;
+    bench->arena_count += count;
+    return field;
+}
+
+struct field *bench_output(struct bench *bench, const char *name, size_t count) {
+    return add_field(bench, FIELD_OUTPUT, name, count, 0.0, 1.0);
+}
+
+struct field *bench_byproduct(struct bench *bench, const char *name, size_t count) {
+    return add_field(bench, FIELD_BYPRODUCT, name, count, 0.0, 0.0);
+}
+
+struct field *bench_activation(struct field *field) {
+    field->activation = field->d_activation = true;
+    field->roundings = 1;
+    return field;
+}
+
+void bench_gap(struct bench *bench) {
+    bench->arena_count += 5;
+}
+
+const struct field *bench_find(const struct bench *bench, const char *name) {
+    for (size_t i = 0; i < bench->field_count; i++) {
+        if (strcmp(bench->fields[i].name, name) == 0) {
+            return &bench->fields[i];
+        }
+    }
+    return NULL;
+}
+
+static const struct field *find_or_exit(const struct bench *bench, const char *name) {
+    const struct field *field = bench_find(bench, name);
+    if (!field) {
+        fprintf(stderr, "the case has no field %s\n", name);
+        exit(2);
+    }
+    return field;
+}
+
+double *bench_values(const struct bench *bench, const char *name) {
+    return find_or_exit(bench, name)->values;
+}
+
+double *bench_values_or_null(const struct bench *bench, const char *name) {
+    const struct field *field = bench_find(bench, name);
+    return field ? field->values : NULL;
+}
+
+const struct buffer *bench_buffer(const struct bench *bench, const char *name) {
+    return &find_or_exit(bench, name)->buffer;
+}
+
+const struct buffer *bench_derivative(const struct bench *bench, const char *name) {
+    return &find_or_exit(bench, name)->derivative;
+}
+
+size_t bench_offset(const struct bench *bench, const char *name) {
+    const struct field *field = bench_find(bench, name);
+    return field ? field->offset : 0;
+}
+
+/* ---- buffers */
+
+static void keep_failure(struct bench *bench, int status) {
+    bench->failed = bench->failed || status != 0;
+}
+
+static void create_filled(struct bench *bench, struct buffer *buffer, size_t count, bool activation) {
+    struct compute *compute = bench->operations->compute;
+    const enum element_type type = activation ? bench->shape.type : ELEMENT_FP32;
+    keep_failure(bench, buffer_create(compute, buffer, count * element_size(type)));
+    buffer->type = type;
+    if (!bench->failed) {
+        keep_failure(bench, support_fill(compute, buffer, count, NAN));
+    }
+}
+
+static const struct buffer *add_scratch(struct bench *bench, size_t count, bool activation) {
+    if (bench->scratch_count == SCRATCH_MAX) {
+        fprintf(stderr, "too many scratch buffers\n");
+        exit(2);
+    }
+    struct buffer *buffer = &bench->scratch[bench->scratch_count++];
+    create_filled(bench, buffer, count, activation);
+    return buffer;
+}
+
+const struct buffer *bench_scratch(struct bench *bench, size_t count) {
+    return add_scratch(bench, count, false);
+}
+
+const struct buffer *bench_scratch_activation(struct bench *bench, size_t count) {
+    return add_scratch(bench, count, true);
+}
+
+void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
+                size_t to_at, size_t count) {
+    struct compute *compute = bench->operations->compute;
+    double *values = calloc(count + 1, sizeof *values);
+    keep_failure(bench,
+                 values ? support_download(compute, from, from_at, values, count) : error_set("out of memory"));
+    if (!bench->failed) {
+        keep_failure(bench, support_upload(compute, to, to_at, values, count));
+    }
+    free(values);
+}
+
+float bench_prefill(size_t element) {
+    return (float)(element % 7) * 0x1p-7f;
+}
+
+/* ---- drawing */
+
+/* Floats as doubles, so that device and reference see the same numbers. */
+static void draw(const struct field *field, uint64_t seed, double *values) {
+    const uint64_t key = random_key(seed, field->name);
+    for (size_t i = 0; i < field->count; i++) {
+        float value;
+        random_normal(key, i, 1, field->mean, field->deviation, &value);
+        values[i] = (double)value;
+    }
+}
+
+static int draw_fields(struct bench *bench, uint64_t seed) {
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        field->values = calloc(field->count + 1, sizeof *field->values);
+        field->cotangents = calloc(field->count + 1, sizeof *field->cotangents);
+        if (!field->values || !field->cotangents) {
+            return error_set("out of memory");
+        }
+        if (field->kind != FIELD_BYPRODUCT) {
+            draw(field, seed, field->kind == FIELD_OUTPUT ? field->cotangents : field->values);
+        }
+    }
+    return 0;
+}
+
+/* What the device stores in 16 bits, so that the reference sees the same numbers. */
+static void round_fields(struct bench *bench) {
+    for (size_t i = 0; i < bench->field_count; i++) {
+        struct field *field = &bench->fields[i];
+        for (size_t k = 0; k < field->count && field->activation; k++) {
+            field->values[k] = rounding_nearest(bench->shape.type, field->values[k]);
+        }
+        for (size_t k = 0; k < field->count && field->d_activation; k++) {
+            field->cotangents[k] = rounding_nearest(bench->shape.type, field->cotangents[k]);
+        }
+    }
+}
+
+/* Few distinct tokens, so that they repeat. */
+static int draw_ids(struct bench *bench, uint64_t seed) {
+    bench->ids = calloc(bench->token_count + 1, sizeof *bench->ids);
+    if (!bench->ids) {
+        return error_set("out of memory");
+    }
+    const uint64_t key = random_key(seed, "ids");
+    for (size_t i = 0; i < bench->token_count; i++) {
+        bench->ids[i] = (int32_t)random_below(key, i, (uint64_t)bench->shape.vocabulary);
+        if (i % 3 == 2) {
+            bench->ids[i] = bench->ids[i - 1];
+        }
+    }
+    bench->ids[0] = (int32_t)bench->shape.vocabulary - 1;
+    return 0;
+}
+
+static int upload_ids(struct bench *bench) {
+    const size_t bytes = bench->token_count * sizeof *bench->ids;
+    return buffer_create(bench->operations->compute, &bench->ids_buffer, bytes) ||
+           buffer_write(bench->operations->compute, &bench->ids_buffer, 0, bench->ids, bytes);
+}
+
+static int upload_field(struct bench *bench, struct field *field) {
+    struct compute *compute = bench->operations->compute;
+    if (field->kind == FIELD_PARAMETER) {
+        return support_upload(compute, &bench->weights, field->offset, field->values, field->count);
+    }
+    create_filled(bench, &field->buffer, field->count + FIELD_GUARD, field->activation);
+    create_filled(bench, &field->derivative, field->count + FIELD_GUARD, field->d_activation);
+    if (bench->failed) {
+        return -1;
+    }
+    return field->kind == FIELD_INPUT ? support_upload(compute, &field->buffer, 0, field->values, field->count)
+           : field->kind == FIELD_OUTPUT
+               ? support_upload(compute, &field->derivative, 0, field->cotangents, field->count)
+               : 0;
+}
+
+static int create_arenas(struct bench *bench) {
+    struct compute *compute = bench->operations->compute;
+    bench->arena_count += FIELD_GUARD;
+    create_filled(bench, &bench->weights, bench->arena_count, false);
+    create_filled(bench, &bench->gradients, bench->arena_count, false);
+    float *prefill = calloc(bench->arena_count, sizeof *prefill);
+    if (bench->failed || !prefill) {
+        free(prefill);
+        return bench->failed ? -1 : error_set("out of memory");
+    }
+    for (size_t i = 0; i < bench->arena_count; i++) {
+        prefill[i] = bench_prefill(i);
+    }
+    const int status = buffer_write(compute, &bench->gradients, 0, prefill, bench->arena_count * sizeof *prefill);
+    free(prefill);
+    return status;
+}
+
+int bench_create(struct bench *bench, struct operations *operations, const struct case_shape *shape,
+                 const struct operation_test *test, uint64_t seed) {
+    *bench = (struct bench){
+        .operations = operations,
+        .shape = *shape,
+        .tokens = {shape->batch, shape->sequence},
+        .token_count = (size_t)(shape->batch * shape->sequence),
+        .streams = (size_t)shape->streams,
+        .channels = (size_t)shape->channels,
+        .vocabulary = (size_t)shape->vocabulary,
+    };
+    bench_gap(bench);
+    test->describe(bench);
+    int status = draw_fields(bench, seed) || draw_ids(bench, seed);
+    if (status == 0 && test->prepare) {
+        test->prepare(bench);
+    }
+    if (status == 0) {
+        round_fields(bench);
+    }
+    status = status || upload_ids(bench) || create_arenas(bench);
+    for (size_t i = 0; i < bench->field_count && status == 0; i++) {
+        status = upload_field(bench, &bench->fields[i]);
+    }
+    return status;
+}
+
+void bench_release(struct bench *bench) {
+    struct compute *compute = bench->operations->compute;
+    for (size_t i = 0; i < bench->field_count; i++) {
+        free(bench->fields[i].values);
+        free(bench->fields[i].cotangents);
+        buffer_release(compute, &bench->fields[i].buffer);
+        buffer_release(compute, &bench->fields[i].derivative);
+    }
+    for (size_t i = 0; i < bench->scratch_count; i++) {
+        buffer_release(compute, &bench->scratch[i]);
+    }
+    buffer_release(compute, &bench->weights);
+    buffer_release(compute, &bench->gradients);
+    buffer_release(compute, &bench->ids_buffer);
+    free(bench->ids);
+}

@@ -1,0 +1,120 @@
+/* What a test of one operation works with: named inputs and outputs, each with its values in double, its buffer on
+ * the device, and its derivative there. tests/operations/test_operations.c drives it, tests/support/operation_cases.c fills it. */
+#ifndef HC_TESTS_OPERATION_BENCH_H
+#define HC_TESTS_OPERATION_BENCH_H
+
+#include "src/operations/operations.h"
+
+struct case_shape {
+    int64_t streams, channels, heads, vocabulary; /* 0: see case_shape_complete */
+    int64_t batch, sequence;
+    const char *residual;
+    int64_t sinkhorn_iterations;
+    bool bias, norm_sum, freeze_gamma, gelu_tanh;
+    float dropout;
+    double spread;          /* deviation of the numbers that the case wants to stress */
+    int64_t count;          /* elements, for operations on plain vectors */
+    int variation;          /* of the operation, as its functions understand it */
+    enum element_type type; /* of activations; the driver's choice */
+};
+
+enum { FIELDS_MAX = 28, SCRATCH_MAX = 12, FIELD_GUARD = 16 };
+
+enum field_kind {
+    FIELD_INPUT,     /* the backward pass writes its gradient [count] */
+    FIELD_PARAMETER, /* in the arena of weights; its gradient is added to the arena of gradients */
+    FIELD_OUTPUT,    /* has a cotangent */
+    FIELD_BYPRODUCT, /* output that the loss does not see */
+};
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    bool constant;                 /* input or parameter without a gradient; a parameter's must stay as it was */
+    bool implied;                  /* OUTPUT that no kernel computes: only its cotangent is used */
+    bool activation, d_activation; /* `buffer` is stored in the shape's type; so is `derivative` */
+    int roundings;                 /* to that type, at most, between the inputs and this output */
+    size_t count;
+    size_t offset;            /* PARAMETER: in the arenas */
+    double mean, deviation;   /* of the values of inputs, of the cotangents of outputs */
+    double *values;           /* [count] */
+    double *cotangents;       /* [count], OUTPUT */
+    struct buffer buffer;     /* [count + FIELD_GUARD], not PARAMETER */
+    struct buffer derivative; /* INPUT: gradient, OUTPUT: cotangents; [count + FIELD_GUARD] */
+};
+
+struct bench {
+    struct operations *operations;
+    struct case_shape shape;
+    struct token_shape tokens;
+    size_t token_count, streams, channels, vocabulary;
+    struct field fields[FIELDS_MAX];
+    size_t field_count;
+    size_t arena_count; /* elements of the arenas */
+    struct buffer weights, gradients;
+    int32_t *ids; /* [token_count]: tokens or targets */
+    struct buffer ids_buffer;
+    struct buffer scratch[SCRATCH_MAX];
+    size_t scratch_count;
+    bool failed; /* a step could not be done; error_text() says which */
+};
+
+struct operation_test {
+    const char *name;
+    void (*describe)(struct bench *bench);  /* adds the fields */
+    void (*prepare)(struct bench *bench);   /* NULL, or changes the values (and ids) that were drawn */
+    void (*reference)(struct bench *bench); /* outputs' values from inputs' values */
+    void (*forward)(struct bench *bench);   /* NULL: the operation has a backward pass only */
+    void (*backward)(struct bench *bench);  /* NULL: none */
+    const char *(*check)(
+        const struct bench *bench); /* NULL, or what is wrong with the device's outputs (in values) */
+};
+
+/* Fills in what a case leaves 0. */
+struct case_shape case_shape_complete(struct case_shape shape);
+struct operation_shape case_operation_shape(const struct case_shape *shape);
+
+/* Draws all values, and uploads them; outputs and gradients are filled with NaN, the arena of gradients with
+ * numbers. */
+int bench_create(struct bench *bench, struct operations *operations, const struct case_shape *shape,
+                 const struct operation_test *test, uint64_t seed);
+void bench_release(struct bench *bench);
+
+/* ---- for describe */
+struct field *bench_input(struct bench *bench, const char *name, size_t count, double mean, double deviation);
+struct field *bench_parameter(struct bench *bench, const char *name, size_t count, double mean, double deviation);
+struct field *bench_output(struct bench *bench, const char *name, size_t count);
+struct field *bench_byproduct(struct bench *bench, const char *name, size_t count);
+/* The field is an activation: its buffers are of the shape's type, and what is drawn for them are numbers of that
+ * type. Returns it. */
+struct field *bench_activation(struct field *field);
+/* Leaves a gap in the arenas before the next parameter. */
+void bench_gap(struct bench *bench);
+
+/* ---- by name; a name that does not exist is a bug of the test and ends the program */
+const struct field *bench_find(const struct bench *bench, const char *name); /* or NULL */
+double *bench_values(const struct bench *bench, const char *name);
+double *bench_values_or_null(const struct bench *bench, const char *name);
+const struct buffer *bench_buffer(const struct bench *bench, const char *name);
+const struct buffer *bench_derivative(const struct bench *bench, const char *name);
+size_t bench_offset(const struct bench *bench, const char *name); /* of a parameter; 0 where there is none */
+
+/* A buffer of `count` floats, or activations, NaN, released with the bench. */
+const struct buffer *bench_scratch(struct bench *bench, size_t count);
+const struct buffer *bench_scratch_activation(struct bench *bench, size_t count);
+
+/* Copies `count` elements between buffers, by way of the host: simulators then know them to be initialised. */
+void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
+                size_t to_at, size_t count);
+
+/* What the prefilled arena of gradients holds at an element. */
+float bench_prefill(size_t element);
+
+/* ---- elements on the device, for all tests: floats, or rounded to the type of the buffer */
+int support_upload(struct compute *compute, const struct buffer *buffer, size_t offset, const double *values,
+                   size_t count);
+int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
+                     size_t count);
+int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value);
+
+#endif

@@ -1,0 +1,20 @@
+/* The table of cases that tests/operations/test_operations.c runs. */
+#ifndef HC_TESTS_OPERATION_CASES_H
+#define HC_TESTS_OPERATION_CASES_H
+
+#include "tests/support/operation_bench.h"
+
+struct operation_case {
+    const struct operation_test *test;
+    const char *what; /* of this case */
+    struct case_shape shape;
+    bool tiny;            /* small enough for simulators */
+    double slack;         /* factor on the tolerances; 0 is 1 */
+    double rounded_slack; /* the same for what roundings to 16 bits add to gradients; 0: slack */
+    unsigned samples;     /* elements per gradient that are differentiated one by one; 0: the driver's number */
+};
+
+extern const struct operation_case operation_cases[];
+extern const size_t operation_case_count;
+
+#endif

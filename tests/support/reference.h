@@ -1,0 +1,83 @@
+/* The operations of src/operations/operations.h in plain C and double precision, written from the papers' formulas: what the
+ * kernels are held to. Slow and literal on purpose; nothing here follows the kernels' algorithms.
+ *
+ * Shapes as in src/operations/operations.h: N tokens, S streams, C channels; all matrices row-major. */
+#ifndef HC_TESTS_REFERENCE_H
+#define HC_TESTS_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Dropout's factor of one element: 0 with probability rate, else 1 / (1 - rate). */
+double reference_dropout(float rate, uint64_t key, uint64_t row, uint32_t element);
+
+/* y = (x - mean) / sqrt(variance + 1e-5) * gain + bias (NULL: none); statistics: mean, 1 / sqrt(variance + 1e-5).
+ */
+void reference_layer_norm(size_t width, const double *x, const double *gain, const double *bias, double *y,
+                          double statistics[2]);
+
+/* The small parameters of one sublayer; NULL where the variant has none. */
+struct reference_theta {
+    const double *b_pre, *b_post, *b_res, *b_u, *b_v, *b_s;
+    const double *alpha_pre, *alpha_post, *alpha_res, *tau_u, *tau_v, *tau_s, *gamma_u, *gamma_v;
+};
+
+struct reference_map {
+    const char *variant; /* "hc", "mhc", "mhc_lite", "shc", "identity" */
+    size_t streams, channels, iterations;
+    struct reference_theta theta;
+};
+
+/* One token: raw projections x w [groups, columns], squares [S] of the streams -> normalised z and h = pre | post |
+ * res. */
+void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
+                         double *z, double *h);
+
+/* One token: u = sum_s pre_s x_s, normed = LN(u). h NULL: S = 1 and pre = 1. */
+void reference_width_mix(size_t streams, size_t channels, const double *x, const double *h, const double *gain,
+                         const double *bias, double *normed, double statistics[2]);
+
+/* One token: mixed_i = sum_j res_ij x_j + post_i output. h NULL: mixed = x + output. */
+void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,
+                         double *mixed);
+
+double reference_dot(size_t count, const double *a, const double *b);
+
+struct reference_attention {
+    size_t batch, sequence, heads, head_size;
+    float dropout;
+    uint64_t key, first_row;
+};
+
+/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]; the T x T matrix of each head is formed. */
+void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse);
+
+/* Keys and values [rows, heads, capacity, head_size] of sequences that are generated. */
+struct reference_cache {
+    size_t heads, head_size, capacity;
+    double *keys, *values;
+};
+
+/* One token's k and v of qkv [3, H, D] to a position; and its q over positions 0 .. position -> y [H, D]. */
+void reference_cache_put(const struct reference_cache *cache, size_t row, size_t position, const double *qkv);
+void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
+                            double *y);
+
+/* The exact one, and the approximation by tanh. */
+double reference_gelu(double x);
+double reference_gelu_tanh(double x);
+
+/* -log softmax(logits)[target]; 0 for target -1. */
+double reference_cross_entropy(size_t vocabulary, const double *logits, int32_t target);
+
+struct reference_adamw {
+    double rate, beta1, beta2, decay, clip, norm;
+    int64_t step;
+};
+
+/* One weight with its moments; `decay` of the settings is used as it is. */
+void reference_adamw(const struct reference_adamw *settings, double gradient, double *weight, double *first,
+                     double *second);
+
+#endif

@@ -1,0 +1,262 @@
+#include "tests/support/reference_model.h"
+#include "tests/support/reference.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = RESIDUAL_MAX_STREAMS };
+
+/* One sublayer's place in the model. */
+struct place {
+    const struct reference_model *model;
+    int64_t index;
+    size_t tokens, width, streams;
+};
+
+static double *allocate(size_t count) {
+    double *values = calloc(count + 1, sizeof *values);
+    if (!values) {
+        perror("calloc");
+        exit(1);
+    }
+    return values;
+}
+
+/* "transformer.<name>"; NULL: the model has none. */
+static const double *find(const struct reference_model *model, const char *name) {
+    char whole[128];
+    snprintf(whole, sizeof whole, "transformer.%s", name);
+    const struct parameter *parameter = parameters_find(model->parameters, whole);
+    return parameter ? model->values + parameter->offset : NULL;
+}
+
+static const double *find_leaf(const struct place *place, const char *attention, const char *mlp,
+                               const char *leaf) {
+    char name[96];
+    snprintf(name, sizeof name, "h.%" PRId64 ".%s.%s", place->index / 2, place->index % 2 ? mlp : attention, leaf);
+    return find(place->model, name);
+}
+
+static double dropped(const struct reference_model *model, const char *name, size_t token, size_t element) {
+    const struct gpt_pass *pass = &model->pass;
+    return pass->dropout
+               ? reference_dropout((float)model->config->dropout, dropout_key(pass->seed, pass->iteration, name),
+                                   pass->first_row + token, (uint32_t)element)
+               : 1.0;
+}
+
+/* out [rows, outputs] = in [rows, inputs] weight^T + bias */
+static void linear(size_t rows, size_t inputs, size_t outputs, const double *in, const double *weight,
+                   const double *bias, double *out) {
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t k = 0; k < outputs; k++) {
+            out[i * outputs + k] =
+                reference_dot(inputs, in + i * inputs, weight + k * inputs) + (bias ? bias[k] : 0.0);
+        }
+    }
+}
+
+/* ---- hyper-connections */
+
+/* raw [groups, columns]: gain times streams, by every projection. */
+static void project(const struct place *place, const double *x, size_t groups, size_t columns, double *raw) {
+    const struct model_config *config = place->model->config;
+    const size_t length = place->streams * place->width / groups;
+    const double *gain = find_leaf(place, "hc_attn", "hc_mlp", "norm.weight");
+    size_t first = 0;
+    for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
+        if (leaf->kind != LEAF_PROJECTION) {
+            continue;
+        }
+        const size_t width = (size_t)leaf->width(config->n_streams);
+        const double *weight = find_leaf(place, "hc_attn", "hc_mlp", leaf->name);
+        for (size_t i = 0; i < groups * length; i++) {
+            for (size_t k = 0; k < width; k++) {
+                raw[i / length * columns + first + k] += x[i] * gain[i % length] * weight[i % length * width + k];
+            }
+        }
+        first += width;
+    }
+}
+
+static struct reference_map map_of(const struct place *place) {
+#define LEAF(name) find_leaf(place, "hc_attn", "hc_mlp", name)
+    const struct model_config *config = place->model->config;
+    return (struct reference_map){
+        .variant = config->residual->name,
+        .streams = place->streams,
+        .channels = place->width,
+        .iterations = (size_t)config->sinkhorn_iters,
+        .theta = {LEAF("b_pre"), LEAF("b_post"), LEAF("b_res"), LEAF("b_u"), LEAF("b_v"), LEAF("b_s"),
+                  LEAF("alpha_pre"), LEAF("alpha_post"), LEAF("alpha_res"), LEAF("tau_u"), LEAF("tau_v"),
+                  LEAF("tau_s"), LEAF("gamma_u"), LEAF("gamma_v")},
+    };
+#undef LEAF
+}
+
+/* One token's h from its streams. */
+static void make_matrices(const struct place *place, const double *x, double *h) {
+    const struct model_config *config = place->model->config;
+    const size_t groups = (size_t)residual_norm_groups(config->residual, config->n_streams);
+    const size_t columns = (size_t)residual_columns(config->residual, config->n_streams);
+    const struct reference_map map = map_of(place);
+    double squares[STREAMS], *raw = allocate(groups * columns), *z = allocate(groups * columns);
+    for (size_t s = 0; s < place->streams; s++) {
+        squares[s] = reference_dot(place->width, x + s * place->width, x + s * place->width);
+    }
+    project(place, x, groups, columns, raw);
+    reference_map_token(&map, columns, raw, squares, z, h);
+    free(raw);
+    free(z);
+}
+
+/* ---- branches */
+
+static void attention(const struct place *place, const double *normed, double *output) {
+    const struct reference_model *model = place->model;
+    const size_t tokens = place->tokens, width = place->width;
+    char name[32];
+    snprintf(name, sizeof name, "%" PRId64 " attention", place->index);
+    const struct reference_attention shape = {
+        .batch = (size_t)model->shape.batch,
+        .sequence = (size_t)model->shape.sequence,
+        .heads = (size_t)model->config->n_head,
+        .head_size = width / (size_t)model->config->n_head,
+        .dropout = model->pass.dropout ? (float)model->config->dropout : 0.0f,
+        .key = dropout_key(model->pass.seed, model->pass.iteration, name),
+        .first_row = model->pass.first_row,
+    };
+    double *qkv = allocate(3 * tokens * width), *inner = allocate(tokens * width);
+    double *lse = allocate(tokens * shape.heads);
+    linear(tokens, width, 3 * width, normed, find_leaf(place, "attn.c_attn", "", "weight"),
+           find_leaf(place, "attn.c_attn", "", "bias"), qkv);
+    reference_attention(&shape, qkv, inner, lse);
+    linear(tokens, width, width, inner, find_leaf(place, "attn.c_proj", "", "weight"),
+           find_leaf(place, "attn.c_proj", "", "bias"), output);
+    free(qkv);
+    free(inner);
+    free(lse);
+}
+
+static void mlp(const struct place *place, const double *normed, double *output) {
+    const size_t tokens = place->tokens, width = place->width;
+    double *wide = allocate(4 * tokens * width);
+    linear(tokens, width, 4 * width, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
+           find_leaf(place, "", "mlp.c_fc", "bias"), wide);
+    for (size_t i = 0; i < 4 * tokens * width; i++) {
+        wide[i] = place->model->config->gelu_tanh ? reference_gelu_tanh(wide[i]) : reference_gelu(wide[i]);
+    }
+    linear(tokens, 4 * width, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
+           find_leaf(place, "", "mlp.c_proj", "bias"), output);
+    free(wide);
+}
+
+/* streams [N, S, C] through one sublayer, in place */
+static void run_sublayer(const struct place *place, double *streams) {
+    const size_t width = place->width, row = place->streams * width, h_row = place->streams * (place->streams + 2);
+    const bool plain = residual_is_plain(place->model->config->residual);
+    double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width), statistics[2];
+    double *output = allocate(place->tokens * width), *mixed = allocate(row);
+    char name[32];
+    snprintf(name, sizeof name, "%" PRId64 " output", place->index);
+    for (size_t token = 0; token < place->tokens; token++) {
+        if (!plain) {
+            make_matrices(place, streams + token * row, h + token * h_row);
+        }
+        reference_width_mix(place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
+                            find_leaf(place, "ln_1", "ln_2", "weight"), find_leaf(place, "ln_1", "ln_2", "bias"),
+                            normed + token * width, statistics);
+    }
+    (place->index % 2 ? mlp : attention)(place, normed, output);
+    for (size_t token = 0; token < place->tokens; token++) {
+        for (size_t c = 0; c < width; c++) {
+            output[token * width + c] *= dropped(place->model, name, token, c);
+        }
+        reference_depth_mix(place->streams, width, streams + token * row, plain ? NULL : h + token * h_row,
+                            output + token * width, mixed);
+        memcpy(streams + token * row, mixed, row * sizeof *mixed);
+    }
+    free(h);
+    free(normed);
+    free(output);
+    free(mixed);
+}
+
+/* ---- the ends */
+
+static void embed(const struct place *place, double *streams) {
+    const struct reference_model *model = place->model;
+    const double *wte = find(model, "wte.weight"), *wpe = find(model, "wpe.weight");
+    const size_t width = place->width;
+    for (size_t token = 0; token < place->tokens; token++) {
+        const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
+        for (size_t c = 0; c < width; c++) {
+            const double value =
+                (wte[id * width + c] + wpe[position * width + c]) * dropped(model, "embedding", token, c);
+            for (size_t s = 0; s < place->streams; s++) {
+                streams[(token * place->streams + s) * width + c] = value;
+            }
+        }
+    }
+}
+
+/* One token's streams [S, C] to top [C]; normed [C] is scratch. */
+static void reduce(const struct place *place, const double *x, double *normed, double *top) {
+    const struct reference_model *model = place->model;
+    const double *gain = find(model, "ln_f.weight"), *bias = find(model, "ln_f.bias");
+    const size_t width = place->width;
+    double statistics[2];
+    memset(top, 0, width * sizeof *top);
+    for (size_t s = 0; s < place->streams; s++) {
+        const double *part = x + s * width;
+        if (model->config->norm_sum) {
+            reference_layer_norm(width, part, gain, bias, normed, statistics);
+            part = normed;
+        }
+        for (size_t c = 0; c < width; c++) {
+            top[c] += part[c];
+        }
+    }
+    if (!model->config->norm_sum) {
+        reference_layer_norm(width, top, gain, bias, normed, statistics);
+        memcpy(top, normed, width * sizeof *top);
+    }
+}
+
+static double head_loss(const struct place *place, const double *streams, double *logits) {
+    const struct reference_model *model = place->model;
+    const size_t vocabulary = (size_t)model->config->vocab_size, width = place->width;
+    double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary), sum = 0.0;
+    size_t valid = 0;
+    for (size_t token = 0; token < place->tokens; token++) {
+        reduce(place, streams + token * place->streams * width, normed, top);
+        linear(1, width, vocabulary, top, find(model, "wte.weight"), NULL, row);
+        sum += reference_cross_entropy(vocabulary, row, model->y[token]);
+        valid += model->y[token] >= 0;
+        if (logits) {
+            memcpy(logits + token * vocabulary, row, vocabulary * sizeof *row);
+        }
+    }
+    free(top);
+    free(normed);
+    free(row);
+    return sum / (double)valid;
+}
+
+double reference_model_loss(const struct reference_model *model, double *logits) {
+    struct place place = {
+        .model = model,
+        .tokens = (size_t)(model->shape.batch * model->shape.sequence),
+        .width = (size_t)model->config->n_embd,
+        .streams = (size_t)model->config->n_streams,
+    };
+    double *streams = allocate(place.tokens * place.streams * place.width);
+    embed(&place, streams);
+    for (place.index = 0; place.index < 2 * model->config->n_layer; place.index++) {
+        run_sublayer(&place, streams);
+    }
+    const double loss = head_loss(&place, streams, logits);
+    free(streams);
+    return loss;
+}

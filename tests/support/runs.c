@@ -1,0 +1,133 @@
+#include "tests/support/runs.h"
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATIENCE_MS = 60000 };
+
+void assert_done(int status) {
+    if (status != 0) {
+        fail_msg("exit status %d: %s", status, child_message());
+    }
+}
+
+void assert_failed(int status, int expected, const char *text) {
+    if (status != expected || !strstr(child_message(), text)) {
+        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
+    }
+}
+
+/* ---- what runs leave */
+
+void assert_same_file(const char *first, const char *second) {
+    size_t bytes[2];
+    char *texts[2] = {scratch_read(scratch_path(first), &bytes[0]), scratch_read(scratch_path(second), &bytes[1])};
+    assert_non_null(texts[0]);
+    assert_non_null(texts[1]);
+    if (bytes[0] != bytes[1] || memcmp(texts[0], texts[1], bytes[0]) != 0) {
+        fail_msg("%s and %s differ", first, second);
+    }
+    free(texts[0]);
+    free(texts[1]);
+}
+
+char *run_path(const char *run, const char *name) {
+    static char paths[8][256];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", run, name);
+    return path;
+}
+
+/* Same weights and moments, bit for bit. */
+void assert_same_checkpoint(const char *first, const char *second, const char *name) {
+    char model[64], optimizer[64];
+    snprintf(model, sizeof model, "%s/model.safetensors", name);
+    snprintf(optimizer, sizeof optimizer, "%s/optimizer.safetensors", name);
+    assert_same_file(run_path(first, model), run_path(second, model));
+    assert_same_file(run_path(first, optimizer), run_path(second, optimizer));
+}
+
+/* metrics.jsonl as an array, without what the clock decides. */
+json_t *metrics(const char *run) {
+    size_t bytes;
+    json_t *lines = json_array();
+    char *text = scratch_read(scratch_path(run_path(run, "metrics.jsonl")), &bytes);
+    assert_non_null(text);
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+        assert_non_null(json);
+        json_object_del(json, "time");
+        json_object_del(json, "tokens_per_sec");
+        json_object_del(json, "mfu");
+        json_array_append_new(lines, json);
+    }
+    free(text);
+    return lines;
+}
+
+void assert_same_metrics(const char *first, const char *second) {
+    json_t *lines[2] = {metrics(first), metrics(second)};
+    assert_true(json_array_size(lines[0]) > 0);
+    if (!json_equal(lines[0], lines[1])) {
+        fail_msg("metrics of %s (%zu lines) and %s (%zu lines) differ", first, json_array_size(lines[0]), second,
+                 json_array_size(lines[1]));
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+double loss_at(const json_t *lines, size_t index) {
+    return json_number_value(json_object_get(json_array_get(lines, index), "loss"));
+}
+
+bool has(const char *run, const char *name) {
+    return files_exist(scratch_path(run_path(run, name)));
+}
+
+/* The newest checkpoint's iteration, `from` or later; -1: none. */
+long newest(const char *run, long from) {
+    DIR *folder = opendir(scratch_path(run));
+    long found = -1;
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        long at;
+        char rest;
+        if (sscanf(entry->d_name, "ckpt-%ld%c", &at, &rest) == 1 && at >= from && at > found) {
+            found = at;
+        }
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return found;
+}
+
+void wait_ms(long milliseconds) {
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000}, NULL);
+}
+
+/* Waits until a run has a checkpoint newer than `than`; returns its iteration. */
+long wait_for_checkpoint(const char *run, long than) {
+    for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
+        const long found = newest(run, than + 1);
+        if (found >= 0) {
+            return found;
+        }
+        wait_ms(5);
+    }
+    fail_msg("no checkpoint of %s after %d ms", run, PATIENCE_MS);
+    return -1;
+}

@@ -1,0 +1,158 @@
+#include "tests/support/small_model.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "tests/support/scratch.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void small_model_require(int status) {
+    if (status) {
+        fprintf(stderr, "%s\n", error_text());
+        exit(1);
+    }
+}
+
+int small_model_begin(void **state, struct compute **compute) {
+    if (scratch_begin(state)) {
+        return -1;
+    }
+    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
+    small_model_require(compute_open(compute, &options));
+    return 0;
+}
+
+struct model_config small_model_config(const char *residual, int64_t streams) {
+    return (struct model_config){
+        .n_layer = 2,
+        .n_head = 2,
+        .n_embd = 16,
+        .vocab_size = 33,
+        .block_size = 8,
+        .n_streams = streams,
+        .sinkhorn_iters = 20,
+        .norm_sum = true,
+        .residual = residual_find(residual),
+    };
+}
+
+static void make_batch(struct small_model *model) {
+    const struct gpt *gpt = &model->gpt;
+    const size_t tokens = gpt_tokens(gpt);
+    const uint64_t vocabulary = (uint64_t)gpt->config.vocab_size;
+    model->x = malloc(tokens * sizeof *model->x);
+    model->y = malloc(tokens * sizeof *model->y);
+    small_model_require(model->x && model->y ? 0 : error_set("out of memory"));
+    for (size_t i = 0; i < tokens; i++) {
+        model->x[i] = (int32_t)random_below(random_key(1, "x"), i, vocabulary);
+        model->y[i] = i % 11 == 4 ? -1 : (int32_t)random_below(random_key(1, "y"), i, vocabulary);
+    }
+}
+
+void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
+                        int64_t batch) {
+    small_model_create_typed(model, compute, config, batch, ELEMENT_FP32);
+}
+
+void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
+                              int64_t batch, enum element_type type) {
+    struct model_config checked = *config;
+    const struct gpt_options options = {.batch = batch,
+                                        .sequence = config->block_size,
+                                        .mode = GPT_TRAINING,
+                                        .type = type};
+    small_model_require(model_config_check(&checked));
+    small_model_require(gpt_plan(compute, &checked, &options, &model->gpt));
+    small_model_require(gpt_create(&model->gpt));
+    small_model_require(parameters_initialise(compute, &model->gpt.parameters, checked.n_streams, 1));
+    make_batch(model);
+    small_model_require(
+        gpt_set_batch(&model->gpt, (struct token_shape){batch, config->block_size}, model->x, model->y));
+}
+
+void small_model_release(struct small_model *model) {
+    gpt_release(&model->gpt);
+    free(model->x);
+    free(model->y);
+}
+
+/* Mean and deviation of a parameter's random values. */
+static void choose_distribution(const char *name, double *mean, double *deviation) {
+    const char *leaf = strrchr(name, '.') + 1;
+    const bool hyper = strstr(name, ".hc_") != NULL, gain = strstr(name, ".ln_") || strstr(name, "norm.weight");
+    *mean = gain && strcmp(leaf, "weight") == 0 ? 1.0 : 0.0;
+    *deviation = hyper && leaf[0] != 'w' ? 1.0 : 0.3;
+}
+
+void small_model_randomise(struct small_model *model, uint64_t seed) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        double mean, deviation;
+        choose_distribution(parameter->name, &mean, &deviation);
+        float *values = malloc(parameter->elements * sizeof *values);
+        random_normal(random_key(seed, parameter->name), 0, parameter->elements, mean, deviation, values);
+        small_model_require(buffer_write(model->gpt.compute, parameters->weights,
+                                         parameter->offset * sizeof *values, values,
+                                         parameter->elements * sizeof *values));
+        free(values);
+    }
+    parameters_round(model->gpt.compute, parameters);
+}
+
+void small_model_forward(struct small_model *model, struct gpt_pass pass) {
+    gpt_forward(&model->gpt, pass);
+    small_model_require(compute_finish(model->gpt.compute));
+}
+
+float small_model_backward(struct small_model *model, struct gpt_pass pass) {
+    float loss = 0.0f;
+    gpt_zero(&model->gpt);
+    gpt_forward(&model->gpt, pass);
+    gpt_loss(&model->gpt, 1.0f, true);
+    gpt_backward(&model->gpt, NULL);
+    small_model_require(gpt_read_results(&model->gpt, &loss, NULL));
+    return loss;
+}
+
+float small_model_train(struct small_model *model, int64_t steps, double rate) {
+    const struct optimizer_settings optimizer = {.learning_rate = rate,
+                                                 .min_lr = rate,
+                                                 .beta1 = 0.9,
+                                                 .beta2 = 0.95,
+                                                 .grad_clip = 1.0,
+                                                 .lr_decay_iters = 1000};
+    float loss = 0.0f;
+    for (int64_t step = 0; step < steps; step++) {
+        loss = small_model_backward(model, (struct gpt_pass){.dropout = false});
+        float norm;
+        optimizer_step(&model->gpt, &optimizer, step);
+        small_model_require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+        loss_scale_update(&model->gpt.loss_scale, isfinite(norm));
+    }
+    return loss;
+}
+
+float *small_model_gradients(struct small_model *model) {
+    float *gradients = small_model_read(model, model->gpt.parameters.gradients);
+    for (size_t i = 0; i < model->gpt.parameters.elements; i++) {
+        gradients[i] /= model->gpt.loss_scale.scale;
+    }
+    return gradients;
+}
+
+float *small_model_read(struct small_model *model, const struct buffer *arena) {
+    const size_t bytes = model->gpt.parameters.elements * sizeof(float);
+    float *values = malloc(bytes);
+    small_model_require(buffer_read(model->gpt.compute, arena, 0, values, bytes));
+    return values;
+}
+
+float *small_model_matrices(struct small_model *model, int64_t sublayer) {
+    const size_t streams = (size_t)model->gpt.config.n_streams;
+    const size_t bytes = gpt_tokens(&model->gpt) * streams * (streams + 2) * sizeof(float);
+    float *values = malloc(bytes);
+    small_model_require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].h, 0, values, bytes));
+    return values;
+}

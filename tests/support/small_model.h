@@ -1,0 +1,51 @@
+/* Small models for tests: made in one call, with the paper's initial weights or random ones everywhere, on a random
+ * batch. Failures end the program with their text. */
+#ifndef HC_TESTS_SMALL_MODEL_H
+#define HC_TESTS_SMALL_MODEL_H
+
+#include "src/model/gpt.h"
+#include "src/model/optimizer.h"
+
+struct small_model {
+    struct gpt gpt;
+    int32_t *x, *y; /* [tokens]; some of y are -1 */
+};
+
+/* Two layers, two heads, 16 channels, vocabulary 33, context 8, a batch of 3. */
+struct model_config small_model_config(const char *residual, int64_t streams);
+
+/* Set-up of a group of tests: scratch_begin, and PoCL with a cache of its own. Ends the program when that fails. */
+int small_model_begin(void **state, struct compute **compute);
+
+/* Initialised as the paper does; the batch is set. Released with small_model_release. */
+void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
+                        int64_t batch);
+/* The same with activations of this type. */
+void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
+                              int64_t batch, enum element_type type);
+void small_model_release(struct small_model *model);
+
+/* All parameters become random, the hyper-connections' ones so large that H differs from token to token. */
+void small_model_randomise(struct small_model *model, uint64_t seed);
+
+void small_model_forward(struct small_model *model, struct gpt_pass pass);
+
+/* Forward and backward; the gradients are in the arena afterwards. Returns the loss. */
+float small_model_backward(struct small_model *model, struct gpt_pass pass);
+
+/* Optimiser steps on the batch; returns the last loss. */
+float small_model_train(struct small_model *model, int64_t steps, double rate);
+
+/* The arena of weights or gradients on the host, heap memory. */
+float *small_model_read(struct small_model *model, const struct buffer *arena);
+
+/* The arena of gradients, of the loss without its scale, heap memory. */
+float *small_model_gradients(struct small_model *model);
+
+/* H of a sublayer in the last forward pass, [tokens, S (S + 2)] (pre, post, res), heap memory. */
+float *small_model_matrices(struct small_model *model, int64_t sublayer);
+
+/* Ends the program with the error text if status is not 0. */
+void small_model_require(int status);
+
+#endif

@@ -1,0 +1,92 @@
+#include "tests/support/tensors.h"
+#include "runtime/system/error.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check(int status) {
+    if (status) {
+        fprintf(stderr, "%s\n", error_text());
+        exit(1);
+    }
+}
+
+struct safetensors *tensors_open(const char *folder, const char *name) {
+    char path[512];
+    struct safetensors *file = NULL;
+    snprintf(path, sizeof path, *name ? "%s/%s" : "%s", folder, name);
+    check(safetensors_open(path, &file));
+    return file;
+}
+
+float *tensors_read(const struct safetensors *file, const struct tensor_info *info) {
+    float *values = malloc((info->elements + 1) * sizeof *values);
+    check(values ? safetensors_read_f32(file, info, 0, info->elements, values) : error_set("out of memory"));
+    return values;
+}
+
+const struct tensor_info *tensors_need(const struct safetensors *file, const char *prefix, const char *name) {
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s%s", prefix, name);
+    const struct tensor_info *info = safetensors_find(file, whole);
+    check(info ? 0 : error_set("there is no tensor '%s'", whole));
+    return info;
+}
+
+double tensors_norm(const float *x, size_t count) {
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sqrt(sum);
+}
+
+double tensors_distance(const float *a, const float *b, size_t count) {
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = (double)a[i] - (double)b[i];
+        sum += difference * difference;
+    }
+    return sqrt(sum);
+}
+
+double tensors_largest(const float *x, size_t count) {
+    double largest = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)x[i]));
+    }
+    return largest;
+}
+
+double tensors_largest_difference(const float *a, const float *b, size_t count) {
+    double largest = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = fabs((double)a[i] - (double)b[i]);
+        if (isnan(difference)) {
+            return NAN;
+        }
+        largest = fmax(largest, difference);
+    }
+    return largest;
+}
+
+static struct tensor_info describe(const char *name, const struct tensors_ids *ids) {
+    struct tensor_info info = {.name = strdup(name), .type = TENSOR_I32, .rank = ids->rank, .elements = 1};
+    for (unsigned i = 0; i < ids->rank; i++) {
+        info.shape[i] = ids->shape[i];
+        info.elements *= ids->shape[i];
+    }
+    return info;
+}
+
+void tensors_write_batch(const char *path, struct tensors_ids x, struct tensors_ids y) {
+    struct tensor_info infos[2] = {describe("x", &x), describe("y", &y)};
+    struct safetensors_writer *writer = NULL;
+    check(safetensors_create(path, infos, 2, &writer));
+    check(safetensors_append(writer, x.values, infos[0].elements * sizeof *x.values));
+    check(safetensors_append(writer, y.values, infos[1].elements * sizeof *y.values));
+    check(safetensors_finish(writer));
+    free(infos[0].name);
+    free(infos[1].name);
+}

@@ -1,0 +1,29 @@
+/* Safetensors files for tests: whole tensors in memory, and how far two are apart. Failures end the program. */
+#ifndef HC_TESTS_TENSORS_H
+#define HC_TESTS_TENSORS_H
+
+#include "runtime/files/safetensors.h"
+
+/* Opens the file at "<folder>/<name>". */
+struct safetensors *tensors_open(const char *folder, const char *name);
+
+/* All values of a tensor, heap memory. */
+float *tensors_read(const struct safetensors *file, const struct tensor_info *info);
+
+/* The tensor of this name, "<prefix><name>". */
+const struct tensor_info *tensors_need(const struct safetensors *file, const char *prefix, const char *name);
+
+double tensors_norm(const float *x, size_t count);
+double tensors_distance(const float *a, const float *b, size_t count); /* L2; NaN if any is */
+double tensors_largest(const float *x, size_t count);
+double tensors_largest_difference(const float *a, const float *b, size_t count); /* NaN if any is */
+
+/* Writes x and y, I32 of this shape, to "<folder>/<name>"; y_shape may differ for tests of bad input. */
+struct tensors_ids {
+    unsigned rank;
+    uint64_t shape[4];
+    const int32_t *values;
+};
+void tensors_write_batch(const char *path, struct tensors_ids x, struct tensors_ids y);
+
+#endif

@@ -1,0 +1,19 @@
+/* hc_train with the small model and corpus of tests/support/corpus.h; runs are folders in the scratch folder. */
+#ifndef HC_TESTS_TRAINING_H
+#define HC_TESTS_TRAINING_H
+
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+
+#define TRAIN_PROGRAM HC_PROGRAMS "/hc_train"
+
+#define TRAIN_ARGUMENTS(run, ...)                                                                                  \
+    ((const char *const[]){TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir",                     \
+                           scratch_path("data"), "--out-dir", scratch_path(run), ##__VA_ARGS__, NULL})
+
+/* These give the exit status, or minus the signal that ended it. */
+#define TRAIN_LIMITED(file_bytes, run, ...)                                                                        \
+    child_finish(child_start(file_bytes, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
+#define TRAIN(run, ...) TRAIN_LIMITED(CHILD_UNLIMITED, run, ##__VA_ARGS__)
+
+#endif

@@ -1,0 +1,419 @@
+/* options: command lines, config files good and bad, what is written, and --help. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/options/options.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_ARGUMENTS = 16 };
+
+struct settings {
+    int64_t n_layer, anything;
+    double learning_rate, any_number;
+    bool bias, compile;
+    char *out_dir, *init_from, *residual;
+};
+
+struct fixture {
+    struct settings settings;
+    struct option_spec specs[12];
+    char *arguments[MOST_ARGUMENTS];
+    int first_free;
+};
+
+enum { SPEC_COUNT = 11, SPEC_N_LAYER = 1, SPEC_BIAS = 6, SPEC_OUT_DIR = 8 };
+
+static const struct program_info program = {
+    .name = "hc_test",
+    .summary = "A program to test options. It does nothing else.",
+    .usage = "[OPTIONS] FILE...",
+    .examples = "  hc_test --n-layer 3\n",
+};
+
+static void fixture_fill(struct fixture *fixture) {
+    struct settings *settings = &fixture->settings;
+    const struct option_spec specs[SPEC_COUNT] = {
+        {.type = OPTION_HEADING, .help = "Model"},
+        {.type = OPTION_INT,
+         .name = "n_layer",
+         .target = &settings->n_layer,
+         .default_value = "12",
+         .minimum = 1,
+         .maximum = 1000,
+         .help = "layers"},
+        {.type = OPTION_INT,
+         .name = "anything",
+         .target = &settings->anything,
+         .default_value = "-1",
+         .help = "no limits"},
+        {.type = OPTION_HEADING, .help = "Training"},
+        {.type = OPTION_FLOAT,
+         .name = "learning_rate",
+         .target = &settings->learning_rate,
+         .default_value = "6e-4",
+         .minimum = 0,
+         .maximum = 1,
+         .help = "step size of the optimiser"},
+        {.type = OPTION_FLOAT, .name = "any_number", .target = &settings->any_number, .default_value = "0"},
+        {.type = OPTION_BOOL, .name = "bias", .target = &settings->bias, .default_value = "true", .help = "biases"},
+        {.type = OPTION_BOOL, .name = "compile", .target = &settings->compile, .default_value = "false"},
+        {.type = OPTION_TEXT, .name = "out_dir", .target = &settings->out_dir, .default_value = "out"},
+        {.type = OPTION_TEXT, .name = "init_from", .target = &settings->init_from},
+        {.type = OPTION_CHOICE,
+         .name = "residual",
+         .target = &settings->residual,
+         .default_value = "rc",
+         .choices = "rc|hc|mhc|mhc_lite"},
+    };
+    memcpy(fixture->specs, specs, sizeof specs);
+}
+
+/* Parses the arguments, which end with NULL. */
+static enum options_result parse(struct fixture *fixture, const char *const *arguments) {
+    int count = 1;
+    memset(fixture, 0, sizeof *fixture);
+    fixture_fill(fixture);
+    fixture->arguments[0] = strdup("hc_test");
+    for (; *arguments != NULL; arguments++) {
+        fixture->arguments[count++] = strdup(*arguments);
+    }
+    error_clear();
+    return options_parse(fixture->specs, SPEC_COUNT, &program, count, fixture->arguments, &fixture->first_free);
+}
+
+#define PARSE(fixture, ...) parse((fixture), (const char *const[]){__VA_ARGS__, NULL})
+
+static void release(struct fixture *fixture) {
+    for (int i = 0; i < MOST_ARGUMENTS; i++) {
+        free(fixture->arguments[i]);
+    }
+    options_free(fixture->specs, SPEC_COUNT);
+    assert_null(fixture->settings.out_dir);
+}
+
+static void assert_error(const char *expected) {
+    if (strstr(error_text(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    struct fixture fixture;
+    assert_int_equal(parse(&fixture, (const char *const[]){NULL}), OPTIONS_OK);
+    assert_int_equal(fixture.settings.n_layer, 12);
+    assert_int_equal(fixture.settings.anything, -1);
+    assert_true(fixture.settings.learning_rate == 6e-4);
+    assert_true(fixture.settings.bias);
+    assert_false(fixture.settings.compile);
+    assert_string_equal(fixture.settings.out_dir, "out");
+    assert_null(fixture.settings.init_from);
+    assert_string_equal(fixture.settings.residual, "rc");
+    assert_int_equal(fixture.first_free, 1);
+    assert_false(fixture.specs[SPEC_N_LAYER].given);
+    release(&fixture);
+}
+
+static void test_command_line(void **state) {
+    (void)state;
+    struct fixture fixture;
+    assert_int_equal(PARSE(&fixture, "one", "--n-layer", "3", "--n_layer=4", "-", "--anything", "-5", "--no-bias",
+                           "--compile=True", "--init_from=a b", "--residual", "mhc_lite", "--", "--three"),
+                     OPTIONS_OK);
+    assert_int_equal(fixture.settings.n_layer, 4);
+    assert_int_equal(fixture.settings.anything, -5);
+    assert_false(fixture.settings.bias);
+    assert_true(fixture.settings.compile);
+    assert_string_equal(fixture.settings.init_from, "a b");
+    assert_string_equal(fixture.settings.residual, "mhc_lite");
+    assert_true(fixture.specs[SPEC_N_LAYER].given);
+    assert_true(fixture.specs[SPEC_BIAS].given);
+    assert_false(fixture.specs[SPEC_OUT_DIR].given);
+    assert_string_equal(fixture.arguments[fixture.first_free], "one");
+    assert_string_equal(fixture.arguments[fixture.first_free + 1], "-");
+    assert_string_equal(fixture.arguments[fixture.first_free + 2], "--three");
+    assert_null(fixture.arguments[fixture.first_free + 3]);
+    release(&fixture);
+}
+
+static void test_wrong_command_lines(void **state) {
+    (void)state;
+    static const struct {
+        const char *arguments[3];
+        const char *error;
+    } cases[] = {
+        {{"--n-embd", "abc"}, "unknown option '--n-embd' (--help lists all)"},
+        {{"--n-layers", "3"}, "unknown option '--n-layers' (did you mean '--n-layer'?)"},
+        {{"--hlep"}, "did you mean '--help'?"},
+        {{"--n-lay", "3"}, "unknown option '--n-lay' (did you mean '--n-layer'?)"},
+        {{"--resid=rc"}, "unknown option '--resid'"},
+        {{"--x=3"}, "unknown option '--x' (--help lists all)"},
+        {{"-x"}, "unknown option '-x'"},
+        {{"--n-layer"}, "--n-layer needs a value"},
+        {{"--config"}, "--config needs a value"},
+        {{"--n-layer", "abc"}, "--n-layer: 'abc' is not a whole number"},
+        {{"--n-layer="}, "--n-layer: '' is not a whole number"},
+        {{"--n-layer", "3.0"}, "'3.0' is not a whole number"},
+        {{"--n-layer", "0x10"}, "'0x10' is not a whole number"},
+        {{"--n-layer", " 3"}, "' 3' is not a whole number"},
+        {{"--n-layer", "--3"}, "'--3' is not a whole number"},
+        {{"--n-layer", "1e3"}, "'1e3' is not a whole number"},
+        {{"--n-layer", "0"}, "--n-layer: 0 is out of range 1 .. 1000"},
+        {{"--anything", "9223372036854775808"}, "does not fit 64 bits"},
+        {{"--anything", "-9223372036854775809"}, "does not fit 64 bits"},
+        {{"--learning-rate", "5"}, "--learning-rate: 5 is out of range 0 .. 1"},
+        {{"--learning_rate", "-1e-9"}, "--learning-rate: -1e-9 is out of range 0 .. 1"},
+        {{"--any-number", "1e"}, "--any-number: '1e' is not a number"},
+        {{"--any-number", "nan"}, "'nan' is not a number"},
+        {{"--any-number", "inf"}, "'inf' is not a number"},
+        {{"--any-number", "0x10"}, "'0x10' is not a number"},
+        {{"--any-number", "1,5"}, "'1,5' is not a number"},
+        {{"--any-number", ""}, "'' is not a number"},
+        {{"--any-number", "1e999"}, "1e999 is too large a number"},
+        {{"--bias=maybe"}, "--bias: 'maybe' is neither true nor false"},
+        {{"--bias=1"}, "--bias: '1' is neither true nor false"},
+        {{"--no-bias=false"}, "--no-bias takes no value"},
+        {{"--help=yes"}, "--help takes no value"},
+        {{"--residual", "h"}, "--residual: 'h' is none of rc|hc|mhc|mhc_lite"},
+        {{"--residual", "rc|hc"}, "is none of"},
+        {{"--residual", ""}, "is none of"},
+        {{"--config", "/nowhere/x.conf"}, "--config: cannot open /nowhere/x.conf"},
+        {{"--config", "/"}, "a folder"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture fixture;
+        assert_int_equal(parse(&fixture, cases[i].arguments), OPTIONS_WRONG);
+        assert_error(cases[i].error);
+        release(&fixture);
+    }
+}
+
+static void test_config_files(void **state) {
+    (void)state;
+    static const char first[] = "# a comment\r\n\r\n"
+                                "  n_layer=5   # five\r\n"
+                                "learning_rate\t=\t1e-3\r\n"
+                                "bias = False\n"
+                                "out_dir = runs/a b#comment\n"
+                                "init_from = \" # \\\"quoted\\\" \\\\ \" # comment";
+    static const char second[] = "n_layer = 6\nn_layer = 7\nout_dir =\nresidual = \"hc\"";
+    struct fixture fixture;
+    char first_path[512], second_path[512];
+    snprintf(first_path, sizeof first_path, "%s", scratch_write("first.conf", first, strlen(first)));
+    snprintf(second_path, sizeof second_path, "%s", scratch_write("second.conf", second, strlen(second)));
+    assert_int_equal(PARSE(&fixture, "--config", first_path), OPTIONS_OK);
+    assert_int_equal(fixture.settings.n_layer, 5);
+    assert_true(fixture.settings.learning_rate == 1e-3);
+    assert_false(fixture.settings.bias);
+    assert_string_equal(fixture.settings.out_dir, "runs/a b");
+    assert_string_equal(fixture.settings.init_from, " # \"quoted\" \\ ");
+    assert_true(fixture.specs[SPEC_BIAS].given);
+    release(&fixture);
+
+    /* Later files win, and the command line over all, wherever it stands. */
+    assert_int_equal(PARSE(&fixture, "--learning-rate=0.5", "--config", first_path, "--config", second_path),
+                     OPTIONS_OK);
+    assert_int_equal(fixture.settings.n_layer, 7);
+    assert_true(fixture.settings.learning_rate == 0.5);
+    assert_string_equal(fixture.settings.out_dir, "");
+    assert_string_equal(fixture.settings.residual, "hc");
+    release(&fixture);
+}
+
+static char long_line[100000];
+
+static void test_wrong_config_files(void **state) {
+    (void)state;
+    memset(long_line, 'x', sizeof long_line - 1);
+    static const struct {
+        const char *text;
+        size_t bytes; /* 0: of the text */
+        const char *error;
+    } cases[] = {
+        {"n_layers = 3\n", 0, ":1: unknown option 'n_layers' (did you mean 'n_layer'?)"},
+        {"\n\nn-layer = 3\n", 0, ":3: unknown option 'n-layer' (did you mean 'n_layer'?)"},
+        {"config = x\n", 0, ":1: unknown option 'config'"},
+        {"help = x\n", 0, ":1: unknown option 'help'"},
+        {"no_bias = true\n", 0, ":1: unknown option 'no_bias'"},
+        {"= 3\n", 0, ":1: unknown option ''"},
+        {"n_layer 3\n", 0, ":1: 'n_layer 3' is not of the form name = value"},
+        {"n_layer # = 3\n", 0, ":1: 'n_layer # = 3' is not of the form name = value"},
+        {"\xEF\xBB\xBFn_layer = 3\n", 0, ":1: unknown option"},
+        {"\nlearning_rate = 5", 0, ":2: learning_rate = 5 is out of range 0 .. 1"},
+        {"learning_rate = 1e\n", 0, ":1: learning_rate = '1e' is not a number"},
+        {"learning_rate = nan\n", 0, "'nan' is not a number"},
+        {"learning_rate = \" 1\"\n", 0, "' 1' is not a number"},
+        {"n_layer = 0x10\n", 0, ":1: n_layer = '0x10' is not a whole number"},
+        {"n_layer = 3 4\n", 0, "'3 4' is not a whole number"},
+        {"n_layer =\n", 0, "'' is not a whole number"},
+        {"n_layer = # 3\n", 0, "'' is not a whole number"},
+        {"n_layer = 99999999999999999999\n", 0, "does not fit 64 bits"},
+        {"bias = yes\n", 0, ":1: bias = 'yes' is neither true nor false"},
+        {"residual = nope\n", 0, ":1: residual = 'nope' is none of"},
+        {"out_dir = \"a\n", 0, ":1: out_dir: the closing quote is missing"},
+        {"out_dir = \"\n", 0, "the closing quote is missing"},
+        {"out_dir = \"a\\\"\n", 0, "the closing quote is missing"},
+        {"out_dir = \"a\\", 0, "a backslash in quotes needs"},
+        {"out_dir = \"a\\x\"\n", 0, "a backslash in quotes needs"},
+        {"out_dir = \"a\"b\"\n", 0, "text after the closing quote"},
+        {"out_dir = \"a\" b\n", 0, "text after the closing quote"},
+        {"n_layer = 3\nout_dir = a\0b\n", 26, ":2: there is a NUL byte"},
+        {"\0", 1, ":1: there is a NUL byte"},
+        {long_line, 0, "is not of the form"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t bytes = cases[i].bytes != 0 ? cases[i].bytes : strlen(cases[i].text);
+        struct fixture fixture;
+        assert_int_equal(PARSE(&fixture, "--config", scratch_write("wrong.conf", cases[i].text, bytes)),
+                         OPTIONS_WRONG);
+        assert_error("wrong.conf");
+        assert_error(cases[i].error);
+        release(&fixture);
+    }
+}
+
+static void test_long_values(void **state) {
+    (void)state;
+    static char text[100100];
+    memset(long_line, 'x', sizeof long_line - 1);
+    snprintf(text, sizeof text, "out_dir = %s\n", long_line);
+    struct fixture fixture;
+    assert_int_equal(PARSE(&fixture, "--config", scratch_write("long.conf", text, strlen(text))), OPTIONS_OK);
+    assert_string_equal(fixture.settings.out_dir, long_line);
+    release(&fixture);
+
+    static char too_large[(1 << 20) + 1];
+    memset(too_large, '\n', sizeof too_large);
+    assert_int_equal(PARSE(&fixture, "--config", scratch_write("large.conf", too_large, sizeof too_large)),
+                     OPTIONS_WRONG);
+    assert_error("more than the 1048576");
+    release(&fixture);
+}
+
+static void write_settings(const struct fixture *fixture, const char *path) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(options_write(fixture->specs, SPEC_COUNT, file), 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_written_settings_read_back(void **state) {
+    (void)state;
+    static const char odd[] = " \"\\ # = \n\r\tx\x01\xFF ";
+    struct fixture fixture, again;
+    assert_int_equal(PARSE(&fixture, "--learning-rate=0.1", "--any-number=-4.9406564584124654e-324", "--no-bias",
+                           "--anything=-9223372036854775808", "--out-dir", odd, "--residual=mhc"),
+                     OPTIONS_OK);
+    fixture.settings.learning_rate = 1.0 / 3;
+    write_settings(&fixture, scratch_path("written.conf"));
+    assert_int_equal(PARSE(&again, "--config", scratch_path("written.conf")), OPTIONS_OK);
+    assert_int_equal(again.settings.n_layer, 12);
+    assert_true(again.settings.anything == INT64_MIN);
+    assert_true(again.settings.learning_rate == 1.0 / 3);
+    assert_true(again.settings.any_number == 4.9406564584124654e-324 * -1);
+    assert_false(again.settings.bias);
+    assert_string_equal(again.settings.out_dir, odd);
+    assert_null(again.settings.init_from);
+    assert_string_equal(again.settings.residual, "mhc");
+    write_settings(&again, scratch_path("again.conf"));
+    size_t bytes, again_bytes;
+    char *text = scratch_read(scratch_path("written.conf"), &bytes);
+    char *again_text = scratch_read(scratch_path("again.conf"), &again_bytes);
+    assert_string_equal(text, again_text);
+    assert_non_null(strstr(text, "\n\n# Training\nlearning_rate = 0.3333333333333333\n"));
+    free(text);
+    free(again_text);
+    release(&fixture);
+    release(&again);
+}
+
+static void test_failed_writing(void **state) {
+    (void)state;
+    struct fixture fixture;
+    assert_int_equal(parse(&fixture, (const char *const[]){NULL}), OPTIONS_OK);
+    FILE *file = fopen("/dev/full", "w");
+    assert_non_null(file);
+    assert_int_equal(options_write(fixture.specs, SPEC_COUNT, file), -1);
+    assert_error("No space left on device");
+    fclose(file);
+    release(&fixture);
+}
+
+/* What --help or --version prints. */
+static char *printed(const char *argument) {
+    struct fixture fixture;
+    size_t bytes;
+    fflush(stdout);
+    const int kept = dup(STDOUT_FILENO);
+    assert_non_null(freopen(scratch_path("printed"), "w", stdout));
+    const enum options_result result = PARSE(&fixture, argument, "--config", "/nowhere");
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    assert_int_equal(result, OPTIONS_DONE);
+    release(&fixture);
+    return scratch_read(scratch_path("printed"), &bytes);
+}
+
+static void test_help(void **state) {
+    (void)state;
+    static const char *const expected[] = {"A program to test options.",
+                                           "Usage: hc_test [OPTIONS] FILE...",
+                                           "Model:\n",
+                                           "  --n-layer N ",
+                                           "(1 .. 1000; default: 12)",
+                                           "--[no-]bias",
+                                           "rc, hc, mhc, mhc_lite",
+                                           "--config FILE",
+                                           "--version",
+                                           "Examples:\n  hc_test --n-layer 3\n"};
+    char *text = printed("--help");
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        if (strstr(text, expected[i]) == NULL) {
+            fail_msg("'%s' is not in:\n%s", expected[i], text);
+        }
+    }
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") <= 100);
+    }
+    free(text);
+    text = printed("--version");
+    assert_string_equal(text, "hc_test " HC_VERSION "\n");
+    free(text);
+}
+
+static void test_wrong_default(void **state) {
+    (void)state;
+    int64_t number;
+    struct option_spec spec = {.type = OPTION_INT, .name = "n", .target = &number, .default_value = "x"};
+    char *arguments[] = {NULL, NULL};
+    int first_free;
+    assert_int_equal(options_parse(&spec, 1, &program, 1, arguments, &first_free), OPTIONS_WRONG);
+    assert_error("the default of n: 'x' is not a whole number");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_command_line),
+        cmocka_unit_test(test_wrong_command_lines),
+        cmocka_unit_test(test_config_files),
+        cmocka_unit_test(test_wrong_config_files),
+        cmocka_unit_test(test_long_values),
+        cmocka_unit_test(test_written_settings_read_back),
+        cmocka_unit_test(test_failed_writing),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_wrong_default),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

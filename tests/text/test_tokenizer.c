@@ -1,0 +1,467 @@
+/* GPT-2's byte-pair encoding: pieces of text, merges against a plain reading of the rule, vocabularies from files.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include "src/text/tokenizer.h"
+#include "src/text/utf8.h"
+#include "tests/support/scratch.h"
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 256, MERGES = 500, MOST_BYTES = 40 };
+
+/* A vocabulary of all bytes and strings made of those before them, over a few letters so that merges abound. */
+struct string {
+    char bytes[MOST_BYTES];
+    size_t count;
+};
+
+static struct string strings[BYTES + MERGES];
+static size_t string_count;
+static uint64_t draws;
+
+static size_t draw(size_t bound) {
+    return (size_t)random_below(random_key(1, "tokenizer"), draws++, bound);
+}
+
+static size_t find(const char *bytes, size_t count) {
+    for (size_t i = 0; i < string_count; i++) {
+        if (strings[i].count == count && memcmp(strings[i].bytes, bytes, count) == 0) {
+            return i;
+        }
+    }
+    return SIZE_MAX;
+}
+
+static const char letters[] = "ab c";
+
+static void make_strings(void) {
+    for (string_count = 0; string_count < BYTES; string_count++) {
+        strings[string_count] = (struct string){{(char)(BYTES - 1 - string_count)}, 1};
+    }
+    while (string_count < BYTES + MERGES) {
+        struct string parts[2], both;
+        for (int i = 0; i < 2; i++) {
+            const char letter = letters[draw(4)];
+            parts[i] = draw(3) == 0 || string_count == BYTES ? (struct string){{letter}, 1}
+                                                             : strings[BYTES + draw(string_count - BYTES)];
+        }
+        both = parts[0];
+        if (parts[0].count + parts[1].count > MOST_BYTES) {
+            continue;
+        }
+        memcpy(both.bytes + both.count, parts[1].bytes, parts[1].count);
+        both.count += parts[1].count;
+        if (find(both.bytes, both.count) == SIZE_MAX) {
+            strings[string_count++] = both;
+        }
+    }
+}
+
+static const char *write_ranks(void) {
+    FILE *file = fopen(scratch_path("ranks"), "w");
+    assert_non_null(file);
+    for (size_t i = 0; i < string_count; i++) {
+        unsigned char text[2 * MOST_BYTES];
+        EVP_EncodeBlock(text, (const unsigned char *)strings[i].bytes, (int)strings[i].count);
+        fprintf(file, "%s %zu\n", text, i);
+    }
+    assert_int_equal(fclose(file), 0);
+    return scratch_path("ranks");
+}
+
+/* The rule itself: as long as two neighbours are a string, join those of the lowest rank, the first ones. */
+static size_t encode_plainly(const char *piece, size_t bytes, struct string *parts) {
+    size_t count = bytes;
+    for (size_t i = 0; i < bytes; i++) {
+        parts[i] = (struct string){{piece[i]}, 1};
+    }
+    for (;;) {
+        size_t lowest = SIZE_MAX, where = 0;
+        for (size_t i = 0; i + 1 < count; i++) {
+            char both[2 * MOST_BYTES];
+            memcpy(both, parts[i].bytes, parts[i].count);
+            memcpy(both + parts[i].count, parts[i + 1].bytes, parts[i + 1].count);
+            const size_t rank = find(both, parts[i].count + parts[i + 1].count);
+            where = rank < lowest ? i : where;
+            lowest = rank < lowest ? rank : lowest;
+        }
+        if (lowest == SIZE_MAX) {
+            return count;
+        }
+        parts[where] = strings[lowest];
+        memmove(parts + where + 1, parts + where + 2, (count - where - 2) * sizeof *parts);
+        count--;
+    }
+}
+
+static void check_piece(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes) {
+    struct string *parts = calloc(bytes, sizeof *parts);
+    struct token_list list = {0};
+    assert_non_null(parts);
+    assert_int_equal(bpe_encode(bpe, scratch, piece, bytes, &list), 0);
+    const size_t whole = find(piece, bytes), count = whole != SIZE_MAX ? 1 : encode_plainly(piece, bytes, parts);
+    assert_int_equal(list.count, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(list.tokens[i], whole != SIZE_MAX ? whole : find(parts[i].bytes, parts[i].count));
+    }
+    token_list_free(&list);
+    free(parts);
+}
+
+/* Through both ways of merging: up to 64 bytes and beyond. */
+static void test_merges(void **state) {
+    (void)state;
+    struct bpe *bpe;
+    struct bpe_scratch scratch = {0};
+    assert_int_equal(bpe_open(write_ranks(), &bpe), 0);
+    assert_int_equal(bpe_count(bpe), BYTES + MERGES);
+    for (int i = 0; i < 600; i++) {
+        char piece[300];
+        const size_t bytes = 1 + draw(i % 10 == 0 ? 300 : 70);
+        for (size_t at = 0; at < bytes; at++) {
+            piece[at] = draw(40) == 0 ? (char)draw(256) : letters[draw(4)];
+        }
+        check_piece(bpe, &scratch, piece, bytes);
+    }
+    char same[300];
+    memset(same, 'a', sizeof same);
+    for (size_t bytes = 1; bytes <= sizeof same; bytes += 13) {
+        check_piece(bpe, &scratch, same, bytes);
+    }
+    bpe_scratch_free(&scratch);
+    bpe_close(bpe);
+}
+
+/* A run of a million bytes takes no square of that. */
+static void test_long_piece(void **state) {
+    (void)state;
+    struct bpe *bpe;
+    struct bpe_scratch scratch = {0};
+    struct token_list list = {0};
+    const size_t bytes = 1000000;
+    char *piece = malloc(bytes);
+    assert_non_null(piece);
+    for (size_t i = 0; i < bytes; i++) {
+        piece[i] = letters[draw(4)];
+    }
+    assert_int_equal(bpe_open(write_ranks(), &bpe), 0);
+    assert_int_equal(bpe_encode(bpe, &scratch, piece, bytes, &list), 0);
+    size_t at = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        size_t length;
+        const char *string = bpe_bytes(bpe, list.tokens[i], &length);
+        assert_true(length <= bytes - at && memcmp(string, piece + at, length) == 0);
+        at += length;
+    }
+    assert_int_equal(at, bytes);
+    token_list_free(&list);
+    bpe_scratch_free(&scratch);
+    bpe_close(bpe);
+    free(piece);
+}
+
+/* ---- pieces; a | stands between them */
+
+static void check_pieces(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
+                         const char *expected) {
+    char text[200];
+    bool ends[200] = {false};
+    size_t bytes = 0;
+    for (const char *at = expected; *at; at++) {
+        if (*at == '|') {
+            ends[bytes] = true;
+        } else {
+            text[bytes++] = *at;
+        }
+    }
+    ends[bytes] = true;
+    for (size_t at = 0, end; at < bytes; at = end) {
+        assert_int_equal(tokenizer_piece(tokenizer, scratch, text, bytes, at, &end), 0);
+        for (size_t i = at + 1; i <= end; i++) {
+            if (ends[i] != (i == end)) {
+                fail_msg("'%s': a piece from %zu to %zu", expected, at, end);
+            }
+        }
+    }
+}
+
+static void test_pieces(void **state) {
+    (void)state;
+    static const char *const cases[] = {
+        "Hello| world|!",
+        "it|'s| they|'ll| I|'d| you|'ve| we|'re| I|'m| don|'t",
+        "it|'|S| o|'|clock",
+        "a| | b",
+        "a|  | b",
+        "a|\n\n|\n|b",
+        "a|\n| b",
+        "a|  ",
+        "   ",
+        " 123|abc| 4",
+        "1|,|000|.|5",
+        " ?!|a",
+        "na\xc3\xafve| \xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e|\xe3\x80\x82",
+        "a|\xc2\xa0|b",                  /* no-break space */
+        "a|\xe2\x80\x83|\xe2\x80\x83|b", /* em spaces */
+        "a|\xe1\xa0\x8e|b",              /* U+180E is a format character, not white space */
+        "\xc2\xbd|x| \xe2\x85\xa3",      /* one half, Roman four: numbers */
+        "\xf0\x9f\x98\x80\xf0\x9f\x98\x80|a",
+        "e|\xcc\x81", /* a combining accent is no letter */
+    };
+    struct tokenizer *tokenizer;
+    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    assert_non_null(scratch);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_pieces(tokenizer, scratch, cases[i]);
+    }
+    tokenizer_scratch_free(scratch);
+    tokenizer_close(tokenizer);
+}
+
+/* ---- UTF-8 */
+
+/* By the definition: decode, and see whether encoding gives the same bytes. */
+static size_t decode_plainly(const unsigned char *text, size_t bytes) {
+    const size_t length = text[0] < 0x80       ? 1
+                          : text[0] >> 5 == 6  ? 2
+                          : text[0] >> 4 == 14 ? 3
+                          : text[0] >> 3 == 30 ? 4
+                                               : 0;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    uint32_t character = length == 1 ? text[0] : text[0] & (0x7fU >> length);
+    if (length == 0 || length > bytes) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        character = character << 6 | (text[i] & 0x3f);
+    }
+    const bool valid = character >= least[length] && character <= 0x10ffff && character >> 11 != 0x1b;
+    return valid ? length : 0;
+}
+
+static void test_utf8(void **state) {
+    (void)state;
+    static const unsigned char interesting[] = {0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
+                                                0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee,
+                                                0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff};
+    const size_t count = sizeof interesting;
+    for (size_t i = 0; i < count * count * count * count; i++) {
+        unsigned char text[13] = "12345678"; /* eight at a time, too */
+        size_t rest = i, expected = 8;
+        for (int k = 0; k < 4; k++, rest /= count) {
+            text[8 + k] = interesting[rest % count];
+        }
+        for (size_t length; expected < 12 && (length = decode_plainly(text + expected, 12 - expected)) > 0;) {
+            expected += length;
+        }
+        assert_int_equal(utf8_prefix((const char *)text, 12), expected);
+    }
+    assert_int_equal(utf8_prefix("\xe2\x82", 2), 0);
+    assert_int_equal(utf8_prefix("", 0), 0);
+}
+
+/* ---- whole texts */
+
+static const char *const words[] = {"ab",    " ",        "  ",           "\n", "c",        "'s", "12",
+                                    "abcab", "\xc2\xa0", "\xe2\x80\x83", "?!", "\xc3\xa9", "\t"};
+
+static size_t make_text(char *text, size_t room) {
+    size_t bytes = 0;
+    while (bytes + 8 < room) {
+        const char *word = words[draw(sizeof words / sizeof *words)];
+        memcpy(text + bytes, word, strlen(word));
+        bytes += strlen(word);
+    }
+    return bytes;
+}
+
+static void test_cuts(void **state) {
+    (void)state;
+    struct tokenizer *tokenizer;
+    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    assert_non_null(scratch);
+    size_t cuts = 0;
+    for (int i = 0; i < 2000; i++) {
+        char text[120];
+        struct token_list whole = {0}, parts = {0};
+        const size_t bytes = make_text(text, 20 + draw(100)), cut = tokenizer_cut(text, bytes);
+        cuts += cut > 0;
+        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, bytes, &whole), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, cut, &parts), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, scratch, text + cut, bytes - cut, &parts), 0);
+        assert_int_equal(whole.count, parts.count);
+        assert_memory_equal(whole.tokens, parts.tokens, whole.count * sizeof *whole.tokens);
+        token_list_free(&whole);
+        token_list_free(&parts);
+    }
+    assert_true(cuts > 1000);
+    tokenizer_scratch_free(scratch);
+    tokenizer_close(tokenizer);
+}
+
+static void test_there_and_back(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct tokenizer *tokenizer;
+        char text[1000];
+        struct token_list list = {0};
+        assert_int_equal(tokenizer_open(kind ? write_ranks() : NULL, &tokenizer), 0);
+        assert_string_equal(tokenizer_name(tokenizer), kind ? "gpt2" : "byte");
+        struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+        assert_non_null(scratch);
+        const size_t bytes = make_text(text, sizeof text);
+        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, bytes, &list), 0);
+        size_t at = 0;
+        for (size_t i = 0; i < list.count; i++) {
+            size_t length;
+            const char *string = tokenizer_bytes(tokenizer, list.tokens[i], &length);
+            assert_true(length <= bytes - at && memcmp(string, text + at, length) == 0);
+            at += length;
+        }
+        assert_int_equal(at, bytes);
+        assert_true((list.count < bytes) == (kind == 1));
+        assert_null(tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &at));
+        token_list_free(&list);
+        tokenizer_scratch_free(scratch);
+        tokenizer_close(tokenizer);
+    }
+}
+
+static void test_end_of_text(void **state) {
+    (void)state;
+    struct tokenizer *tokenizer;
+    struct token_list list = {0};
+    size_t bytes;
+    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    assert_int_equal(tokenizer_count(tokenizer), BYTES + MERGES + 1);
+    assert_int_equal(tokenizer_end_of_text(tokenizer), BYTES + MERGES);
+    assert_memory_equal(tokenizer_bytes(tokenizer, BYTES + MERGES, &bytes), "<|endoftext|>", 13);
+    assert_int_equal(bytes, 13);
+    assert_int_equal(tokenizer_encode(tokenizer, scratch, "<|endoftext|>", 13, &list), 0);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_true(list.tokens[i] < BYTES + MERGES);
+    }
+    assert_int_equal(tokenizer_encode(tokenizer, scratch, "a\xff", 2, &list), -1);
+    assert_non_null(strstr(error_text(), "byte 1"));
+    token_list_free(&list);
+    tokenizer_scratch_free(scratch);
+    tokenizer_close(tokenizer);
+}
+
+/* ---- files */
+
+static void refused(const char *text, size_t bytes, const char *expected) {
+    struct bpe *bpe = (struct bpe *)1;
+    assert_int_equal(bpe_open(scratch_write("bad", text, bytes), &bpe), -1);
+    assert_null(bpe);
+    if (!strstr(error_text(), expected) || !strstr(error_text(), "bad")) {
+        fail_msg("'%s' is not in '%s'", expected, error_text());
+    }
+}
+
+/* The file with line `line` (from 1) replaced. */
+static void refused_with(const char *line, size_t number, const char *expected) {
+    size_t bytes;
+    char *ranks = scratch_read(write_ranks(), &bytes), *at = ranks;
+    assert_non_null(ranks);
+    for (size_t i = 1; i < number; i++) {
+        at = strchr(at, '\n') + 1;
+    }
+    char *text = NULL;
+    const int length = asprintf(&text, "%.*s%s%s", (int)(at - ranks), ranks, line, strchr(at, '\n'));
+    assert_true(length > 0);
+    refused(text, (size_t)length, expected);
+    free(text);
+    free(ranks);
+}
+
+static void test_bad_files(void **state) {
+    (void)state;
+    struct bpe *bpe;
+    assert_int_equal(bpe_open(scratch_path("none"), &bpe), -1);
+    assert_non_null(strstr(error_text(), "none"));
+    refused("", 0, "0x00");
+    refused("a\n", 2, "bad:1: a line is");
+    refused("YQ== x\n", 7, "bad:1: the rank is no number");
+    refused("YQ== -1\n", 8, "bad:1: the rank is no number");
+    refused("YQ==  1\n", 8, "bad:1: the rank is no number");
+    refused("YQ== 1 \n", 8, "bad:1: the rank is no number");
+    refused("YQ== 1\0\n", 8, "bad:1: the rank is no number");
+    refused("Y*== 1\n", 7, "bad:1: the token is no base64");
+    refused("YQ= 1\n", 6, "bad:1: a line is");
+    refused("YQ== 65535\n", 11, "bad:1: more than 65535");
+    refused("YQ== 99999999999999999999\n", 26, "bad:1: more than 65535");
+    refused("YQ== 1\nYg== 1\n", 14, "bad:2: the rank comes twice");
+    refused("YQ== 1\n", 7, "no token of rank 0");
+    refused("YQ== 0\nYQ== 1\n", 14, "the token of rank 1 comes twice");
+    refused("==== 0\n", 7, "bad"); /* OpenSSL takes it for zeros */
+    refused_with("AA== 65000", 256, "no token of rank 255, but of rank 65000");
+    refused_with("AGFh 255", 256, "no token for the byte 0x00");
+    refused("#version: 0.2\na\n", 16, "bad:2: a line is two strings");
+    refused("#version: 0.2\na b c\n", 20, "bad:2: a line is two strings");
+    refused("#version: 0.2\n a\n", 17, "bad:2: a line is two strings");
+    refused("#version: 0.2\na \n", 17, "bad:2: a line is two strings");
+    refused("#version: 0.2\na \x01\n", 18, "bad:2: a character");
+    refused("#version: 0.2\na \xc5\x84\n", 19, "bad:2: a character"); /* U+0144 is the first without a byte */
+    refused("#version: 0.2\na \xc4\n", 18, "bad:2: a character");
+}
+
+static void check_token(const struct bpe *bpe, uint32_t token, const char *expected) {
+    size_t bytes;
+    const char *string = bpe_bytes(bpe, token, &bytes);
+    assert_int_equal(bytes, strlen(expected));
+    assert_memory_equal(string, expected, bytes);
+}
+
+/* GPT-2's own file: the bytes in its order, then merges. U+0120 stands for a space. */
+static void test_vocab_bpe(void **state) {
+    (void)state;
+    static const char text[] = "#version: 0.2\n\xc4\xa0 t\nh e\r\n\xc4\xa0t he\n";
+    struct bpe *bpe;
+    size_t bytes;
+    assert_int_equal(bpe_open(scratch_write("vocab.bpe", text, sizeof text - 1), &bpe), 0);
+    assert_int_equal(bpe_count(bpe), BYTES + 3);
+    check_token(bpe, 0, "!");
+    check_token(bpe, 93, "~");
+    check_token(bpe, 94, "\xa1");
+    check_token(bpe, 187, "\xff");
+    assert_int_equal(bpe_bytes(bpe, 188, &bytes)[0], 0);
+    check_token(bpe, 220, " ");
+    check_token(bpe, 255, "\xad");
+    check_token(bpe, 256, " t");
+    check_token(bpe, 258, " the");
+    bpe_close(bpe);
+}
+
+static int begin(void **state) {
+    make_strings();
+    return scratch_begin(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merges),      cmocka_unit_test(test_long_piece),
+        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_vocab_bpe),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}

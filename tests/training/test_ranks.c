@@ -1,0 +1,555 @@
+/* hc_train under mpirun: ranks that agree with one process, with themselves and after resuming on other numbers of
+ * ranks, and jobs in which something goes wrong. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/progress.h"
+#include "runtime/system/random.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KILLS = 5, ITERATIONS = 20, MOST_RANKS = 16 };
+#define SOON 15.0 /* seconds in which a job that has lost a rank must have ended */
+
+static const char train_program[] = HC_PROGRAMS "/hc_train";
+
+/* Buckets of 4 KiB: even this model has several. Four micro-batches, so that 1, 2 and 4 ranks can share them. */
+#define COMMON(run)                                                                                                \
+    "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run),     \
+        "--gradient-accumulation-steps", "4", "--batch-size", "2", "--allreduce-bucket", "0.004"
+#define RANKS_ARGUMENTS(count, run, ...)                                                                           \
+    ((const char *const[]){HC_MPIRUN, "-np", count, train_program, COMMON(run), ##__VA_ARGS__, NULL})
+#define RANKS(count, run, ...)                                                                                     \
+    child_finish(child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS(count, run, ##__VA_ARGS__)))
+/* Without mpirun at all. */
+#define ALONE(run, ...) CHILD_RUN(train_program, COMMON(run), ##__VA_ARGS__)
+
+/* Losses, validation losses and gradient norms of two runs, relative to the first one's. */
+static void assert_near(const char *first, const char *second, double tolerance) {
+    json_t *lines[2] = {metrics(first), metrics(second)};
+    const char *const names[] = {"loss", "val_loss", "train_loss", "grad_norm"};
+    const double tolerances[] = {tolerance, tolerance, tolerance, 10.0 * tolerance};
+    assert_true(json_array_size(lines[0]) >= ITERATIONS);
+    assert_int_equal(json_array_size(lines[0]), json_array_size(lines[1]));
+    for (size_t i = 0; i < json_array_size(lines[0]); i++) {
+        for (size_t k = 0; k < 4; k++) {
+            const json_t *a = json_object_get(json_array_get(lines[0], i), names[k]);
+            const json_t *b = json_object_get(json_array_get(lines[1], i), names[k]);
+            assert_true((a == NULL) == (b == NULL));
+            const double x = json_number_value(a), y = json_number_value(b);
+            if (a && !(fabs(x - y) <= tolerances[k] * fabs(x))) {
+                fail_msg("%s of %s and %s in line %zu: %.9g and %.9g", names[k], first, second, i, x, y);
+            }
+        }
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+/* ---- agreement */
+
+static void losses_do_not_depend_on_the_number_of_ranks(void **state) {
+    (void)state;
+    static const char *const variants[] = {"rc", "mhc", "shc"};
+    for (size_t i = 0; i < 3; i++) {
+        char runs[3][32];
+        for (int k = 0; k < 3; k++) {
+            snprintf(runs[k], sizeof runs[k], "%s-on-%d", variants[i], 1 << k);
+        }
+#define OF_VARIANT "--residual", variants[i], "--eval-iters", "3", "--eval-interval", "7"
+        assert_done(ALONE(runs[0], OF_VARIANT));
+        assert_done(RANKS("2", runs[1], OF_VARIANT));
+        assert_done(RANKS("4", runs[2], OF_VARIANT));
+        assert_near(runs[0], runs[1], 1e-5);
+        assert_near(runs[0], runs[2], 1e-5);
+    }
+}
+
+/* With dropout, which depends on a row's place in the global batch. */
+static void dropout_does_not_depend_on_it_either(void **state) {
+    (void)state;
+    assert_done(ALONE("dropout-on-1", "--dropout", "0.2"));
+    assert_done(RANKS("4", "dropout-on-4", "--dropout", "0.2"));
+    assert_near("dropout-on-1", "dropout-on-4", 1e-5);
+}
+
+static void same_ranks_twice_are_bit_identical(void **state) {
+    (void)state;
+    static const char *const more[][2] = {{"--allreduce-dtype", "fp32"},
+                                          {"--allreduce-dtype", "bf16"},
+                                          {"--shard-optimizer", "--no-tensorboard"}};
+    for (size_t i = 0; i < 3; i++) {
+        char first[32], second[32];
+        snprintf(first, sizeof first, "once-%zu", i);
+        snprintf(second, sizeof second, "twice-%zu", i);
+        assert_done(RANKS("3", first, "--gradient-accumulation-steps", "3", more[i][0], more[i][1]));
+        assert_done(RANKS("3", second, "--gradient-accumulation-steps", "3", more[i][0], more[i][1]));
+        assert_same_metrics(first, second);
+        assert_same_checkpoint(first, second, "ckpt-20");
+    }
+}
+
+static void one_rank_under_mpirun_is_one_process(void **state) {
+    (void)state;
+    assert_done(ALONE("without-mpirun"));
+    assert_done(RANKS("1", "with-mpirun"));
+    assert_same_metrics("without-mpirun", "with-mpirun");
+    assert_same_checkpoint("without-mpirun", "with-mpirun", "ckpt-20");
+}
+
+static void shared_moments_are_the_same_moments(void **state) {
+    (void)state;
+    assert_done(RANKS("4", "whole"));
+    assert_done(RANKS("4", "shared", "--shard-optimizer"));
+    assert_near("whole", "shared", 1e-5);
+}
+
+/* Weights that come from another rank reach the 16-bit copy, too. */
+static void so_they_are_in_fp16(void **state) {
+    (void)state;
+    assert_done(RANKS("2", "whole-fp16", "--dtype", "fp16"));
+    assert_done(RANKS("2", "shared-fp16", "--dtype", "fp16", "--shard-optimizer"));
+    assert_near("whole-fp16", "shared-fp16", 1e-3);
+}
+
+/* Half the bits, so not the same, but the same training. */
+static void bfloat16_sums_are_near(void **state) {
+    (void)state;
+    assert_done(RANKS("2", "float"));
+    assert_done(RANKS("2", "bfloat16", "--allreduce-dtype", "bf16"));
+    assert_near("float", "bfloat16", 5e-3);
+    json_t *lines[2] = {metrics("float"), metrics("bfloat16")};
+    assert_true(loss_at(lines[0], 19) != loss_at(lines[1], 19));
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+/* As over a network: nothing but TCP between the ranks. */
+static void ranks_may_talk_over_tcp_only(void **state) {
+    (void)state;
+    assert_done(RANKS("2", "shared-memory"));
+    assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--host",
+                          "localhost:1,127.0.0.1:1", "-np", "2", train_program, COMMON("tcp")));
+    assert_same_metrics("shared-memory", "tcp");
+    assert_same_checkpoint("shared-memory", "tcp", "ckpt-20");
+}
+
+static void observations_are_those_of_all_ranks(void **state) {
+    (void)state;
+    static const char *const runs[] = {"observed-on-1", "observed-on-2"};
+#define OBSERVED "--statistics-interval", "1", "--max-iters", "1", "--residual", "mhc"
+    /* one process sees the same tokens in one micro-batch that two ranks have in one each */
+    assert_done(ALONE(runs[0], OBSERVED, "--batch-size", "4", "--gradient-accumulation-steps", "1"));
+    assert_done(RANKS("2", runs[1], OBSERVED, "--gradient-accumulation-steps", "2"));
+    json_t *lines[2];
+    for (int i = 0; i < 2; i++) {
+        lines[i] =
+            json_load_file(scratch_path(run_path(runs[i], "h_statistics.jsonl")), JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(lines[i]);
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(lines[0], name, value) {
+        const json_t *other = json_object_get(lines[1], name);
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const double x = json_number_value(json_array_get(value, i));
+            assert_true(fabs(x - json_number_value(json_array_get(other, i))) <= 1e-5 * fabs(x));
+        }
+        if (json_is_number(value)) {
+            const double x = json_number_value(value);
+            assert_true(fabs(x - json_number_value(other)) <= 1e-5 * fabs(x) + 1e-9);
+        }
+    }
+    assert_int_equal(json_object_size(lines[0]), json_object_size(lines[1]));
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+/* ---- resuming */
+
+static void runs_resume_on_other_numbers_of_ranks(void **state) {
+    (void)state;
+    assert_done(RANKS("2", "through"));
+    assert_done(RANKS("2", "parted", "--max-iters", "8"));
+    assert_done(RANKS("2", "parted", "--init-from", "resume"));
+    assert_same_metrics("through", "parted");
+    assert_same_checkpoint("through", "parted", "ckpt-20");
+
+    assert_done(RANKS("2", "moved", "--max-iters", "6"));
+    assert_done(RANKS("4", "moved", "--init-from", "resume", "--max-iters", "12"));
+    assert_done(RANKS("2", "moved", "--init-from", "resume"));
+    assert_near("through", "moved", 1e-5);
+}
+
+/* The format of a checkpoint does not tell how many ranks shared the moments. */
+static void shared_moments_resume_anywhere(void **state) {
+    (void)state;
+    assert_done(ALONE("whole-all-through"));
+    assert_done(RANKS("4", "shared-then", "--shard-optimizer", "--max-iters", "6"));
+    assert_done(RANKS("2", "shared-then", "--init-from", "resume", "--max-iters", "11"));
+    assert_done(ALONE("shared-then", "--init-from", "resume", "--max-iters", "15"));
+    assert_done(RANKS("4", "shared-then", "--init-from", "resume"));
+    assert_near("whole-all-through", "shared-then", 1e-5);
+}
+
+/* ---- death and trouble */
+
+/* The job's hc_train processes: children of mpirun. */
+static int find_ranks(pid_t job, pid_t found[MOST_RANKS]) {
+    int count = 0;
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry = readdir(processes); entry; entry = readdir(processes)) {
+        char path[300], line[512] = "";
+        int parent;
+        snprintf(path, sizeof path, "/proc/%.200s/stat", entry->d_name);
+        FILE *file = isdigit((unsigned char)entry->d_name[0]) ? fopen(path, "r") : NULL;
+        if (file) {
+            char *text = fgets(line, sizeof line, file);
+            fclose(file);
+            if (text && strstr(line, "(hc_train)") && sscanf(strchr(line, ')') + 1, " %*c %d", &parent) == 1 &&
+                parent == job && count < MOST_RANKS) {
+                found[count++] = (pid_t)atol(entry->d_name);
+            }
+        }
+    }
+    closedir(processes);
+    return count;
+}
+
+static int wait_for_ranks(pid_t job, int wanted, pid_t found[MOST_RANKS]) {
+    for (int i = 0; i < 2000 && find_ranks(job, found) != wanted; i++) {
+        wait_ms(10);
+    }
+    assert_int_equal(find_ranks(job, found), wanted);
+    return wanted;
+}
+
+/* The job must end soon, and none of its ranks may be left. Its status. */
+static int finish_soon(pid_t job, const pid_t *ranks, int count) {
+    const int status = child_finish_within(job, SOON);
+    bool left = false;
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < 200 && kill(ranks[i], 0) == 0; k++) {
+            wait_ms(10);
+        }
+        left |= kill(ranks[i], 0) == 0;
+    }
+    for (int i = 0; i < count && (left || status == -SIGKILL); i++) {
+        kill(ranks[i], SIGKILL); /* mpirun is gone and would leave them */
+    }
+    if (left || status == -SIGKILL) {
+        fail_msg("a job that should have ended within %g seconds went on; it said: %s", SOON, child_message());
+    }
+    return status;
+}
+
+/* One of 2, 3 or 4 ranks is killed at some moment, over and over, in a run that goes on with another number each
+ * time; what it was is what it would have been. */
+static void killed_rank_ends_the_job_and_it_resumes(void **state) {
+    (void)state;
+    static const char *const counts[] = {"2", "4", "3", "2", "4"};
+    long at = 0;
+    for (uint64_t i = 0; i < KILLS; i++) {
+        pid_t ranks[MOST_RANKS];
+        const pid_t job =
+            child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS(counts[i], "killed", "--gradient-accumulation-steps", "12",
+                                                         "--max-iters", "100000", "--checkpoint-interval", "1",
+                                                         "--init-from", i == 0 ? "scratch" : "resume",
+                                                         i % 2 ? "--shard-optimizer" : "--bias=false"));
+        const int count = wait_for_ranks(job, atoi(counts[i]), ranks);
+        wait_for_checkpoint("killed", at);
+        wait_ms((long)random_below(random_key(5, "wait"), i, 60));
+        kill(ranks[random_below(random_key(5, "rank"), i, (uint64_t)count)], SIGKILL);
+        assert_int_not_equal(finish_soon(job, ranks, count), 0);
+        assert_non_null(strstr(child_message(), "signal 9 (Killed)"));
+        at = newest("killed", at + 1);
+        assert_true(at > 0);
+    }
+    char last[32];
+    snprintf(last, sizeof last, "%ld", at + ITERATIONS);
+    assert_done(
+        RANKS("2", "killed", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
+    assert_done(ALONE("unharmed", "--gradient-accumulation-steps", "12", "--max-iters", last));
+    assert_near("unharmed", "killed", 2e-4); /* after some hundred iterations at a large learning rate */
+}
+
+static void wait_for_lines(const char *run, size_t wanted) {
+    size_t lines = 0;
+    for (int i = 0; i < 3000 && lines < wanted; i++) {
+        wait_ms(10);
+        if (has(run, "metrics.jsonl")) {
+            size_t bytes;
+            char *text = scratch_read(scratch_path(run_path(run, "metrics.jsonl")), &bytes);
+            lines = 0;
+            for (size_t k = 0; text && k < bytes; k++) {
+                lines += text[k] == '\n';
+            }
+            free(text);
+        }
+    }
+    assert_true(lines >= wanted);
+}
+
+/* MPI's number of a process. */
+static int rank_of(pid_t process) {
+    static const char name[] = "OMPI_COMM_WORLD_RANK=";
+    static char text[1 << 17];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", (long)process);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t bytes = fread(text, 1, sizeof text - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+    int rank = -1;
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1) {
+        rank = strncmp(text + at, name, sizeof name - 1) == 0 ? atoi(text + at + sizeof name - 1) : rank;
+    }
+    assert_true(rank >= 0);
+    return rank;
+}
+
+static int count_of(const char *text, const char *part) {
+    int count = 0;
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) {
+        count++;
+    }
+    return count;
+}
+
+/* Three ranks wait for the fourth and one of them says so. */
+static void stopped_rank_is_named_once(void **state) {
+    (void)state;
+    pid_t ranks[MOST_RANKS];
+    const pid_t job =
+        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("4", "stopped", "--max-iters", "100000",
+                                                     "--checkpoint-interval", "100000", "--rank-timeout", "2"));
+    const int count = wait_for_ranks(job, 4, ranks);
+    wait_for_lines("stopped", 10);
+    int stopped = 0;
+    while (stopped < count && rank_of(ranks[stopped]) != 2) {
+        stopped++;
+    }
+    assert_true(stopped < count);
+    kill(ranks[stopped], SIGSTOP);
+    assert_int_not_equal(finish_soon(job, ranks, 4), 0);
+    const char *message = child_message();
+    if (!strstr(message, "for 2 seconds; is it stopped, or its host away?") ||
+        count_of(message, "hc_train: ") != 1 ||
+        (!strstr(message, "rank 2 ") && !strstr(message, "or 2 ") && !strstr(message, "another rank"))) {
+        fail_msg("%s", message + (strlen(message) > 800 ? strlen(message) - 800 : 0));
+    }
+}
+
+/* Rank 0 cannot write any more: the other one hears of it and ends. */
+/* Where a checkpoint of this iteration is to be. */
+static const char *numbered(const char *run, long iteration) {
+    char name[64];
+    snprintf(name, sizeof name, "%s/ckpt-%ld", run, iteration);
+    return scratch_path(name);
+}
+
+static void failing_rank_ends_the_job_with_one_message(void **state) {
+    (void)state;
+    pid_t ranks[MOST_RANKS];
+    const pid_t job =
+        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "taken", "--max-iters", "100000", "--checkpoint-interval",
+                                                     "1", "--shard-optimizer"));
+    wait_for_ranks(job, 2, ranks);
+    const long at = wait_for_checkpoint("taken", 0);
+    for (long i = at + 1; i < at + 1000; i++) { /* files where folders are to be; some come too late */
+        close(open(numbered("taken", i), O_WRONLY | O_CREAT, 0666));
+    }
+    assert_failed(finish_soon(job, ranks, 2), 1, "hc_train: rank 0 on ");
+    assert_non_null(strstr(child_message(), "cannot save checkpoint"));
+    assert_null(strstr(child_message(), "hc_train: rank 1 on "));
+    for (long i = at + 1; i < at + 1000; i++) {
+        unlink(numbered("taken", i)); /* does nothing to a folder */
+    }
+    assert_done(RANKS("4", "taken", "--init-from", "resume")); /* what was saved before is whole */
+}
+
+/* One rank is told and all stop after the same iteration. */
+static void signal_to_one_rank_saves_and_stops_all(void **state) {
+    (void)state;
+    static const int signals[] = {SIGUSR1, SIGTERM, SIGINT};
+    for (int i = 0; i < 3; i++) {
+        char run[32], last[32];
+        pid_t ranks[MOST_RANKS];
+        snprintf(run, sizeof run, "signal-%d", i);
+        const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", run, "--max-iters", "100000",
+                                                                       "--checkpoint-interval", "1000"));
+        wait_for_ranks(job, 2, ranks);
+        wait_for_lines(run, 10);
+        kill(ranks[i % 2], signals[i]);
+        assert_failed(finish_soon(job, ranks, 2), 130, "interrupted; go on with --init-from resume");
+        const long at = newest(run, 1);
+        assert_true(at > 0);
+        snprintf(last, sizeof last, "%ld", at + 2);
+        assert_done(RANKS("4", run, "--init-from", "resume", "--max-iters", last));
+    }
+}
+
+/* Ctrl-C reaches mpirun, which leaves the ranks a second or two. */
+static void interrupted_job_resumes_from_its_last_checkpoint(void **state) {
+    (void)state;
+    pid_t ranks[MOST_RANKS];
+    char last[32];
+    const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "ctrl-c", "--max-iters", "100000",
+                                                                   "--checkpoint-interval", "5"));
+    wait_for_ranks(job, 2, ranks);
+    wait_for_checkpoint("ctrl-c", 0);
+    kill(job, SIGINT);
+    assert_int_not_equal(finish_soon(job, ranks, 2), 0);
+    const long at = newest("ctrl-c", 5);
+    assert_true(at > 0);
+    snprintf(last, sizeof last, "%ld", at + 2);
+    assert_done(RANKS("2", "ctrl-c", "--init-from", "resume", "--max-iters", last));
+}
+
+/* ---- what is refused */
+
+static void work_that_cannot_be_divided_is_refused(void **state) {
+    (void)state;
+    assert_failed(RANKS("3", "undivided"), 2, "give 3 or 6");
+    assert_failed(RANKS("3", "undivided", "--gradient-accumulation-steps", "1"), 2, "give 3 or a multiple of it");
+    assert_false(files_exist(scratch_path("undivided")));
+}
+
+/* Two programs in one job, as mpirun takes them, that differ in what stands here. */
+#define UNLIKE(program, ...)                                                                                       \
+    CHILD_RUN(HC_MPIRUN, "-np", "1", train_program, COMMON("unlike"), ":", "-np", "1", program, COMMON("unlike"),  \
+              ##__VA_ARGS__)
+
+static void ranks_that_differ_are_refused(void **state) {
+    (void)state;
+    size_t bytes;
+    assert_failed(UNLIKE(train_program, "--learning-rate", "0.02"), 1, "rank 1 on ");
+    assert_non_null(strstr(child_message(), "'learning_rate = 0.02' instead of 'learning_rate = 0.01'"));
+    char *text = scratch_read(scratch_path("data/train.bin"), &bytes);
+    text[bytes / 4 * 2] ^= 1;
+    assert_int_equal(files_make_folder(scratch_path("other")), 0);
+    scratch_write("other/train.bin", text, bytes);
+    free(text);
+    text = scratch_read(scratch_path("data/meta.json"), &bytes);
+    scratch_write("other/meta.json", text, bytes);
+    free(text);
+    assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("other")), 1, "train.bin is not the same");
+    assert_done(RANKS("2", "ends", "--max-iters", "2"));
+#define RESUME train_program, "--init-from", "resume", "--out-dir", scratch_path("ends"), "--device", "pocl"
+    assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "1", RESUME, "--max-iters", "1", ":", "-np", "1", RESUME), 1,
+                  "max_iters given now");
+#undef RESUME
+    text = scratch_read(train_program, &bytes);
+    text = realloc(text, bytes + 1);
+    text[bytes] = 0;
+    const char *program = scratch_write("hc_train", text, bytes + 1);
+    free(text);
+    assert_int_equal(chmod(program, 0755), 0);
+    assert_failed(UNLIKE(program), 1, "the program is not the same");
+    assert_false(files_exist(scratch_path("unlike")));
+}
+
+/* An error that one rank has is told once, by that of its name. */
+static void missing_data_on_one_host_is_named(void **state) {
+    (void)state;
+    assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("nowhere")), 1, "hc_train: rank 1 on ");
+    assert_non_null(strstr(child_message(), "nowhere/train.bin does not exist"));
+    assert_null(strstr(strstr(child_message(), "hc_train: ") + 1, "hc_train: "));
+    assert_failed(UNLIKE(train_program, "--n-embd", "many"), 2, "rank 1 on ");
+}
+
+/* A rank whose set-up fails while the others go on to talk to it. */
+static void failing_set_up_ends_the_job(void **state) {
+    (void)state;
+    static const char bench_program[] = HC_PROGRAMS "/hc_bench";
+    pid_t none[1] = {0};
+    const char *const arguments[][40] = {
+        {HC_MPIRUN, "-np", "1", bench_program, "--gradient-accumulation-steps", "2", ":", "-np", "1", bench_program,
+         "--gradient-accumulation-steps", "2", "--device", "nonsense", NULL},
+        {HC_MPIRUN, "-np", "1", train_program, COMMON("set-up"), ":", "-np", "1", train_program, COMMON("set-up"),
+         "--device", "nonsense", NULL},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const pid_t job = child_start(CHILD_UNLIMITED, arguments[i]);
+        assert_failed(finish_soon(job, none, 0), 1, "rank 1 on ");
+        assert_int_equal(count_of(child_message(), "no OpenCL device"), 1);
+    }
+}
+
+/* ---- what a user sees */
+
+static void one_rank_speaks(void **state) {
+    (void)state;
+    assert_done(RANKS("4", "spoken", "--profile", "--eval-iters", "2"));
+    static const char *const once[] = {"device   ", "ranks    4 on 1 host, 1 micro-batch each",
+                                       "model    ", "iter 0      validation loss",
+                                       "saved    ", "computation; ",
+                                       "trace    "};
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+        const int expected = strcmp(once[i], "saved    ") == 0 ? 2 : 1;
+        if (count_of(child_message(), once[i]) != expected) {
+            fail_msg("'%s' %d times in: %s", once[i], count_of(child_message(), once[i]), child_message());
+        }
+    }
+    size_t bytes;
+    assert_int_equal(CHILD_RUN_WRITING(scratch_path("help"), HC_MPIRUN, "-np", "3", train_program, "--help"), 0);
+    char *help = scratch_read(scratch_path("help"), &bytes);
+    assert_int_equal(count_of(help, "shard-optimizer"), 1);
+    free(help);
+    assert_failed(RANKS("3", "wrong", "--n-layre", "3"), 2, "hc_train: ");
+    assert_int_equal(count_of(child_message(), "n-layre"), 1);
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
+}
+
+/* The argument is a pattern of names of tests. */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_do_not_depend_on_the_number_of_ranks),
+        cmocka_unit_test(dropout_does_not_depend_on_it_either),
+        cmocka_unit_test(same_ranks_twice_are_bit_identical),
+        cmocka_unit_test(one_rank_under_mpirun_is_one_process),
+        cmocka_unit_test(shared_moments_are_the_same_moments),
+        cmocka_unit_test(so_they_are_in_fp16),
+        cmocka_unit_test(bfloat16_sums_are_near),
+        cmocka_unit_test(ranks_may_talk_over_tcp_only),
+        cmocka_unit_test(observations_are_those_of_all_ranks),
+        cmocka_unit_test(runs_resume_on_other_numbers_of_ranks),
+        cmocka_unit_test(shared_moments_resume_anywhere),
+        cmocka_unit_test(killed_rank_ends_the_job_and_it_resumes),
+        cmocka_unit_test(stopped_rank_is_named_once),
+        cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
+        cmocka_unit_test(signal_to_one_rank_saves_and_stops_all),
+        cmocka_unit_test(interrupted_job_resumes_from_its_last_checkpoint),
+        cmocka_unit_test(work_that_cannot_be_divided_is_refused),
+        cmocka_unit_test(ranks_that_differ_are_refused),
+        cmocka_unit_test(missing_data_on_one_host_is_named),
+        cmocka_unit_test(failing_set_up_ends_the_job),
+        cmocka_unit_test(one_rank_speaks),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}

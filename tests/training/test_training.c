@@ -1,0 +1,445 @@
+/* hc_train, run as a program: runs that are repeated, interrupted, killed and resumed, and what they leave. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/random.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include "tests/support/training.h"
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KILLS = 6 };
+
+/* ---- repeating and resuming */
+
+/* Twice the same, and in two parts; with evaluations, since those must not disturb training. */
+static void repeat_and_resume(const char *const *more) {
+    static unsigned number;
+    char runs[3][32];
+    for (int i = 0; i < 3; i++) {
+        snprintf(runs[i], sizeof runs[i], "repeat-%u-%d", number, i);
+    }
+    number++;
+#define MORE more[0], more[1], more[2], more[3], "--eval-interval", "5", "--eval-iters", "2"
+    assert_done(TRAIN(runs[0], MORE));
+    assert_done(TRAIN(runs[1], MORE));
+    assert_done(TRAIN(runs[2], MORE, "--max-iters", "10"));
+    assert_done(TRAIN(runs[2], MORE, "--init-from", "resume"));
+#undef MORE
+    for (int i = 1; i < 3; i++) {
+        assert_same_metrics(runs[0], runs[i]);
+        assert_same_checkpoint(runs[0], runs[i], "ckpt-20");
+    }
+    json_t *lines = metrics(runs[0]);
+    assert_int_equal(json_array_size(lines), 20 + 5);
+    assert_true(loss_at(lines, 23) < loss_at(lines, 1) - 0.5); /* it learns */
+    json_decref(lines);
+}
+
+static void run_is_the_same_twice_and_in_two_parts(void **state) {
+    (void)state;
+    repeat_and_resume((const char *const[]){"--residual", "shc", "--seed", "1"});
+    repeat_and_resume((const char *const[]){"--residual", "mhc", "--seed", "1"});
+}
+
+static void so_it_is_with_dropout_and_accumulation(void **state) {
+    (void)state;
+    repeat_and_resume((const char *const[]){"--dropout", "0.1", "--gradient-accumulation-steps", "3"});
+}
+
+/* Writes a part of the loss's scale into a checkpoint. */
+static void set_loss_scale(const char *state_file, const char *key, json_t *value) {
+    json_t *json = json_load_file(scratch_path(state_file), 0, NULL);
+    assert_non_null(json);
+    json_t *loss_scale = json_object_get(json, "loss_scale");
+    assert_int_equal(json_object_set_new(loss_scale, key, value), 0);
+    assert_int_equal(json_dump_file(json, scratch_path(state_file), 0), 0);
+    json_decref(json);
+}
+
+/* Trains in fp16, from iteration 2 on with a scale at which gradients overflow. */
+static void train_with_overflow(const char *run) {
+    char state_file[64];
+    snprintf(state_file, sizeof state_file, "%s/ckpt-2/state.json", run);
+    assert_done(TRAIN(run, "--dtype", "fp16", "--max-iters", "2"));
+    set_loss_scale(state_file, "scale", json_real(0x1p+32));
+}
+
+/* Steps whose gradients overflow are left out, and the scale falls until one does not; resuming changes nothing. */
+static void fp16_run_leaves_out_steps_that_overflow(void **state) {
+    (void)state;
+    train_with_overflow("overflow");
+    assert_done(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    train_with_overflow("overflow-in-parts");
+    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "25"));
+    assert_done(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "30"));
+    assert_same_metrics("overflow", "overflow-in-parts");
+    assert_same_checkpoint("overflow", "overflow-in-parts", "ckpt-30");
+    json_t *lines = metrics("overflow");
+    json_int_t skipped = 0;
+    assert_int_equal(json_array_size(lines), 30);
+    for (size_t i = 2; i < 30; i++) {
+        const json_t *line = json_array_get(lines, i);
+        assert_true(json_number_value(json_object_get(line, "loss_scale")) == ldexp(1.0, 32 - (int)skipped));
+        skipped += json_is_null(json_object_get(line, "grad_norm"));
+        assert_int_equal(json_integer_value(json_object_get(line, "skipped")), skipped);
+    }
+    assert_true(skipped > 2 && skipped < 25);
+    assert_true(json_is_number(json_object_get(json_array_get(lines, 29), "grad_norm")));
+    assert_true(loss_at(lines, 29) < loss_at(lines, 2));
+    json_decref(lines);
+    set_loss_scale("overflow/ckpt-30/state.json", "scale", json_real(3.0));
+    assert_failed(TRAIN("overflow", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
+                  "state.json: loss_scale is not one");
+    set_loss_scale("overflow-in-parts/ckpt-30/state.json", "skipped", json_integer(31));
+    assert_failed(TRAIN("overflow-in-parts", "--dtype", "fp16", "--init-from", "resume", "--max-iters", "31"), 1,
+                  "state.json: loss_scale is not one");
+}
+
+/* --init-from resume with the folder alone goes on as if everything had been given again. */
+static void resumed_run_keeps_its_settings(void **state) {
+    (void)state;
+    assert_done(TRAIN("told-once", "--learning-rate", "0.004", "--max-iters", "3"));
+    assert_done(CHILD_RUN(TRAIN_PROGRAM, "--out-dir", scratch_path("told-once"), "--init-from", "resume",
+                          "--max-iters", "6"));
+    assert_done(TRAIN("told-twice", "--learning-rate", "0.004", "--max-iters", "6"));
+    assert_same_checkpoint("told-once", "told-twice", "ckpt-6");
+}
+
+static void another_seed_is_another_run(void **state) {
+    (void)state;
+    assert_done(TRAIN("seed-1", "--seed", "1", "--max-iters", "2"));
+    assert_done(TRAIN("seed-2", "--seed", "2", "--max-iters", "2"));
+    json_t *first = metrics("seed-1"), *second = metrics("seed-2");
+    assert_false(json_equal(first, second));
+    json_decref(first);
+    json_decref(second);
+}
+
+/* The same global batch in one, two or four micro-batches; with dropout too, which depends on a row's place in it.
+ */
+static void assert_split_does_not_matter(const char *dropout) {
+    static const char *const sizes[3] = {"4", "2", "1"}, *const steps[3] = {"1", "2", "4"};
+    json_t *lines[3];
+    for (int i = 0; i < 3; i++) {
+        char run[32];
+        snprintf(run, sizeof run, "split-%s-%s", dropout, steps[i]);
+        assert_done(TRAIN(run, "--batch-size", sizes[i], "--gradient-accumulation-steps", steps[i], "--max-iters",
+                          "6", "--dropout", dropout));
+        lines[i] = metrics(run);
+        assert_int_equal(json_array_size(lines[i]), 6);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        const double whole = loss_at(lines[0], i);
+        assert_true(fabs(loss_at(lines[1], i) - whole) <= 1e-5 * whole);
+        assert_true(fabs(loss_at(lines[2], i) - whole) <= 1e-5 * whole);
+    }
+    for (int i = 0; i < 3; i++) {
+        json_decref(lines[i]);
+    }
+}
+
+static void split_into_micro_batches_does_not_matter(void **state) {
+    (void)state;
+    assert_split_does_not_matter("0");
+    assert_split_does_not_matter("0.1");
+}
+
+/* ---- interruption and death */
+
+static void killed_run_always_resumes(void **state) {
+    (void)state;
+    long at = 0;
+    for (uint64_t i = 0; i < KILLS; i++) {
+        const pid_t child =
+            child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS("killed", "--max-iters", "100000", "--checkpoint-interval",
+                                                         "1", "--init-from", i == 0 ? "scratch" : "resume"));
+        wait_for_checkpoint("killed", at);
+        wait_ms((long)random_below(random_key(3, "wait"), i, 40));
+        kill(child, SIGKILL);
+        assert_int_equal(child_finish(child), -SIGKILL);
+        at = newest("killed", at + 1);
+        assert_true(at > 0);
+    }
+    char last[32], name[32];
+    snprintf(last, sizeof last, "%ld", at + 2);
+    snprintf(name, sizeof name, "ckpt-%ld", at + 2);
+    assert_done(TRAIN("killed", "--max-iters", last, "--init-from", "resume"));
+    assert_done(TRAIN("unharmed", "--max-iters", last));
+    assert_same_metrics("killed", "unharmed");
+    assert_same_checkpoint("killed", "unharmed", name);
+    assert_int_equal(scratch_entries(scratch_path("killed")),
+                     4); /* two checkpoints, metrics, settings: no leftovers */
+}
+
+static void interrupted_run_saves_and_resumes(void **state) {
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        const char *run = i ? "terminated" : "interrupted";
+        char last[32], name[32];
+        const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS(run, "--max-iters", "100000",
+                                                                         "--checkpoint-interval", "3"));
+        wait_for_checkpoint(run, 0);
+        kill(child, signals[i]);
+        assert_failed(child_finish(child), 130, "interrupted; go on with --init-from resume");
+        const long at = newest(run, 1);
+        snprintf(last, sizeof last, "%ld", at + 3);
+        snprintf(name, sizeof name, "ckpt-%ld", at + 3);
+        assert_done(TRAIN(run, "--max-iters", last, "--init-from", "resume"));
+        assert_true(has(run, name));
+    }
+}
+
+/* ---- trouble */
+
+/* A copy of a checkpoint's config and weights, with one weight made NaN. */
+static void damage_weights(const char *from) {
+    size_t bytes;
+    char *config = scratch_read(scratch_path(run_path(from, "config.json")), &bytes);
+    assert_non_null(config);
+    assert_int_equal(files_make_folder(scratch_path("nan")), 0);
+    scratch_write("nan/config.json", config, bytes);
+    free(config);
+    char *weights = scratch_read(scratch_path(run_path(from, "model.safetensors")), &bytes);
+    const float wrong = NAN;
+    memcpy(weights + bytes - sizeof wrong, &wrong, sizeof wrong); /* of ln_f or the last layer */
+    scratch_write("nan/model.safetensors", weights, bytes);
+    free(weights);
+}
+
+static void loss_that_is_not_finite_stops_the_run(void **state) {
+    (void)state;
+    assert_done(TRAIN("before-nan", "--max-iters", "3"));
+    damage_weights("before-nan/ckpt-3");
+    assert_failed(TRAIN("with-nan", "--init-from", scratch_path("nan")), 1,
+                  "the loss is not finite at iteration 0");
+    assert_true(has("with-nan", "ckpt-0"));
+}
+
+/* A run that grows out of range on its own keeps the weights from before, all finite. */
+static void divergence_keeps_the_last_good_weights(void **state) {
+    (void)state;
+    const int status = TRAIN("diverging", "--residual", "hc", "--learning-rate", "10", "--grad-clip", "0",
+                             "--warmup-iters", "0", "--min-lr", "10", "--weight-decay", "10", "--max-iters", "2000",
+                             "--checkpoint-interval", "2", "--keep-checkpoints", "1");
+    assert_failed(status, 1, "the loss is not finite at iteration");
+    const long at = newest("diverging", 0);
+    char name[64];
+    assert_true(at > 0);
+    snprintf(name, sizeof name, "at iteration %ld ", at);
+    assert_non_null(strstr(child_message(), name));
+    const int checkpoints = at % 2 ? 2 : 1; /* the periodic one before it stays, though one is to be kept */
+    assert_int_equal(scratch_entries(scratch_path("diverging")), checkpoints + 2);
+}
+
+static void full_disk_leaves_the_older_checkpoint(void **state) {
+    (void)state;
+    assert_done(TRAIN("full", "--max-iters", "10"));
+    const uint64_t most = 60000; /* weights fit, moments do not */
+    assert_failed(TRAIN_LIMITED(most, "full", "--init-from", "resume"), 1, "cannot save checkpoint");
+    assert_non_null(strstr(child_message(), "File too large"));
+    assert_false(has("full", "ckpt-20"));
+    assert_done(TRAIN("full", "--init-from", "resume"));
+    assert_done(TRAIN("not-full"));
+    assert_same_checkpoint("full", "not-full", "ckpt-20");
+    assert_same_metrics("full", "not-full");
+}
+
+/* ---- checkpoints */
+
+static void newest_checkpoints_are_kept(void **state) {
+    (void)state;
+    assert_done(TRAIN("kept", "--max-iters", "10", "--checkpoint-interval", "2", "--keep-checkpoints", "3"));
+    for (int i = 0; i <= 10; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%d", i);
+        assert_int_equal(has("kept", name), i == 6 || i == 8 || i == 10);
+    }
+}
+
+static void best_checkpoint_is_that_of_the_lowest_validation_loss(void **state) {
+    (void)state;
+    assert_done(TRAIN("best", "--eval-interval", "4", "--eval-iters", "3"));
+    json_t *lines = metrics("best"), *line;
+    size_t index;
+    double lowest = HUGE_VAL;
+    json_int_t at = -1;
+    json_array_foreach(lines, index, line) {
+        const json_t *loss = json_object_get(line, "val_loss");
+        if (loss && json_number_value(loss) < lowest) {
+            lowest = json_number_value(loss);
+            at = json_integer_value(json_object_get(line, "iter"));
+        }
+    }
+    json_t *saved = json_load_file(scratch_path("best/ckpt-best/state.json"), 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(saved, "iteration")), at);
+    assert_true(fabs(json_number_value(json_object_get(saved, "best_val_loss")) - lowest) < 1e-6);
+    assert_true(has("best", "ckpt-best/config.json") && has("best", "ckpt-best/model.safetensors"));
+    json_decref(saved);
+    json_decref(lines);
+}
+
+static void run_starts_from_a_checkpoint_of_another(void **state) {
+    (void)state;
+    assert_done(TRAIN("source", "--max-iters", "5"));
+    assert_done(TRAIN("onward", "--init-from", scratch_path("source/ckpt-5"), "--max-iters", "0"));
+    assert_same_file("source/ckpt-5/model.safetensors", "onward/ckpt-0/model.safetensors");
+    assert_failed(TRAIN("onward-2", "--init-from", scratch_path("source/ckpt-6"), "--max-iters", "0"), 1,
+                  "source/ckpt-6/config.json");
+    assert_false(files_exist(scratch_path("onward-2")));
+}
+
+/* The saved settings name the variant that came with the weights, not the default. */
+static void run_that_starts_from_another_variant_resumes(void **state) {
+    (void)state;
+    assert_done(TRAIN("source-mhc", "--residual", "mhc", "--stream-reduce", "sum_norm", "--max-iters", "2"));
+    assert_done(TRAIN("from-mhc", "--init-from", scratch_path("source-mhc/ckpt-2"), "--max-iters", "2"));
+    assert_done(TRAIN("from-mhc", "--init-from", "resume", "--max-iters", "3"));
+    assert_true(has("from-mhc", "ckpt-3"));
+}
+
+static void run_directory_may_be_moved(void **state) {
+    (void)state;
+    assert_done(TRAIN("here", "--max-iters", "2"));
+    assert_int_equal(rename(scratch_path("here"), scratch_path("there")), 0);
+    assert_done(
+        CHILD_RUN(TRAIN_PROGRAM, "--init-from", "resume", "--out-dir", scratch_path("there"), "--max-iters", "4"));
+    assert_true(has("there", "ckpt-4"));
+    assert_false(files_exist(scratch_path("here")));
+}
+
+static void run_directory_has_one_writer(void **state) {
+    (void)state;
+    const pid_t child = child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS("locked", "--max-iters", "100000",
+                                                                     "--checkpoint-interval", "1"));
+    wait_for_checkpoint("locked", 0);
+    assert_failed(TRAIN("locked", "--init-from", "resume", "--max-iters", "100000"), 1,
+                  "another process is writing to");
+    kill(child, SIGKILL);
+    assert_int_equal(child_finish(child), -SIGKILL);
+    assert_done(TRAIN("locked", "--init-from", "resume", "--max-iters", "1"));
+    assert_non_null(strstr(child_message(), "give a larger --max-iters to go on"));
+}
+
+/* What a checkpoint says that was saved while an evaluation was interrupted. */
+static void interrupted_evaluation_is_made_up_for(void **state) {
+    (void)state;
+    assert_done(TRAIN("unevaluated", "--max-iters", "4", "--eval-interval", "2", "--eval-iters", "1"));
+    const char *path = scratch_path("unevaluated/ckpt-4/state.json");
+    json_t *saved = json_load_file(path, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(saved, "evaluated_at")), 4);
+    assert_true(json_number_value(json_object_get(saved, "seconds")) > 0.0);
+    json_object_set_new(saved, "evaluated_at", json_integer(2));
+    assert_int_equal(json_dump_file(saved, path, 0), 0);
+    json_decref(saved);
+    json_t *before = metrics("unevaluated");
+    assert_done(TRAIN("unevaluated", "--init-from", "resume", "--eval-interval", "2", "--eval-iters", "1"));
+    json_t *after = metrics("unevaluated");
+    assert_int_equal(json_array_size(after),
+                     json_array_size(before) + 16 +
+                         8); /* steps, evaluations at 6, 8 .. 20; that at 4 replaces its line */
+    json_decref(before);
+    json_decref(after);
+}
+
+static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
+    (void)state;
+    assert_done(TRAIN("settled", "--max-iters", "2", "--residual", "mhc"));
+    static const char *const wrong[][2] = {{"--n-streams", "2"},       {"--residual", "shc"},
+                                           {"--block-size", "8"},      {"--bias", "--no-profile"},
+                                           {"--sinkhorn-iters", "10"}, {"--stream-reduce", "sum_norm"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_failed(TRAIN("settled", "--init-from", "resume", wrong[i][0], wrong[i][1]), 1,
+                      "was saved with another");
+    }
+    assert_failed(TRAIN("settled", "--init-from", "resume", "--seed", "7"), 1, "was trained with seed 1337");
+    assert_failed(TRAIN("settled"), 1, "already holds a run");
+    assert_failed(TRAIN("nowhere", "--init-from", "resume"), 1, "nowhere");
+    assert_false(files_exist(scratch_path("nowhere")));
+    assert_done(TRAIN("settled", "--init-from", "resume", "--max-iters", "4", "--residual", "mhc"));
+}
+
+static void statistics_are_a_line_each(void **state) {
+    (void)state;
+    assert_done(TRAIN("observed", "--max-iters", "7", "--statistics-interval", "3", "--tensorboard"));
+    json_error_t error;
+    FILE *file = fopen(scratch_path("observed/h_statistics.jsonl"), "r");
+    assert_non_null(file);
+    for (json_int_t i = 0; i < 9; i += 3) {
+        json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
+        assert_int_equal(json_integer_value(json_object_get(line, "iter")), i);
+        assert_true(fabs(json_number_value(json_object_get(line, "composite_norm_max")) - 1.0) < 1e-5);
+        json_decref(line);
+    }
+    fclose(file);
+    assert_int_equal(scratch_entries(scratch_path("observed")), 5); /* one is the TensorBoard file */
+}
+
+/* Layers that run forward again do so to the same bits, dropout and observations included. */
+static void recomputing_changes_nothing(void **state) {
+    (void)state;
+    static const char *const variants[] = {"rc", "hc", "shc"};
+    for (size_t i = 0; i < 3; i++) {
+        char kept[32], again[32];
+        snprintf(kept, sizeof kept, "kept-%s", variants[i]);
+        snprintf(again, sizeof again, "again-%s", variants[i]);
+#define DEEP                                                                                                       \
+    "--residual", variants[i], "--n-layer", "3", "--dropout", "0.1", "--gradient-accumulation-steps", "2",         \
+        "--statistics-interval", "2", "--eval-interval", "5", "--eval-iters", "2"
+        assert_done(TRAIN(kept, DEEP));
+        assert_done(TRAIN(again, DEEP, "--recompute", "layer"));
+        assert_same_metrics(kept, again);
+        assert_same_checkpoint(kept, again, "ckpt-20");
+        if (i > 0) {
+            assert_same_file(run_path(kept, "h_statistics.jsonl"), run_path(again, "h_statistics.jsonl"));
+        }
+    }
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
+        cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
+        cmocka_unit_test(fp16_run_leaves_out_steps_that_overflow),
+        cmocka_unit_test(resumed_run_keeps_its_settings),
+        cmocka_unit_test(another_seed_is_another_run),
+        cmocka_unit_test(split_into_micro_batches_does_not_matter),
+        cmocka_unit_test(killed_run_always_resumes),
+        cmocka_unit_test(interrupted_run_saves_and_resumes),
+        cmocka_unit_test(loss_that_is_not_finite_stops_the_run),
+        cmocka_unit_test(divergence_keeps_the_last_good_weights),
+        cmocka_unit_test(full_disk_leaves_the_older_checkpoint),
+        cmocka_unit_test(newest_checkpoints_are_kept),
+        cmocka_unit_test(best_checkpoint_is_that_of_the_lowest_validation_loss),
+        cmocka_unit_test(run_starts_from_a_checkpoint_of_another),
+        cmocka_unit_test(run_that_starts_from_another_variant_resumes),
+        cmocka_unit_test(run_directory_may_be_moved),
+        cmocka_unit_test(run_directory_has_one_writer),
+        cmocka_unit_test(interrupted_evaluation_is_made_up_for),
+        cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
+        cmocka_unit_test(statistics_are_a_line_each),
+        cmocka_unit_test(recomputing_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}
