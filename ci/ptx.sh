@@ -6,7 +6,7 @@
 # NVIDIA: to PTX with clang, which ptxas (if there is one) assembles for sm_80, sm_86 and sm_90. AMD: to the ISA of every GPU of the
 # list below that clang knows. Intel: to LLVM's form of SPIR-V, with the extension's functions declared. Needs clang 15 or later and
 # libclc (Debian: clang-15 libclc-15, and clang-19 for gfx12 and gfx942); CLANG, CLANG_AMD, PTXAS and LIBCLC in the environment say
-# where. Registers are bounded as runtime/gemm/gemm_mma.c does it on NVIDIA. A line per variant: transpositions, LOAD and C's type as in cl/mma_gemm.cl, registers, local memory.
+# where. Registers are bounded as runtime/gemm/mma.c does it on NVIDIA. A line per variant: transpositions, LOAD and C's type as in cl/mma_gemm.cl, registers, local memory.
 set -eu
 cd "$(dirname "$0")/.."
 script=ptx.sh

@@ -1,9 +1,8 @@
 #include "runtime/device/compute.h"
-#include "runtime/device/convert.h"
 #include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
-#include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +72,11 @@ bool compute_settle(struct compute *compute) {
     return compute_settle_queue(compute, compute->queue);
 }
 
+void compute_on_close(struct compute *compute, compute_closer *closer) {
+    assert(compute->closer_count < COMPUTE_MOST_CLOSERS);
+    compute->closers[compute->closer_count++] = closer;
+}
+
 /* The largest power of two that is at most `limit` (and at least 1). */
 static unsigned power_of_two(size_t limit) {
     unsigned value = 1;
@@ -134,10 +138,9 @@ static int open_parts(struct compute *compute, const struct compute_options *opt
     if (choose_lanes(compute, options->lanes) || choose_vector(compute, options->vector)) {
         return -1;
     }
-    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
-        return -1;
-    }
-    return gemm_open(compute, options->gemm ? options->gemm : "auto", options->operands, options->untuned);
+    return open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)
+               ? -1
+               : 0;
 }
 
 int compute_open(struct compute **opened, const struct compute_options *options) {
@@ -160,12 +163,17 @@ int compute_open(struct compute **opened, const struct compute_options *options)
     return 0;
 }
 
+void compute_release_parts(struct compute *compute) {
+    while (compute->closer_count > 0) {
+        compute->closers[--compute->closer_count](compute);
+    }
+}
+
 void compute_close(struct compute *compute) {
     if (!compute || !compute_settle(compute)) {
         return;
     }
-    gemm_close(compute);
-    convert_close(compute);
+    compute_release_parts(compute);
     profiler_destroy(compute->profiler);
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);

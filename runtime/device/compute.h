@@ -18,8 +18,8 @@ struct profiler;     /* runtime/device/profiler.h */
 struct conversions;  /* runtime/device/convert.c */
 
 struct compute_options {
-    const char *device;         /* as device_choose takes it; NULL is "auto" */
-    const char *gemm;           /* "auto", "clblast", "cblas", "mma" or "portable"; NULL is "auto" */
+    const char *device; /* as device_choose takes it; NULL is "auto" */
+    const char *gemm;   /* for gemm_compute_open: "auto", "clblast", "cblas", "mma" or "portable"; NULL is "auto" */
     enum element_type operands; /* of most matrix products, which "auto" depends on */
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */
@@ -30,12 +30,17 @@ struct compute_options {
 };
 
 /* Takes programs in a compiler's place: a compute that has one needs no device, its programs are null and its
- * kernels cannot be launched. tests/programs/list_programs.c learns so what would be compiled for a device elsewhere. */
+ * kernels cannot be launched. So tests/programs/list_programs.c learns what would be compiled for a device
+ * elsewhere. */
 struct program_sink {
     /* 0, or -1 with an error text. files: their names, for people; text: all of them; options: complete. */
     int (*take)(void *context, const char *files, const char *text, const char *options);
     void *context;
 };
+
+enum { COMPUTE_MOST_CLOSERS = 4 };
+struct compute;
+typedef void compute_closer(struct compute *compute);
 
 struct compute {
     struct device device;
@@ -44,7 +49,7 @@ struct compute {
     cl_command_queue queue;
     unsigned lanes;
     unsigned vector;
-    const struct gemm_backend *gemm;
+    const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
     struct conversions *conversions; /* NULL before the first */
@@ -54,11 +59,19 @@ struct compute {
     size_t allocated_bytes;          /* in live buffers */
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
+    compute_closer *closers[COMPUTE_MOST_CLOSERS];
+    unsigned closer_count;
 };
 
-/* Opens the device and chooses the GEMM backend. On success *opened is owned by the caller (compute_close). */
+/* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On
+ * success *opened is owned by the caller (compute_close). */
 int compute_open(struct compute **opened, const struct compute_options *options);
 void compute_close(struct compute *compute);
+
+/* Has this called by compute_close while the device is still there: so what was added to a compute is released with
+ * it, the last first. compute_release_parts does only that, and what was released can be added again. */
+void compute_on_close(struct compute *compute, compute_closer *closer);
+void compute_release_parts(struct compute *compute);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));

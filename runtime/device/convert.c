@@ -29,11 +29,25 @@ static int build(struct compute *compute, enum element_type type, struct convert
     return status ? -1 : 0;
 }
 
+static void release(struct compute *compute) {
+    struct converter *const converters[] = {&compute->conversions->bf16, &compute->conversions->fp16};
+    for (size_t i = 0; i < 2; i++) {
+        kernel_release(&converters[i]->to_fp32);
+        kernel_release(&converters[i]->from_fp32);
+    }
+    free(compute->conversions);
+    compute->conversions = NULL;
+}
+
 /* NULL with the failure kept. */
 static struct converter *find(struct compute *compute, enum element_type type) {
-    if (!compute->conversions && !(compute->conversions = calloc(1, sizeof(*compute->conversions)))) {
-        compute_fail(compute, "out of memory");
-        return NULL;
+    if (!compute->conversions) {
+        compute->conversions = calloc(1, sizeof(*compute->conversions));
+        if (!compute->conversions) {
+            compute_fail(compute, "out of memory");
+            return NULL;
+        }
+        compute_on_close(compute, release);
     }
     struct converter *converter = type == ELEMENT_BF16 ? &compute->conversions->bf16 : &compute->conversions->fp16;
     if (!converter->built && build(compute, type, converter)) {
@@ -75,17 +89,4 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
     const size_t vectors = (count - 1) / compute->vector + 1;
     KERNEL_RUN(compute, target == ELEMENT_FP32 ? &converter->to_fp32 : &converter->from_fp32,
                (vectors - 1) / GROUP + 1, GROUP, ARG_SPAN(from), ARG_U64(count), ARG_SPAN(to));
-}
-
-void convert_close(struct compute *compute) {
-    if (!compute->conversions) {
-        return;
-    }
-    struct converter *const converters[] = {&compute->conversions->bf16, &compute->conversions->fp16};
-    for (size_t i = 0; i < 2; i++) {
-        kernel_release(&converters[i]->to_fp32);
-        kernel_release(&converters[i]->from_fp32);
-    }
-    free(compute->conversions);
-    compute->conversions = NULL;
 }

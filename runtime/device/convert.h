@@ -9,7 +9,4 @@
  * type are copied as they are. A launch; the kernels are built at the first need. */
 void convert_elements(struct compute *compute, struct span from, struct span to, size_t count);
 
-/* Releases the kernels; compute_close calls it. */
-void convert_close(struct compute *compute);
-
 #endif

@@ -116,27 +116,7 @@ static int open_automatically(struct compute *compute) {
     return open_backend(compute, &gemm_backend_clblast);
 }
 
-int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned) {
-    struct gemm_state *state = calloc(1, sizeof(*state));
-    compute->gemm_state = state;
-    if (!state) {
-        return error_set("out of memory");
-    }
-    state->untuned = untuned;
-    state->operands = operands;
-    state->automatic = !strcmp(name, "auto");
-    if (state->automatic) {
-        return open_automatically(compute);
-    }
-    for (size_t i = 0; i < BACKEND_COUNT; i++) {
-        if (!strcmp(name, backends[i]->name)) {
-            return open_backend(compute, backends[i]);
-        }
-    }
-    return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, mma, portable", name);
-}
-
-void gemm_close(struct compute *compute) {
+static void gemm_close(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     if (!state) {
         return;
@@ -155,6 +135,40 @@ void gemm_close(struct compute *compute) {
     }
     free(state);
     compute->gemm_state = NULL;
+}
+
+int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned) {
+    struct gemm_state *state = calloc(1, sizeof(*state));
+    compute->gemm_state = state;
+    if (!state) {
+        return error_set("out of memory");
+    }
+    compute_on_close(compute, gemm_close);
+    state->untuned = untuned;
+    state->operands = operands;
+    state->automatic = !strcmp(name, "auto");
+    if (state->automatic) {
+        return open_automatically(compute);
+    }
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (!strcmp(name, backends[i]->name)) {
+            return open_backend(compute, backends[i]);
+        }
+    }
+    return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, mma, portable", name);
+}
+
+int gemm_compute_open(struct compute **opened, const struct compute_options *options) {
+    if (compute_open(opened, options)) {
+        return -1;
+    }
+    if (gemm_open(*opened, options->gemm ? options->gemm : "auto", options->operands, options->untuned)) {
+        error_prefix("cannot open device %s", (*opened)->device.name);
+        compute_close(*opened);
+        *opened = NULL;
+        return -1;
+    }
+    return 0;
 }
 
 bool gemm_copies(const struct compute *compute, enum element_type type) {
@@ -227,11 +241,6 @@ static bool epilogue_fits(struct compute *compute, const struct gemm_call *call)
             matrix_fits(compute, call, "activated", &epilogue->activated, call->m, call->n)) &&
            (!epilogue->residual.buffer ||
             matrix_fits(compute, call, "residual", &epilogue->residual, call->m, call->n));
-}
-
-bool gemm_call_is_plain_fp32(const struct gemm_call *call) {
-    return call->a.buffer->type == ELEMENT_FP32 && call->b.buffer->type == ELEMENT_FP32 &&
-           call->c.buffer->type == ELEMENT_FP32 && call->batch.count == 1 && !gemm_epilogue_exists(&call->epilogue);
 }
 
 /* Whether the backend can have it as it is. As in the reference BLAS, A and B are not looked at when nothing of

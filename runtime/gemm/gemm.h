@@ -2,20 +2,21 @@
  *
  * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
  * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). "mma" computes
- * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/gemm_mma.h).
+ * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/mma.h).
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
  * copies, which are made and taken back here; the sums are fp32 either way. */
 #ifndef HC_RUNTIME_GEMM_H
 #define HC_RUNTIME_GEMM_H
 
-#include "runtime/device/compute.h"
+#include "runtime/gemm/gemm_call.h"
 
-struct matrix {
-    const struct buffer *buffer;
-    size_t offset; /* of the first element */
-    size_t stride; /* elements from row to row */
-};
+/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work; else
+ * the host's BLAS where it can run, else CLBlast. */
+int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
+
+/* compute_open, then gemm_open as the options say. */
+int gemm_compute_open(struct compute **opened, const struct compute_options *options);
 
 /* C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; beta == 0 does not read C.
  * A launch: failures are kept in the compute. Extents are checked against the buffers. m, n or k of 0 is allowed.
@@ -23,33 +24,10 @@ struct matrix {
 void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
               float alpha, struct matrix a, struct matrix b, float beta, struct matrix c);
 
-/* Several products of one shape, whose matrices lie so many elements apart, from the first ones given. Products of
- * a batch must not write what others read or write. */
-struct gemm_batch {
-    size_t count;
-    size_t a, b, c;
-};
-
+/* Several products of one shape: see struct gemm_batch. */
 void gemm_run_batched(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
                       float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
                       struct gemm_batch batch);
-
-enum gemm_activation {
-    GEMM_NO_ACTIVATION,
-    GEMM_GELU,      /* x (1 + erf(x / sqrt 2)) / 2 */
-    GEMM_GELU_TANH, /* its approximation by tanh, as in OpenAI's GPT-2 */
-};
-
-/* What follows a product; everything may be missing. With y what gemm_run would leave in C and z = y + bias:
- *   C = z + residual                               without an activation f
- *   C = f(z) + residual                            with one
- *   C = z, activated = f(z) + residual             with one and a matrix for its result */
-struct gemm_epilogue {
-    struct span bias; /* [n]; buffer NULL: none */
-    enum gemm_activation activation;
-    struct matrix activated; /* [m, n]; buffer NULL: C itself */
-    struct matrix residual;  /* [m, n]; buffer NULL: none. May be C */
-};
 
 /* As gemm_run, then the epilogue: in the same kernel where the backend can, else in one of its own. With a C of 16
  * bits the latter sees y rounded. */

@@ -1,22 +1,8 @@
-/* What a GEMM backend provides to runtime/gemm/gemm.c, and what gemm.c provides to compute.c. */
+/* What a GEMM backend provides to runtime/gemm/gemm.c. */
 #ifndef HC_RUNTIME_GEMM_BACKEND_H
 #define HC_RUNTIME_GEMM_BACKEND_H
 
-#include "runtime/device/compute.h"
-#include "runtime/gemm/gemm.h"
-
-/* One checked product: m, n, k > 0, all extents inside of their buffers, alpha != 0. */
-struct gemm_call {
-    bool transpose_a, transpose_b;
-    size_t m, n, k;
-    float alpha;
-    struct matrix a, b;
-    float beta;
-    struct matrix c;
-    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768" */
-    struct gemm_batch batch; /* count at least 1 */
-    struct gemm_epilogue epilogue;
-};
+#include "runtime/gemm/gemm_call.h"
 
 struct gemm_backend {
     const char *name;
@@ -32,9 +18,6 @@ struct gemm_backend {
 extern const struct gemm_backend gemm_backend_cblas;
 extern const struct gemm_backend gemm_backend_clblast;
 extern const struct gemm_backend gemm_backend_portable;
-
-/* Whether it is a single product of fp32 matrices with nothing behind it, which every backend takes. */
-bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 extern const struct gemm_backend gemm_backend_mma;
 
 /* What compute.gemm_state points to. */
@@ -56,10 +39,5 @@ struct gemm_state {
     bool untuned;               /* wanted: no parameters from the cache folder */
     bool tuned;                 /* set by a backend that took some from there */
 };
-
-/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work; else
- * the host's BLAS where it can run, else CLBlast. */
-int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
-void gemm_close(struct compute *compute);
 
 #endif

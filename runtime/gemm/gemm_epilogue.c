@@ -6,10 +6,6 @@
 /* As in cl/gemm_epilogue.cl. */
 enum part { PART_BIAS = 1, PART_ACTIVATE = 2, PART_ACTIVATED = 4, PART_RESIDUAL = 8 };
 
-bool gemm_epilogue_exists(const struct gemm_epilogue *epilogue) {
-    return epilogue->bias.buffer || epilogue->activation != GEMM_NO_ACTIVATION || epilogue->residual.buffer;
-}
-
 struct epilogue_parts gemm_epilogue_parts(const struct gemm_call *call) {
     const struct gemm_epilogue *wanted = &call->epilogue;
     struct epilogue_parts parts = {.bias = wanted->bias,

@@ -17,9 +17,6 @@ struct epilogue_parts {
     ARG_U32((x).parts), ARG_U32((x).types), ARG_SPAN((x).bias), ARG_SPAN((x).activated),                           \
         ARG_U64((x).activated.stride), ARG_SPAN((x).residual), ARG_U64((x).residual.stride)
 
-/* Whether there is anything of it. */
-bool gemm_epilogue_exists(const struct gemm_epilogue *epilogue);
-
 struct epilogue_parts gemm_epilogue_parts(const struct gemm_call *call);
 
 /* Applies the call's epilogue to what its C holds. A launch. */

@@ -2,7 +2,7 @@
 #ifndef HC_RUNTIME_MMA_CHECK_H
 #define HC_RUNTIME_MMA_CHECK_H
 
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/mma.h"
 
 struct mma_case {
     bool transpose_a, transpose_b;
@@ -20,5 +20,9 @@ struct mma_case {
  * and compares every element of every matrix written, and what lies around them. -1 with the element that is wrong.
  */
 int mma_check(struct mma *mma, const struct mma_case *wanted);
+
+/* Compares products of all kinds with sums in double: transpositions, edges, alignments, types of C, epilogues,
+ * both tiles. -1 with a reason, which may be that the device's compiler does not know the unit. */
+int mma_self_test(struct mma *mma, enum element_type type);
 
 #endif

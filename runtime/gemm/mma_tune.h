@@ -2,7 +2,7 @@
 #ifndef HC_RUNTIME_MMA_TUNE_H
 #define HC_RUNTIME_MMA_TUNE_H
 
-#include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/mma.h"
 
 struct mma_tune_result {
     struct mma_tiles best;

@@ -6,6 +6,7 @@
 #include "runtime/system/progress.h"
 #include "src/analysis/run_record.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
 #include "src/measuring/h_analysis.h"
 #include "src/training/data_set.h"
 #include <inttypes.h>
@@ -136,7 +137,7 @@ static int add_checkpoint(struct compute *compute, const struct token_file *file
     struct model_config config;
     json_t *as_written = NULL;
     char *config_path = files_path("%s/config.json", path);
-    int result = !config_path || model_config_read(path, &config) ||
+    int result = !config_path || config_file_read(path, &config) ||
                  json_file_read(config_path, MOST_CONFIG_BYTES, &as_written);
     free(config_path);
     if (result) {

@@ -2,7 +2,7 @@
 #ifndef HC_SRC_BENCH_H
 #define HC_SRC_BENCH_H
 
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 struct bench_settings {
     struct train_settings train; /* model, batch, device and how ranks exchange are used, the rest is not */

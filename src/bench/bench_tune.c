@@ -1,4 +1,6 @@
 #include "src/bench/bench_tune.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_mma.h"
 #include "runtime/gemm/gemm_tune.h"
 #include "runtime/gemm/mma_tune.h"
 #include "runtime/system/error.h"
@@ -33,7 +35,7 @@ static int open_device(const struct bench_settings *settings, struct compute **c
                                             .gemm = units ? "mma" : "clblast",
                                             .operands = units ? TYPE : ELEMENT_FP32,
                                             .untuned = true};
-    if (compute_open(compute, &options)) {
+    if (gemm_compute_open(compute, &options)) {
         return -1;
     }
     return (*compute)->cache_dir

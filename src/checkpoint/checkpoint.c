@@ -5,6 +5,7 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
+#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -401,7 +402,7 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
     moment_sets(gpt, sets);
     char *model = files_path("%s/%s", folder, WEIGHTS_FILE),
          *optimizer = files_path("%s/%s", folder, optimizer_file);
-    int status = model && optimizer ? model_config_write(folder, &gpt->config) : -1;
+    int status = model && optimizer ? config_file_write(folder, &gpt->config) : -1;
     status = status || checkpoint_write_weights(model, gpt) ||
              (content->optimizer && write_sets(optimizer, gpt, sets, 2)) || write_state(folder, gpt, content);
     free(model);

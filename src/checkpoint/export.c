@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export_files.h"
 #include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
@@ -125,7 +126,7 @@ static int prepare(const struct export_settings *settings, struct export *export
     if (!export->piece) {
         return error_set("out of memory");
     }
-    return model_config_read(settings->checkpoint, &export->source_config) ||
+    return config_file_read(settings->checkpoint, &export->source_config) ||
                    choose_model(settings, &export->source_config, &export->config) ||
                    (files_are_same(settings->checkpoint, settings->out) &&
                     error_set("--out is the checkpoint itself")) ||

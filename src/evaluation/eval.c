@@ -7,6 +7,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/evaluate_documents.h"
 #include "src/evaluation/evaluate_split.h"
@@ -133,7 +134,7 @@ static int open_results(struct evaluation *evaluation) {
 }
 
 static int open_inputs(struct evaluation *evaluation) {
-    if (model_config_read(evaluation->settings->checkpoint, &evaluation->config) ||
+    if (config_file_read(evaluation->settings->checkpoint, &evaluation->config) ||
         (!scores_documents(evaluation) && open_split(evaluation))) {
         return -1;
     }

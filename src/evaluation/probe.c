@@ -5,6 +5,7 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
 #include "src/settings/settings.h"
 #include <inttypes.h>
 #include <math.h>
@@ -318,7 +319,7 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct batches batches = {0};
     struct model_config config;
     struct gpt gpt = {0};
-    if (model_config_read(settings->checkpoint, &config) ||
+    if (config_file_read(settings->checkpoint, &config) ||
         read_batches(settings->batch, settings->train, &batches)) {
         release_batches(&batches);
         return -1;

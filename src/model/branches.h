@@ -2,7 +2,7 @@
 #ifndef HC_SRC_BRANCHES_H
 #define HC_SRC_BRANCHES_H
 
-#include "src/model/gpt.h"
+#include "src/model/gpt_state.h"
 
 /* sublayer->normed -> sublayer->output, dropout included. */
 void branch_forward(struct gpt *gpt, int64_t index);

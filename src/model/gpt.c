@@ -210,10 +210,6 @@ int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t fi
                : buffer_write(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
 }
 
-size_t gpt_tokens(const struct gpt *gpt) {
-    return (size_t)(gpt->shape.batch * gpt->shape.sequence);
-}
-
 double gpt_flops_per_token(const struct gpt *gpt) {
     const struct model_config *config = &gpt->config;
     const double width = (double)config->n_embd, layers = (double)config->n_layer;

@@ -3,118 +3,7 @@
 #ifndef HC_SRC_GPT_H
 #define HC_SRC_GPT_H
 
-#include "src/model/buckets.h"
-#include "src/model/loss_scale.h"
-#include "src/model/memory_plan.h"
-#include "src/model/model_config.h"
-#include "src/model/parameters.h"
-#include "src/operations/operations.h"
-
-enum gpt_mode {
-    GPT_INFERENCE,  /* forward only: sublayers share their activations */
-    GPT_GENERATION, /* the same for one sequence at a time, or one token of each sequence of the batch, with keys
-                       and values of the batch kept: see generation.h */
-    GPT_ANALYSIS,   /* forward only: streams and H of every sublayer are kept */
-    GPT_TRAINING,   /* gradients, moments, and all that the backward pass needs */
-};
-
-struct gpt_options {
-    int64_t batch;    /* sequences per pass, at most, of the full length */
-    int64_t sequence; /* tokens per sequence, at most; <= block_size */
-    enum gpt_mode mode;
-    int64_t vocabulary;        /* the softmax is over the first so many tokens; 0: over all */
-    const struct ranks *ranks; /* that train together; NULL means ranks_alone */
-    bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
-    uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
-    enum element_type type;    /* of activations and of the weights that products read */
-    bool bf16_exchange;        /* gradients travel between ranks in bfloat16 */
-    bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
-                       forward again, to the same bits */
-};
-
-/* What one sublayer (an attention or MLP branch) keeps of its forward pass. Under recompute most of it is shared by
- * all layers and holds what the last one left. N = batch * sequence tokens. */
-struct sublayer {
-    const struct buffer *streams;    /* [N, S, C] its input */
-    const struct buffer *squares;    /* [N, S] sums of squares of the streams */
-    const struct buffer *z;          /* [N, norm_groups, columns] normalised projections */
-    const struct buffer *h;          /* [N, S (S + 2)] pre | post | res */
-    const struct buffer *normed;     /* [N, C] the branch's input */
-    const struct buffer *statistics; /* [N, 2] mean and 1/deviation of its layer norm */
-    const struct buffer *wide;       /* [N, 3 C] qkv, or [N, 4 C] before GELU */
-    const struct buffer *inner;      /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
-    const struct buffer *lse;        /* [batch, H, sequence] of attention's softmax */
-    const struct buffer *output;     /* [N, C] the branch's output */
-    const struct buffer *packed;     /* generation: [columns, row] its projections; else NULL, and scratch.packed */
-    const struct buffer *keys, *values; /* attention in generation: [options.batch, H, options.sequence, C/H] */
-    const struct buffer *gram;          /* [N, S, S] of streams in observed passes under recompute; else NULL */
-};
-
-/* Used by one sublayer after the other. */
-struct gpt_scratch {
-    const struct buffer *packed, *d_packed; /* [columns, row] projections */
-    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
-    const struct buffer *scores;            /* generation: [options.batch, H, padded] */
-    const struct buffer *delta;             /* [batch, H, sequence] */
-    const struct buffer *d_streams;         /* [N, S, C] */
-    const struct buffer *d_output;          /* [N, C] */
-    const struct buffer *d_normed;          /* [N, C] */
-    const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
-    const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
-    const struct buffer *d_z;               /* [N, norm_groups, columns] */
-    const struct buffer *d_z_operand;       /* the same in the activations' type, for products */
-    const struct buffer *rms_scale;         /* [N, norm_groups] */
-    const struct buffer *d_embedding;       /* [N, C] */
-};
-
-/* What a pass does with the cache of keys and values, which there is in generation only. */
-enum gpt_cache_use {
-    CACHE_NONE,
-    CACHE_FILL, /* the batch's keys and values go to the cache, from position 0 on */
-    CACHE_STEP, /* the batch is one token a sequence: the cache has what is before it */
-};
-
-/* Dropout is on only in training passes. */
-struct gpt_pass {
-    bool dropout;
-    bool observe; /* h_statistics_compute will follow */
-    uint64_t seed;
-    int64_t iteration;
-    uint64_t first_row; /* number of the batch's first token in the global batch */
-    enum gpt_cache_use cache;
-    int64_t cache_row; /* CACHE_FILL: of the batch's first sequence */
-    int64_t position;  /* CACHE_STEP: of the tokens; else 0 */
-};
-
-struct gpt {
-    struct compute *compute;
-    struct model_config config;
-    struct gpt_options options;
-    size_t vocabulary; /* V: logits per token */
-    struct memory_plan plan;
-    struct parameters parameters; /* its buffers are on the plan */
-    struct buckets buckets;       /* of the arena */
-    struct operations operations;
-    struct sublayer *sublayers; /* [2 n_layer] */
-    struct gpt_scratch scratch;
-    const struct buffer *top_streams, *top_squares; /* after the last sublayer */
-    const struct buffer *final, *final_statistics;  /* [N, C] after ln_f */
-    const struct buffer *d_final;
-    const struct buffer *logits;   /* [logit_rows, V] */
-    const struct buffer *d_logits; /* the same, in the activations' type: in fp32 they take the logits' place */
-    size_t logit_rows;             /* tokens whose logits are in memory at a time */
-    const struct buffer *losses;   /* [N] */
-    const struct buffer *loss;     /* [1] sum since gpt_zero */
-    const struct buffer *gradient_norm;    /* [1] of the last optimiser step, unscaled */
-    struct loss_scale loss_scale;          /* of the gradients in the arena; the training loop updates it */
-    const struct buffer *tokens, *targets; /* [N] int */
-    const struct buffer *group_ids, *group_starts, *group_places;
-    struct token_shape shape; /* of the batch that is set */
-    struct gpt_pass pass;
-    size_t distinct_tokens;
-    size_t valid_targets;   /* targets of the batch that are not -1 */
-    int32_t *token_scratch; /* host, for grouping */
-};
+#include "src/model/gpt_state.h"
 
 /* Plans the model: table, sizes, memory. Nothing is allocated on the device yet. The config is copied. */
 int gpt_plan(struct compute *compute, const struct model_config *config, const struct gpt_options *options,
@@ -169,9 +58,6 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values);
 int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
                       const float *values);
-
-/* Tokens of the current batch. */
-size_t gpt_tokens(const struct gpt *gpt);
 
 /* FLOPs of training on one token (forward and backward): 6 per weight used in products + 12 n_layer C T of
  * attention. */

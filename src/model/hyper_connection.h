@@ -3,7 +3,7 @@
 #ifndef HC_SRC_HYPER_CONNECTION_H
 #define HC_SRC_HYPER_CONNECTION_H
 
-#include "src/model/gpt.h"
+#include "src/model/gpt_state.h"
 
 /* Projections, map, width mix and layer norm: sublayer->streams -> z, h, normed. */
 void hyper_connection_enter(struct gpt *gpt, int64_t index);

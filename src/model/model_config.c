@@ -1,8 +1,5 @@
 #include "src/model/model_config.h"
-#include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include "src/checkpoint/hugging_face.h"
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -126,21 +123,7 @@ static int read_keys(const json_t *json, struct model_config *config) {
 }
 
 int model_config_from_json(const json_t *json, struct model_config *config) {
-    const int status =
-        hugging_face_is_config(json) ? hugging_face_read_config(json, config) : read_keys(json, config);
-    return status || model_config_check(config) ? -1 : 0;
-}
-
-int model_config_read(const char *folder, struct model_config *config) {
-    char *path = files_path("%s/config.json", folder);
-    json_t *json = NULL;
-    int status = path ? json_file_read(path, (size_t)1 << 20, &json) : -1;
-    if (status == 0 && model_config_from_json(json, config)) {
-        status = error_prefix("%s", path);
-    }
-    json_decref(json);
-    free(path);
-    return status;
+    return read_keys(json, config) || model_config_check(config) ? -1 : 0;
 }
 
 json_t *model_config_to_json(const struct model_config *config) {
@@ -165,15 +148,6 @@ json_t *model_config_to_json(const struct model_config *config) {
         return NULL;
     }
     return json;
-}
-
-int model_config_write(const char *folder, const struct model_config *config) {
-    json_t *json = model_config_to_json(config);
-    char *path = files_path("%s/config.json", folder);
-    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
-    free(path);
-    json_decref(json);
-    return status;
 }
 
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {

@@ -33,14 +33,8 @@ int model_config_check(struct model_config *config);
 /* Notes the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
 
-/* Reads and checks <folder>/config.json, ours or that of Hugging Face's GPT-2. Unknown keys are ignored, so that
- * files of other programs can be read. */
-int model_config_read(const char *folder, struct model_config *config);
-
-/* Writes <folder>/config.json. */
-int model_config_write(const char *folder, const struct model_config *config);
-
-/* The same from and to JSON; what model_config_to_json returns is a new reference, NULL when memory runs out. */
+/* From and to JSON with the keys of config.json. Reading checks; unknown keys are ignored, so that files of other
+ * programs can be read. What model_config_to_json returns is a new reference, NULL when memory runs out. */
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 

@@ -1,6 +1,5 @@
 #include "src/operations/attention_units.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_check.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -93,7 +92,7 @@ static int build(struct attention_units *units, const struct attention_units_opt
 }
 
 /* Both passes with dropout over a sequence of several blocks, the last one not full. */
-static int self_test(const struct attention_units *units) {
+static int run_test(const struct attention_units *units, attention_units_test *test) {
     struct attention_units small = *units;
     small.shape.heads = 2;
     const struct attention_case wanted = {
@@ -107,7 +106,7 @@ static int self_test(const struct attention_units *units) {
         .first_row = UINT32_MAX - 5U,
         .spread = 1.5,
     };
-    return attention_check(&small, &wanted, NULL);
+    return test(&small, &wanted, NULL);
 }
 
 static void release_kernels(struct attention_units *units) {
@@ -117,11 +116,11 @@ static void release_kernels(struct attention_units *units) {
 }
 
 static int try_unit(struct attention_units *units, const struct mma_unit *unit,
-                    const struct attention_units_options *options) {
+                    const struct attention_units_options *options, attention_units_test *test) {
     units->unit = *unit;
     units->tiles = choose_tiles(options->like_rdna || unit->kind == MMA_AMD_WMMA, units->shape.head_size,
                                 units->compute->device.local_bytes);
-    if (check_fits(units) || build(units, options) || (!options->unchecked && self_test(units))) {
+    if (check_fits(units) || build(units, options) || (test && run_test(units, test))) {
         release_kernels(units);
         compute_forget(units->compute); /* the next unit's launches should run */
         return error_prefix("%s", unit->name);
@@ -129,14 +128,15 @@ static int try_unit(struct attention_units *units, const struct mma_unit *unit,
     return 0;
 }
 
-static int find_unit(struct attention_units *units, const struct attention_units_options *options) {
+static int find_unit(struct attention_units *units, const struct attention_units_options *options,
+                     attention_units_test *test) {
     struct mma_unit found[MMA_MOST_UNITS];
     if (options->unit) {
-        return try_unit(units, options->unit, options);
+        return try_unit(units, options->unit, options, test);
     }
     const size_t count = mma_units_find(&units->compute->device, found);
     for (size_t i = 0; i < count; i++) {
-        if (try_unit(units, &found[i], options) == 0) {
+        if (try_unit(units, &found[i], options, test) == 0) {
             return 0;
         }
     }
@@ -156,7 +156,8 @@ static int check_shape(const struct attention_units_shape *shape) {
 }
 
 int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
-                         const struct attention_units_options *options, struct attention_units **opened) {
+                         const struct attention_units_options *options, attention_units_test *test,
+                         struct attention_units **opened) {
     const struct attention_units_options automatic = {0};
     *opened = NULL;
     if (compute_check(compute) || check_shape(shape)) {
@@ -168,7 +169,7 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
     }
     units->compute = compute;
     units->shape = *shape;
-    if (find_unit(units, options ? options : &automatic)) {
+    if (find_unit(units, options ? options : &automatic, test)) {
         compute_forget(compute);
         free(units);
         return -1;

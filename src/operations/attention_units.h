@@ -5,8 +5,10 @@
 #ifndef HC_SRC_ATTENTION_UNITS_H
 #define HC_SRC_ATTENTION_UNITS_H
 
+#include "runtime/device/compute.h"
 #include "runtime/gemm/mma_tiles.h"
-#include "src/operations/operations.h"
+#include "src/operations/attention_reference.h"
+#include "src/operations/batch.h"
 
 struct attention_units;
 
@@ -20,14 +22,17 @@ struct attention_units_options {
     const struct mma_unit *unit; /* NULL: those that the device has */
     bool like_rdna;              /* blocks, and ways through local memory, as on AMD's WMMA */
     int planted;                 /* an error, see cl/attention_units.cl */
-    bool unchecked;              /* no self-test */
 };
 
-/* Opens it on the first unit for which the kernels compile and pass attention_check on a small shape. -1 with the
- * reason why there is none; the compute is as it was then. options NULL: all zero. On success *opened is the
+/* Compares attention on a small case with what it should be: attention_check, see attention_check.h. */
+typedef int attention_units_test(struct attention_units *units, const struct attention_case *wanted, double *worst);
+
+/* Opens it on the first unit for which the kernels compile and pass the test, if there is one (NULL: none). -1 with
+ * the reason why there is no unit; the compute is as it was then. options NULL: all zero. On success *opened is the
  * caller's (attention_units_close). */
 int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
-                         const struct attention_units_options *options, struct attention_units **opened);
+                         const struct attention_units_options *options, attention_units_test *test,
+                         struct attention_units **opened);
 void attention_units_close(struct attention_units *units);
 
 /* Whether the kernels can count such a batch. */

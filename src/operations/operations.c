@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/attention_check.h"
 #include "src/operations/attention_units.h"
 #include <inttypes.h>
 #include <math.h>
@@ -234,7 +235,8 @@ static void open_attention_units(struct operations *operations) {
     const size_t size = sizeof operations->attention_by;
     if (shape->type == ELEMENT_FP32 || strcmp(gemm_name(operations->compute), "mma") != 0) {
         snprintf(text, size, "portable kernels");
-    } else if (attention_units_open(operations->compute, &wanted, NULL, &operations->attention_units)) {
+    } else if (attention_units_open(operations->compute, &wanted, NULL, attention_check,
+                                    &operations->attention_units)) {
         snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
         error_clear();
     } else {

@@ -9,6 +9,7 @@
 #define HC_SRC_OPERATIONS_H
 
 #include "runtime/device/compute.h"
+#include "src/operations/batch.h"
 #include "src/variants/residual.h"
 
 struct operation_shape {
@@ -18,24 +19,6 @@ struct operation_shape {
     bool gelu_tanh;         /* see model_config */
     enum element_type type; /* of activations */
     const struct residual_variant *residual;
-};
-
-/* Dropout at one place of the model in one iteration; rate 0: none. Reproducible from (key, row, element). */
-struct dropout {
-    float rate;
-    uint64_t key;       /* of seed, iteration and place: see dropout_key */
-    uint64_t first_row; /* number of the first token in the global batch */
-};
-
-/* As kernels take it: float rate, uint key0, uint key1, ulong first_row. */
-#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
-
-/* The key of a place ("embedding", "attention.3", ...) in an iteration. */
-uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);
-
-/* Sequences in a batch: N = batch * sequence. */
-struct token_shape {
-    int64_t batch, sequence;
 };
 
 /* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
 #include "src/sampling/sample_print.h"
 #include "src/settings/settings.h"
 #include "src/text/model_tokenizer.h"
@@ -115,7 +116,7 @@ static int open_prompt(struct session *session) {
 
 static int open_tokenizer(struct session *session) {
     const char *checkpoint = session->settings->checkpoint;
-    if (model_config_read(checkpoint, &session->config)) {
+    if (config_file_read(checkpoint, &session->config)) {
         return -1;
     }
     return model_tokenizer_open(&session->config, &session->settings->tokenizer, &session->tokenizer)

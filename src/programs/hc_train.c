@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/training/resumed_settings.h"
 #include "src/training/same_job.h"
+#include "src/training/train.h"
 #include "src/training/train_options.h"
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 #include "src/settings/settings.h"
 #include "runtime/device/device.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include <string.h>
 
@@ -12,7 +13,7 @@ int settings_open_device(const struct device_settings *settings, enum element_ty
         .local_rank = local_rank,
         .profile = settings->profile,
     };
-    return compute_open(compute, &options);
+    return gemm_compute_open(compute, &options);
 }
 
 enum element_type settings_type(const char *word) {

@@ -2,7 +2,7 @@
 #ifndef HC_SRC_RESUMED_SETTINGS_H
 #define HC_SRC_RESUMED_SETTINGS_H
 
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 /* Parses as options_parse does, for hc_train. With init_from = resume what is given now lies over what the run has
  * in out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so

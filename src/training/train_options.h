@@ -3,7 +3,7 @@
 #define HC_SRC_TRAIN_OPTIONS_H
 
 #include "src/model/gpt.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 
 #define TRAIN_OPTIONS_MOST 96
 

@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "src/checkpoint/config_file.h"
 #include "src/training/evaluate.h"
 #include "src/training/same_job.h"
 #include "src/training/train_options.h"
@@ -63,7 +64,7 @@ static int check_same_model(const char *folder, const struct train_settings *set
  * may be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
-    if (model_config_read(folder, &saved)) {
+    if (config_file_read(folder, &saved)) {
         return -1;
     }
     if (saved.hugging_face_rows > 0 && was_given(settings, "vocab_size") &&

@@ -10,7 +10,7 @@
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
 #include "src/training/sampler.h"
-#include "src/training/train.h"
+#include "src/training/train_settings.h"
 #include <stdio.h>
 
 struct trainer {

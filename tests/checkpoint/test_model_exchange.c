@@ -11,6 +11,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export.h"
 #include "src/checkpoint/weights.h"
 #include "tests/support/child.h"
@@ -56,7 +57,7 @@ static void write_checkpoint(const char *name, const struct model_config *config
         memcpy(infos[i].shape, parameter->shape, sizeof parameter->shape);
     }
     require(files_make_folder(scratch_path(name)));
-    require(model_config_write(scratch_path(name), config));
+    require(config_file_write(scratch_path(name), config));
     snprintf(file, sizeof file, "%s/model.safetensors", name);
     require(safetensors_create(scratch_path(file), infos, parameters.count, &writer));
     for (size_t i = 0; i < parameters.count; i++) {
@@ -119,7 +120,7 @@ static void weights_come_back_from_hugging_faces_format(void **state) {
         memcpy(config.tokenizer, "byte", 5);
         write_checkpoint("plain", &config);
         require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
-        require(model_config_read(scratch_path("hf"), &back));
+        require(config_file_read(scratch_path("hf"), &back));
         assert_int_equal(back.hugging_face_rows, config.vocab_size);
         assert_true(back.bias && back.gelu_tanh == config.gelu_tanh && back.dropout == 0.25);
         assert_string_equal(back.tokenizer, "byte");
@@ -173,7 +174,7 @@ static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **stat
         write_checkpoint("variant", &config);
         require(export_to("variant", "torch", EXPORT_TORCH, 0));
         assert_same_bytes("variant/model.safetensors", "torch/model.safetensors");
-        require(model_config_read(scratch_path("torch"), &back));
+        require(config_file_read(scratch_path("torch"), &back));
         assert_true(back.residual == config.residual && back.n_streams == config.n_streams);
         assert_int_equal(back.hugging_face_rows, 0);
         assert_int_equal(scratch_entries(scratch_path("torch")), 3);
@@ -183,7 +184,7 @@ static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **stat
 
 static int64_t rows_of(const char *folder) {
     struct model_config config;
-    require(model_config_read(scratch_path(folder), &config));
+    require(config_file_read(scratch_path(folder), &config));
     assert_weights(folder, &config,
                    true); /* the first rows of random numbers are the same for any number of them */
     return config.vocab_size;
@@ -214,7 +215,7 @@ static void added_tokens_get_the_mean_of_the_others(void **state) {
     float values[40 * 16];
     write_checkpoint("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
-    require(model_config_read(scratch_path("hf"), &grown));
+    require(config_file_read(scratch_path("hf"), &grown));
     grown.vocab_size = 40;
     require(parameters_create(&grown, &parameters));
     require(weights_open(scratch_path("hf"), &grown, &parameters, &weights));
@@ -302,7 +303,7 @@ static int open_changed(void) {
     struct model_config config;
     struct parameters parameters;
     struct weights *weights;
-    require(model_config_read(scratch_path("changed"), &config));
+    require(config_file_read(scratch_path("changed"), &config));
     require(parameters_create(&config, &parameters));
     const int status = weights_open(scratch_path("changed"), &config, &parameters, &weights);
     weights_close(weights);
@@ -321,7 +322,7 @@ static void other_ways_to_write_the_same_model_are_read(void **state) {
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         struct model_config config;
         make_changed(changes[i]);
-        require(model_config_read(scratch_path("changed"), &config));
+        require(config_file_read(scratch_path("changed"), &config));
         assert_weights("changed", &config, true);
     }
 }
@@ -395,7 +396,7 @@ static void configs_that_cannot_be_computed_are_refused(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model_config config;
         scratch_write("config/config.json", cases[i][0], strlen(cases[i][0]));
-        assert_error(model_config_read(scratch_path("config"), &config), cases[i][1]);
+        assert_error(config_file_read(scratch_path("config"), &config), cases[i][1]);
         assert_non_null(strstr(error_text(), "config/config.json: "));
     }
 }
@@ -409,11 +410,11 @@ static void what_configs_leave_out_is_gpt2s(void **state) {
     struct model_config config;
     require(files_make_folder(scratch_path("config")));
     scratch_write("config/config.json", minimal, strlen(minimal));
-    require(model_config_read(scratch_path("config"), &config));
+    require(config_file_read(scratch_path("config"), &config));
     assert_true(config.gelu_tanh && config.bias && config.dropout == 0.0);
     assert_string_equal(config.tokenizer, "");
     scratch_write("config/config.json", tokens, strlen(tokens));
-    require(model_config_read(scratch_path("config"), &config));
+    require(config_file_read(scratch_path("config"), &config));
     assert_false(config.gelu_tanh);
     assert_string_equal(config.tokenizer, "gpt2");
 }
@@ -473,7 +474,7 @@ static void broken_checkpoints_are_named(void **state) {
     free(text);
     assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "broken/model.safetensors");
     write_checkpoint("broken", &config);
-    require(model_config_write(scratch_path("broken"), &other));
+    require(config_file_write(scratch_path("broken"), &other));
     assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "tensors, the model");
     assert_false(files_exist(scratch_path("never")));
 }
@@ -562,7 +563,7 @@ static void training_goes_on_from_hugging_faces_folder(void **state) {
     assert_says(TRAIN_FROM_HF("--residual", "shc"), 1, "another residual");
     assert_false(files_exist(scratch_path("tuned/ckpt-1")));
     assert_says(TRAIN_FROM_HF("--vocab-size", "48"), 0, "");
-    require(model_config_read(scratch_path("tuned/ckpt-1"), &tuned));
+    require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));
     assert_true(tuned.vocab_size == 48 && tuned.hugging_face_rows == 0 && residual_is_plain(tuned.residual));
     assert_says(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
                           "2", "--device", "pocl"),

@@ -36,7 +36,7 @@ static void on_every_device(void (*check)(const char *word)) {
 static struct compute *open_device(const char *word, const char *cache_dir, bool profile) {
     struct compute *compute;
     struct compute_options options = {.device = word, .cache_dir = cache_dir, .profile = profile};
-    if (compute_open(&compute, &options)) {
+    if (gemm_compute_open(&compute, &options)) {
         fail_msg("%s", error_text());
     }
     return compute;
@@ -73,7 +73,7 @@ static void test_open(void **state) {
 static void check_open_fails(struct compute_options options, const char *words) {
     struct compute *compute;
     options.cache_dir = "";
-    assert_int_equal(compute_open(&compute, &options), -1);
+    assert_int_equal(gemm_compute_open(&compute, &options), -1);
     assert_null(compute);
     if (!strstr(error_text(), words)) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
@@ -93,7 +93,7 @@ static void test_open_choices(void **state) {
     (void)state;
     struct compute *compute;
     struct compute_options options = {.lanes = 8, .vector = 2, .cache_dir = ""};
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(compute->lanes, 8);
     assert_int_equal(compute->vector, 2);
     compute_close(compute);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/device/convert.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "tests/support/rounding.h"
@@ -25,7 +26,7 @@ static const enum element_type types[] = {ELEMENT_BF16, ELEMENT_FP16};
 static int begin(void **state) {
     const char *word = getenv("HC_TEST_DEVICE");
     const struct compute_options options = {.device = word ? word : "pocl", .cache_dir = ""};
-    if (scratch_begin(state) || compute_open(&compute, &options)) {
+    if (scratch_begin(state) || gemm_compute_open(&compute, &options)) {
         fprintf(stderr, "%s\n", error_text());
         return -1;
     }
@@ -155,7 +156,7 @@ static void test_refused(void **state) {
     (void)state;
     struct compute *own;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
-    assert_int_equal(compute_open(&own, &options), 0);
+    assert_int_equal(gemm_compute_open(&own, &options), 0);
     struct buffer bf16, fp16;
     assert_int_equal(buffer_create(own, &bf16, 8) || buffer_create(own, &fp16, 8), 0);
     bf16.type = ELEMENT_BF16;

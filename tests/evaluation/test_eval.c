@@ -11,9 +11,11 @@
 
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/config_file.h"
 #include "src/evaluation/perplexity.h"
 #include "src/evaluation/rolling_windows.h"
 #include "tests/support/child.h"
@@ -144,8 +146,8 @@ static double *weights;
 static void load_model(void) {
     struct model_config config;
     const struct compute_options options = {.device = "pocl"};
-    small_model_require(model_config_read(CHECKPOINT, &config));
-    small_model_require(compute_open(&compute, &options));
+    small_model_require(config_file_read(CHECKPOINT, &config));
+    small_model_require(gemm_compute_open(&compute, &options));
     const struct gpt_options shape = {.batch = 1, .sequence = config.block_size, .mode = GPT_INFERENCE};
     small_model_require(gpt_plan(compute, &config, &shape, &gpt));
     small_model_require(gpt_create(&gpt));

@@ -1,5 +1,6 @@
 /* Any bytes as config.json, ours or Hugging Face's. A config that is accepted must be within ranges, and read back
  * the same after it is written in both formats. */
+#include "src/checkpoint/config_file.h"
 #include "src/checkpoint/hugging_face.h"
 #include "src/model/model_config.h"
 #include "tests/fuzz/fuzz_file.h"
@@ -19,7 +20,7 @@ static void read_back(json_t *json, const struct model_config *config, bool same
     static const char *const names[] = {"n_layer",   "n_head",   "n_embd",        "vocab_size", "block_size",
                                         "n_streams", "residual", "stream_reduce", "activation", "bias"};
     struct model_config again;
-    require(json && model_config_from_json(json, &again) == 0, "what was written is refused");
+    require(json && config_file_parse(json, &again) == 0, "what was written is refused");
     for (size_t i = 0; i + !same_bias < sizeof names / sizeof *names; i++) {
         require(model_config_same(config, &again, names[i]), names[i]);
     }
@@ -31,7 +32,7 @@ static void read_back(json_t *json, const struct model_config *config, bool same
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct model_config config;
     json_t *json = json_loadb((const char *)data, bytes, JSON_REJECT_DUPLICATES, NULL);
-    if (json && model_config_from_json(json, &config) == 0) {
+    if (json && config_file_parse(json, &config) == 0) {
         require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
         if (residual_is_plain(config.residual)) {

@@ -164,7 +164,7 @@ static struct compute *open_backend(size_t index, const char *gemm, bool profile
     struct compute *compute;
     snprintf(word, sizeof(word), "%zu", index);
     struct compute_options options = {.device = word, .gemm = gemm, .cache_dir = "", .profile = profile};
-    if (compute_open(&compute, &options) == 0) {
+    if (gemm_compute_open(&compute, &options) == 0) {
         return compute;
     }
     if (strcmp(gemm, "cblas")) {
@@ -219,7 +219,7 @@ static const struct gemm_parameters tuned = {
 static struct compute *open_tuned(const char *word) {
     struct compute *compute;
     const struct compute_options options = {.device = word, .gemm = "clblast", .cache_dir = scratch_path("tuned")};
-    return compute_open(&compute, &options) ? NULL : compute;
+    return gemm_compute_open(&compute, &options) ? NULL : compute;
 }
 
 static void write_parameters(const char *word, const struct gemm_parameters *parameters) {
@@ -260,7 +260,7 @@ static void test_tune(void **state) {
     struct compute *compute;
     struct gemm_tune_result result;
     const struct compute_options options = {.device = "0", .gemm = "clblast", .cache_dir = "", .untuned = true};
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(gemm_tune(compute, 40, 30, 20, 0.0, &tuned, &result), 0);
     assert_true(result.tried == 1 && result.refused == 0);
     assert_true(result.stock > 0.0 && result.rate >= result.stock);
@@ -283,7 +283,7 @@ static void test_one_buffer(void **state) {
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
     float values[12] = {1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0};
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &buffer, 0, values, sizeof(values)), 0);
     gemm_run(compute, false, false, 2, 2, 2, 1.0f, (struct matrix){&buffer, 0, 2}, (struct matrix){&buffer, 4, 2},
@@ -299,7 +299,7 @@ static void test_empty(void **state) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 0), 0);
     struct matrix matrix = {&buffer, 0, 0};
     gemm_run(compute, false, false, 0, 5, 5, 1.0f, matrix, matrix, 0.0f, matrix);
@@ -315,7 +315,7 @@ static void check_refused(size_t m, size_t n, size_t k, struct matrix a, struct 
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 100 * sizeof(float)), 0);
     a.buffer = b.buffer = c.buffer = &buffer;
     gemm_run(compute, false, false, m, n, k, 1.0f, a, b, 0.0f, c);
@@ -344,7 +344,7 @@ static void test_unknown_backend(void **state) {
     (void)state;
     struct compute *compute;
     struct compute_options options = {.gemm = "abacus", .cache_dir = ""};
-    assert_int_equal(compute_open(&compute, &options), -1);
+    assert_int_equal(gemm_compute_open(&compute, &options), -1);
     assert_null(compute);
     assert_non_null(strstr(error_text(), "abacus"));
     assert_non_null(strstr(error_text(), "clblast"));
@@ -355,7 +355,7 @@ static void test_rate(void **state) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     double rate = 0.0;
-    assert_int_equal(compute_open(&compute, &options), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, 64, 64, 64, &rate), 0);
     assert_true(rate > 0.0); /* a simulator makes less than a megaflop */
     assert_int_equal(compute->allocated_bytes, 0);

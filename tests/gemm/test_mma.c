@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm/gemm.h"
 #include "runtime/gemm/mma_check.h"
 #include "runtime/gemm/mma_tune.h"
 #include "runtime/system/error.h"
@@ -24,7 +25,7 @@ static const struct mma_tiles two_warps = {32, 32, 16, 32, 16, 2}, streamed = {3
 static struct compute *open_compute(const char *gemm, enum element_type operands) {
     struct compute *compute;
     const struct compute_options options = {.device = device, .gemm = gemm, .operands = operands, .cache_dir = ""};
-    if (compute_open(&compute, &options)) {
+    if (gemm_compute_open(&compute, &options)) {
         fail_msg("%s", error_text());
     }
     return compute;

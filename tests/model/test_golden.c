@@ -12,7 +12,9 @@
 #include <cmocka.h>
 
 #include "runtime/files/files.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "src/checkpoint/config_file.h"
 #include "src/evaluation/probe.h"
 #include "src/settings/settings.h"
 #include "tests/support/rounding.h"
@@ -72,7 +74,7 @@ static struct compute *compute_of(struct setting *setting) {
                                                 .lanes = setting->lanes,
                                                 .operands = setting->operands,
                                                 .cache_dir = scratch_path("cache")};
-        require(compute_open(&setting->compute, &options));
+        require(gemm_compute_open(&setting->compute, &options));
     }
     return setting->compute;
 }
@@ -172,7 +174,7 @@ static void compare_rounded(const char *path, const struct golden_case *golden) 
     struct safetensors *actual = tensors_open(path, "");
     struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
     struct model_config config;
-    require(model_config_read(golden_path(golden, "."), &config));
+    require(config_file_read(golden_path(golden, "."), &config));
     const double rounding = rounding_of(settings_type(golden->dtype), config.n_layer);
     double worst_error = 0.0;
     for (size_t i = 0; i < safetensors_count(actual); i++) {

@@ -1,6 +1,8 @@
 /* Attention on matrix units, through an emulation of NVIDIA's that runs on any device. */
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_check.h"
+#include "src/operations/operations.h"
 #include "tests/support/reference.h"
 #include <math.h>
 #include <setjmp.h>
@@ -19,7 +21,7 @@ static int set_up(void **state) {
     (void)state;
     const struct compute_options options = {.device = "pocl"};
     device_prepare_environment();
-    return compute_open(&compute, &options);
+    return gemm_compute_open(&compute, &options);
 }
 
 static int tear_down(void **state) {
@@ -94,10 +96,10 @@ static void test_reference(void **state) {
 static struct attention_units *open_emulation(size_t heads, size_t head_size, enum element_type type,
                                               bool like_rdna) {
     const struct mma_unit unit = mma_unit_emulation();
-    const struct attention_units_options options = {.unit = &unit, .like_rdna = like_rdna, .unchecked = true};
+    const struct attention_units_options options = {.unit = &unit, .like_rdna = like_rdna};
     const struct attention_units_shape shape = {(int64_t)heads, (int64_t)head_size, type};
     struct attention_units *units;
-    if (attention_units_open(compute, &shape, &options, &units)) {
+    if (attention_units_open(compute, &shape, &options, NULL, &units)) {
         fail_msg("%s", error_text());
     }
     return units;
@@ -270,7 +272,8 @@ static void test_operations(void **state) {
 static int open_planted(int planted, struct attention_units **units) {
     const struct mma_unit unit = mma_unit_emulation();
     const struct attention_units_options options = {.unit = &unit, .planted = planted};
-    return attention_units_open(compute, &(struct attention_units_shape){1, 16, ELEMENT_BF16}, &options, units);
+    return attention_units_open(compute, &(struct attention_units_shape){1, 16, ELEMENT_BF16}, &options,
+                                attention_check, units);
 }
 
 static void assert_planted_found(int planted, const char *where) {
@@ -294,7 +297,7 @@ static void test_self_test(void **state) {
 
 static void assert_refused(struct attention_units_shape shape, const char *reason) {
     struct attention_units *units;
-    assert_int_equal(attention_units_open(compute, &shape, NULL, &units), -1);
+    assert_int_equal(attention_units_open(compute, &shape, NULL, attention_check, &units), -1);
     assert_null(units);
     assert_non_null(strstr(error_text(), reason));
 }

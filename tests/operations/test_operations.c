@@ -6,6 +6,7 @@
  *
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
 #include "runtime/device/compute.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "tests/support/operation_cases.h"
@@ -434,7 +435,7 @@ int main(int argc, char **argv) {
         printf("SKIPPED: %s\n", error_text());
         return EXIT_NO_DEVICE;
     }
-    if (compute_open(&compute, &settings.compute) != 0) {
+    if (gemm_compute_open(&compute, &settings.compute) != 0) {
         fprintf(stderr, "%s\n", error_text());
         return 1;
     }

@@ -7,6 +7,7 @@
  * It opens no device. The operations' programs come from the functions that build them in training, so their list
  * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
  * program may be listed several times. `rare` ones differ from others only in which switches are combined. */
+#include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "src/operations/operations.h"
@@ -103,7 +104,7 @@ static int list_others(struct list *list, struct compute *compute) {
                        program_build(compute, conversion, "-DACT=2 -DVEC=4", &none) ||
                        program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=0", &none) ||
                        program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=1", &none);
-    gemm_close(compute);
+    compute_release_parts(compute);
     return status ? -1 : 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm/gemm.h"
 #include "runtime/ranks/exchange.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
@@ -214,7 +215,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     const struct compute_options options = {.device = device, .gemm = "portable"};
-    if (compute_open(&compute, &options)) {
+    if (gemm_compute_open(&compute, &options)) {
         fprintf(stderr, "skipped: %s\n", error_text());
         ranks_stop(&ranks);
         return 77;

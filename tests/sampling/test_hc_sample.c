@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm/gemm.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
 #include "src/text/utf8.h"
@@ -57,7 +58,7 @@ static int begin(void **state) {
         return -1;
     }
     const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(compute_open(&compute, &options));
+    small_model_require(gemm_compute_open(&compute, &options));
     make_checkpoint("bytes", 256, "byte");
     make_checkpoint("unnamed", 257, "");
     make_checkpoint("gpt2", 300, "gpt2"); /* ids from 258 on are no tokens */

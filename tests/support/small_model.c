@@ -1,4 +1,5 @@
 #include "tests/support/small_model.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "tests/support/scratch.h"
@@ -19,7 +20,7 @@ int small_model_begin(void **state, struct compute **compute) {
         return -1;
     }
     const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(compute_open(compute, &options));
+    small_model_require(gemm_compute_open(compute, &options));
     return 0;
 }
 

@@ -1,0 +1,28 @@
+/* Matrix products of 16-bit matrices on the matrix units of a GPU, summed in float (cl/mma_gemm.cl). The GEMM
+ * backend "mma" (gemm_mma.h) is made of this; tests and the search for tiles use it directly. */
+#ifndef HC_RUNTIME_MMA_H
+#define HC_RUNTIME_MMA_H
+
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/mma_tiles.h"
+
+struct mma_variant;
+
+struct mma {
+    struct compute *compute;
+    struct mma_unit unit;
+    struct mma_tiles large, small;
+    bool swapped;                 /* for a test of the self-test: confuses two fragments */
+    struct mma_variant *variants; /* kernels built so far, newest first */
+};
+
+/* Whether such a call can be run: A and B of one 16-bit type, sizes that the kernel can count, and no epilogue
+ * after a batch. */
+bool mma_takes(const struct gemm_call *call);
+
+/* Runs a call that mma_takes. A launch; kernels are compiled at the first need. */
+void mma_run(struct mma *mma, const struct gemm_call *call);
+
+void mma_release(struct mma *mma);
+
+#endif

@@ -1,0 +1,36 @@
+#include "src/checkpoint/config_file.h"
+#include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "src/checkpoint/hugging_face.h"
+#include <stdlib.h>
+
+#define MOST_BYTES ((size_t)1 << 20)
+
+int config_file_parse(const json_t *json, struct model_config *config) {
+    if (!hugging_face_is_config(json)) {
+        return model_config_from_json(json, config);
+    }
+    return hugging_face_read_config(json, config) || model_config_check(config) ? -1 : 0;
+}
+
+int config_file_read(const char *folder, struct model_config *config) {
+    char *path = files_path("%s/config.json", folder);
+    json_t *json = NULL;
+    int status = path ? json_file_read(path, MOST_BYTES, &json) : -1;
+    if (status == 0 && config_file_parse(json, config)) {
+        status = error_prefix("%s", path);
+    }
+    json_decref(json);
+    free(path);
+    return status;
+}
+
+int config_file_write(const char *folder, const struct model_config *config) {
+    json_t *json = model_config_to_json(config);
+    char *path = files_path("%s/config.json", folder);
+    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
+    free(path);
+    json_decref(json);
+    return status;
+}
