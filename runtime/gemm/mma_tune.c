@@ -1,5 +1,5 @@
-/* A random walk as that of runtime/gemm/gemm_tune.c: a candidate is the best one so far with one or two sizes changed.
- */
+/* A random walk as that of runtime/gemm/gemm_tune.c: a candidate is the best one so far with one or two sizes
+ * changed. */
 #include "runtime/gemm/mma_tune.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_mma.h"

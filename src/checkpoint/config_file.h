@@ -4,7 +4,8 @@
 
 #include "src/model/model_config.h"
 
-/* Reads and checks <folder>/config.json, ours or that of Hugging Face's GPT-2. 0, or -1 with an error that names it. */
+/* Reads and checks <folder>/config.json, ours or that of Hugging Face's GPT-2. 0, or -1 with an error that names
+ * the file. */
 int config_file_read(const char *folder, struct model_config *config);
 
 /* The same of what has been read already. */

@@ -1,5 +1,5 @@
-/* The model as its parts see it: options, buffers, and what is known of the batch and the pass. What is done with it
- * is in gpt.h. */
+/* The model as its parts see it: options, buffers, and what is known of the batch and the pass. What is done with
+ * it is in gpt.h. */
 #ifndef HC_SRC_GPT_STATE_H
 #define HC_SRC_GPT_STATE_H
 

@@ -1,7 +1,6 @@
 /* Attention on the matrix units of a GPU, for activations in 16 bits (cl/attention_units.cl). Same arguments, same
- * dropout and, to rounding, same results as the portable kernels behind src/operations/operations.h, which takes this path
- * where it is open.
- */
+ * dropout and, to rounding, same results as the portable kernels behind src/operations/operations.h, which takes
+ * this path where it is open. */
 #ifndef HC_SRC_ATTENTION_UNITS_H
 #define HC_SRC_ATTENTION_UNITS_H
 

@@ -1,6 +1,6 @@
-/* The device's conversions between fp32 and the 16-bit types against the same in plain C (tests/support/rounding.c): every
- * 16-bit number, and floats at, beside and between the places where rounding decides; vectors and single numbers.
- */
+/* The device's conversions between fp32 and the 16-bit types against the same in plain C (rounding.c): every
+ * 16-bit number, and floats at, beside and between the places where rounding decides; vectors and single
+ * numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

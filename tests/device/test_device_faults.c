@@ -1,4 +1,5 @@
-/* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can go on. */
+/* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can
+ * go on. */
 #include <stdarg.h>
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* Every operation of src/operations/operations.h on one device: forward against the plain reference in double, backward
- * against central differences of that reference. One table of cases: tests/support/operation_cases.c.
+/* Every operation of src/operations/operations.h on one device: forward against the plain reference in double,
+ * backward against central differences of that reference. One table of cases: tests/support/operation_cases.c.
  *
  *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]
  *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
@@ -20,9 +20,9 @@
 enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 128 };
 
 /* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
- * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative: fields say
- * how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between, the forward
- * pass's output. */
+ * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative:
+ * fields say how many an output has; a gradient has at most BACKWARD_ROUNDINGS: itself, the gradient in between, the
+ * forward pass's output. */
 static const double FORWARD_TOLERANCE = 1e-5;
 static const double BACKWARD_TOLERANCE = 1e-4;
 static const double BACKWARD_ROUNDINGS = 3.0;

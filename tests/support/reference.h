@@ -1,5 +1,5 @@
-/* The operations of src/operations/operations.h in plain C and double precision, written from the papers' formulas: what the
- * kernels are held to. Slow and literal on purpose; nothing here follows the kernels' algorithms.
+/* The operations of src/operations/operations.h in plain C and double precision, written from the papers' formulas:
+ * what the kernels are held to. Slow and literal on purpose; nothing here follows the kernels' algorithms.
  *
  * Shapes as in src/operations/operations.h: N tokens, S streams, C channels; all matrices row-major. */
 #ifndef HC_TESTS_REFERENCE_H

@@ -879,8 +879,8 @@ static void failing_best_checkpoint_does_not_cost_the_run(void **state) {
     assert_true(has("no-best", "ckpt-best/state.json"));
 }
 
-/* The best weights stay when an earlier checkpoint is resumed, which may know of no evaluation; on other data they are
- * the best no more. */
+/* The best weights stay when an earlier checkpoint is resumed, which may know of no evaluation; on other data they
+ * are the best no more. */
 static void best_weights_of_a_later_iteration_stay(void **state) {
     (void)state;
     assert_done(TRAIN("later-best", "--max-iters", "5"));
