@@ -158,6 +158,10 @@ const struct residual_variant *residual_find(const char *name) {
     return NULL;
 }
 
+const struct residual_variant *residual_at(size_t number) {
+    return number < sizeof variants / sizeof *variants - 1 ? &variants[number] : NULL;
+}
+
 bool residual_is_plain(const struct residual_variant *variant) {
     return variant->leaves == NULL;
 }

@@ -36,6 +36,9 @@ struct residual_variant {
 /* The variant of this name, NULL if there is none. */
 const struct residual_variant *residual_find(const char *name);
 
+/* The variant of this number in the list of names, NULL beyond the last. */
+const struct residual_variant *residual_at(size_t number);
+
 /* "rc|hc|..." for options and messages. */
 const char *residual_names(void);
 
