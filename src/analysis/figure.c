@@ -1,5 +1,6 @@
 #include "src/analysis/figure.h"
 #include "src/text/utf8.h"
+#include "src/variants/residual.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,14 +54,8 @@ const char *figure_variant(const json_t *run) {
 }
 
 const char *figure_colour(const char *variant) {
-    static const char *const colours[][2] = {{"rc", "#888888"},  {"identity", "#9467bd"}, {"hc", "#ff7f0e"},
-                                             {"mhc", "#1f77b4"}, {"mhc_lite", "#2ca02c"}, {"shc", "#d62728"}};
-    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
-        if (strcmp(variant, colours[i][0]) == 0) {
-            return colours[i][1];
-        }
-    }
-    return "#17becf";
+    const struct residual_variant *known = residual_find(variant);
+    return known ? known->colour : "#17becf"; /* a run of a program that has other variants */
 }
 
 /* One of four buffers in turn. */

@@ -1,12 +1,9 @@
 /* What hc_bench --compare measured: speed and size against the number of streams. */
 #include "src/analysis/figure.h"
+#include "src/variants/residual.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static const char *const variants[] = {"rc", "identity", "hc", "mhc", "mhc_lite", "shc"};
 
 static const char *variant_of(const json_t *one) {
     const char *variant = json_string_value(json_object_get(one, "residual"));
@@ -18,7 +15,7 @@ static size_t write_cases(struct figure *figure, const json_t *cases, const char
     size_t points = 0, i;
     const json_t *one;
     figure_plot(figure, "$%s << END_OF_DATA\n", variant);
-    for (int streams = 1; streams <= 8; streams++) {
+    for (int streams = 1; streams <= RESIDUAL_MAX_STREAMS; streams++) {
         json_array_foreach(cases, i, one) {
             const double value = figure_number(one, key);
             if (strcmp(variant_of(one), variant) == 0 && figure_number(one, "n_streams") == streams &&
@@ -37,11 +34,12 @@ static size_t write_cases(struct figure *figure, const json_t *cases, const char
 static void draw_cases(const json_t *analysis, struct figure *figure, const char *key, const char *settings) {
     const json_t *cases = json_object_get(json_object_get(analysis, "bench"), "cases");
     struct text_buffer terms = {0};
-    for (size_t i = 0; i < COUNT(variants); i++) {
-        if (write_cases(figure, cases, variants[i], key) > 0) {
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (write_cases(figure, cases, variant->name, key) > 0) {
             figure->failed |=
                 text_print(&terms, "%s$%s with linespoints pt 7 ps 0.7 lw 2 lc rgb '%s' title '%s'",
-                           terms.size > 0 ? ", " : "", variants[i], figure_colour(variants[i]), variants[i]) != 0;
+                           terms.size > 0 ? ", " : "", variant->name, variant->colour, variant->name) != 0;
         }
     }
     if (terms.size > 0) {

@@ -98,7 +98,7 @@ int bench_model_set_up(struct bench_model *bench) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
-    const int status = parameters_initialise(bench->compute, parameters, bench->config.n_streams, 1) ||
+    const int status = parameters_initialise(bench->compute, parameters, &bench->config, 1) ||
                        data_parallel_create(&bench->parallel, &bench->gpt, bench->ranks);
     return ranks_agree(bench->ranks, status);
 }

@@ -96,7 +96,8 @@ int hugging_face_read_config(const json_t *json, struct model_config *config) {
         return error_set("model_type is '%.60s': of Hugging Face's models only 'gpt2' can be read",
                          type ? type : "no text");
     }
-    *config = (struct model_config){.n_streams = 1, .sinkhorn_iters = 20, .norm_sum = true, .bias = true};
+    *config = model_config_default();
+    config->bias = true;
     config->residual = residual_find("rc");
     for (size_t i = 0; i < COUNT(integer_keys); i++) {
         const json_t *value = json_object_get(json, integer_keys[i].name);

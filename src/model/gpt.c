@@ -484,13 +484,12 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .channels = config->n_embd,
         .heads = config->n_head,
         .vocabulary = (int64_t)gpt->vocabulary,
-        .sinkhorn_iterations = config->sinkhorn_iters,
         .bias = config->bias,
         .norm_sum = config->norm_sum,
-        .freeze_gamma = config->freeze_gamma,
         .gelu_tanh = config->gelu_tanh,
         .type = gpt->options.type,
         .residual = config->residual,
+        .settings = config->settings,
     };
 }
 

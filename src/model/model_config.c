@@ -19,7 +19,6 @@ static const struct integer_key {
     {"vocab_size", offsetof(struct model_config, vocab_size), 1, 1 << 24, false},
     {"block_size", offsetof(struct model_config, block_size), 1, 1 << 20, false},
     {"n_streams", offsetof(struct model_config, n_streams), 1, RESIDUAL_MAX_STREAMS, true},
-    {"sinkhorn_iters", offsetof(struct model_config, sinkhorn_iters), 1, 100, true},
 };
 #define INTEGER_KEYS (sizeof integer_keys / sizeof integer_keys[0])
 
@@ -27,12 +26,37 @@ static int64_t *integer_at(struct model_config *config, const struct integer_key
     return (int64_t *)((char *)config + key->offset);
 }
 
-int model_config_check(struct model_config *config) {
+struct model_config model_config_default(void) {
+    return (struct model_config){.n_streams = 1, .norm_sum = true, .settings = residual_settings_default()};
+}
+
+static int check_settings(const struct residual_settings *settings) {
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        const union residual_value *value = &settings->values[i];
+        const double number = setting->type == RESIDUAL_INT ? (double)value->number : value->real;
+        if (setting->type != RESIDUAL_BOOL && !(number >= setting->least && number <= setting->most)) {
+            return error_set("%s = %g is out of range %g .. %g", setting->name, number, setting->least,
+                             setting->most);
+        }
+    }
+    return 0;
+}
+
+static int check_streams(struct model_config *config) {
+    char takes[64];
     if (residual_is_plain(config->residual)) {
         config->n_streams = 1;
-    } else if (config->n_streams < RESIDUAL_MIN_STREAMS) {
-        return error_set("n_streams = %" PRId64 ": '%s' needs %d to %d streams", config->n_streams,
-                         config->residual->name, RESIDUAL_MIN_STREAMS, RESIDUAL_MAX_STREAMS);
+    }
+    return residual_takes(config->residual, config->n_streams)
+               ? 0
+               : error_set("n_streams = %" PRId64 ": '%s' needs %s streams", config->n_streams,
+                           config->residual->name, residual_streams_text(config->residual, takes, sizeof takes));
+}
+
+int model_config_check(struct model_config *config) {
+    if (check_streams(config) || check_settings(&config->settings)) {
+        return -1;
     }
     for (size_t i = 0; i < INTEGER_KEYS; i++) {
         const int64_t value = *integer_at(config, &integer_keys[i]);
@@ -78,6 +102,44 @@ static int read_integers(const json_t *json, struct model_config *config) {
     return 0;
 }
 
+static int read_setting(const json_t *json, const struct residual_setting *setting, union residual_value *value) {
+    json_t *given = json_object_get(json, setting->name);
+    if (setting->type == RESIDUAL_INT && json_is_integer(given)) {
+        value->number = json_integer_value(given);
+    } else if (setting->type == RESIDUAL_FLOAT && json_is_number(given)) {
+        value->real = json_number_value(given);
+    } else if (setting->type == RESIDUAL_BOOL && json_is_boolean(given)) {
+        value->flag = json_boolean_value(given);
+    } else if (given) {
+        static const char *const kinds[] = {"a whole number", "a number", "true or false"};
+        return error_set("'%s' is not %s", setting->name, kinds[setting->type]);
+    }
+    return 0;
+}
+
+static int read_settings(const json_t *json, struct residual_settings *settings) {
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        if (read_setting(json, setting, &settings->values[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int write_settings(json_t *json, const struct residual_settings *settings) {
+    int failed = 0;
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        const union residual_value *value = &settings->values[i];
+        failed |= json_object_set_new(json, setting->name,
+                                      setting->type == RESIDUAL_INT     ? json_integer(value->number)
+                                      : setting->type == RESIDUAL_FLOAT ? json_real(value->real)
+                                                                        : json_boolean(value->flag));
+    }
+    return failed;
+}
+
 static int read_flag(const json_t *json, const char *name, bool *flag) {
     json_t *value = json_object_get(json, name);
     if (value && !json_is_boolean(value)) {
@@ -99,7 +161,7 @@ static int read_either(const json_t *json, const char *name, const char *word, c
 }
 
 static int read_keys(const json_t *json, struct model_config *config) {
-    *config = (struct model_config){.n_streams = 1, .sinkhorn_iters = 20, .norm_sum = true};
+    *config = model_config_default();
     const char *residual = json_string_value(json_object_get(json, "residual"));
     config->residual = residual ? residual_find(residual) : NULL;
     if (!config->residual) {
@@ -113,7 +175,7 @@ static int read_keys(const json_t *json, struct model_config *config) {
     bool exact = true;
     if (read_integers(json, config) ||
         model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
-        read_flag(json, "bias", &config->bias) || read_flag(json, "freeze_gamma", &config->freeze_gamma) ||
+        read_flag(json, "bias", &config->bias) || read_settings(json, &config->settings) ||
         read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
         read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
         return -1;
@@ -138,7 +200,7 @@ json_t *model_config_to_json(const struct model_config *config) {
     failed |= json_object_set_new(json, "dropout", json_real(config->dropout));
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
-    failed |= json_object_set_new(json, "freeze_gamma", json_boolean(config->freeze_gamma));
+    failed |= write_settings(json, &config->settings);
     failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
@@ -148,6 +210,19 @@ json_t *model_config_to_json(const struct model_config *config) {
         return NULL;
     }
     return json;
+}
+
+/* True for settings that a run may change, and for names that are none. */
+static bool same_setting(const struct model_config *a, const struct model_config *b, const char *name) {
+    const size_t number = residual_setting_find(name);
+    const struct residual_setting *setting = residual_setting_at(number, NULL);
+    if (!setting || setting->only_in_training) {
+        return true;
+    }
+    const union residual_value *first = &a->settings.values[number], *second = &b->settings.values[number];
+    return setting->type == RESIDUAL_INT     ? first->number == second->number
+           : setting->type == RESIDUAL_FLOAT ? first->real == second->real
+                                             : first->flag == second->flag;
 }
 
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {
@@ -164,5 +239,5 @@ bool model_config_same(const struct model_config *a, const struct model_config *
            : strcmp(name, "bias") == 0          ? a->bias == b->bias
            : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
            : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
-                                                : true;
+                                                : same_setting(a, b, name);
 }

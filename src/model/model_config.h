@@ -13,18 +13,20 @@ struct model_config {
     int64_t n_embd;
     int64_t vocab_size;
     int64_t block_size;
-    int64_t n_streams;      /* 1 for rc */
-    int64_t sinkhorn_iters; /* mhc */
-    bool bias;              /* of layer norms and linear layers */
-    bool norm_sum;          /* stream_reduce: norm_sum or sum_norm */
-    bool freeze_gamma;      /* shc: gamma_u, gamma_v stay as they are */
-    bool gelu_tanh;         /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
+    int64_t n_streams; /* 1 for rc */
+    bool bias;         /* of layer norms and linear layers */
+    bool norm_sum;     /* stream_reduce: norm_sum or sum_norm */
+    bool gelu_tanh;    /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
     double dropout;
     const struct residual_variant *residual;
-    char tokenizer[16];        /* what its tokens mean: "byte", "gpt2", "" when not known */
+    struct residual_settings settings; /* of all variants, those of other variants too */
+    char tokenizer[16];                /* what its tokens mean: "byte", "gpt2", "" when not known */
     int64_t hugging_face_rows; /* the folder is Hugging Face's: tokens of its vocabulary, which vocab_size may
                                   exceed; 0: ours. Not written */
 };
+
+/* What stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
+struct model_config model_config_default(void);
 
 /* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1
  * for rc. */

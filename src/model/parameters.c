@@ -9,17 +9,15 @@
 
 #define ALIGNMENT 64 /* elements: every tensor starts on a vector of any width */
 
-static float zeros(int64_t index, int64_t streams, int64_t sublayer) {
+static float zeros(int64_t index, const struct residual_place *place) {
     (void)index;
-    (void)streams;
-    (void)sublayer;
+    (void)place;
     return 0.0f;
 }
 
-static float ones(int64_t index, int64_t streams, int64_t sublayer) {
+static float ones(int64_t index, const struct residual_place *place) {
     (void)index;
-    (void)streams;
-    (void)sublayer;
+    (void)place;
     return 1.0f;
 }
 
@@ -248,24 +246,27 @@ void parameters_round(struct compute *compute, const struct parameters *paramete
     }
 }
 
-void parameter_initialise(const struct parameter *parameter, int64_t streams, uint64_t seed, float *values) {
+void parameter_initialise(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
+                          float *values) {
+    const struct residual_place place = {config->n_streams, parameter->sublayer, &config->settings};
     if (parameter->deviation > 0.0) {
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, 0.0, parameter->deviation, values);
         return;
     }
     for (uint64_t i = 0; i < parameter->elements; i++) {
-        values[i] = parameter->initial((int64_t)i, streams, parameter->sublayer);
+        values[i] = parameter->initial((int64_t)i, &place);
     }
 }
 
-int parameters_initialise(struct compute *compute, struct parameters *parameters, int64_t streams, uint64_t seed) {
+int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
+                          uint64_t seed) {
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         float *values = malloc(parameter->elements * sizeof *values);
         if (!values) {
             return error_set("out of memory for the initial values of %s", parameter->name);
         }
-        parameter_initialise(parameter, streams, seed, values);
+        parameter_initialise(parameter, config, seed, values);
         const int status = buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                         parameter->elements * sizeof *values);
         free(values);

@@ -14,7 +14,7 @@ struct parameter {
     uint64_t offset;  /* in the arena, elements */
     bool decayed;     /* takes weight decay */
     double deviation; /* of its normal initialisation; 0: `initial` fills it */
-    float (*initial)(int64_t index, int64_t streams, int64_t sublayer);
+    float (*initial)(int64_t index, const struct residual_place *place);
     int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
 };
 
@@ -25,7 +25,8 @@ struct sublayer_offsets {
     uint64_t out_weight, out_bias; /* attn.c_proj or mlp.c_proj */
     uint64_t rms_gain;             /* hyper-connection: norm.weight */
     uint64_t theta;                /* its small parameters, contiguous */
-    uint64_t projections[8];       /* its projection leaves, in the order of the table in residual.c */
+    uint64_t
+        projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection leaves, in the order of the table in residual.c */
 };
 
 struct parameters {
@@ -46,13 +47,15 @@ int parameters_create(const struct model_config *config, struct parameters *para
 void parameters_release(struct parameters *parameters);
 
 /* Fills one parameter's initial values: normal numbers depend on seed and name only. values [elements] */
-void parameter_initialise(const struct parameter *parameter, int64_t streams, uint64_t seed, float *values);
+void parameter_initialise(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
+                          float *values);
 
 /* A launch, after weights were written: operands follow them. The optimiser keeps them up by itself. */
 void parameters_round(struct compute *compute, const struct parameters *parameters);
 
 /* Initialises all weights (and operands) on the device. */
-int parameters_initialise(struct compute *compute, struct parameters *parameters, int64_t streams, uint64_t seed);
+int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
+                          uint64_t seed);
 
 /* NULL if there is none of this name. */
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name);

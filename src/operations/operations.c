@@ -178,11 +178,13 @@ static int build_streams(struct operations *operations) {
     if (residual_is_plain(shape->residual)) {
         return 0;
     }
-    char variant_file[64];
+    char variant_file[64], settings[256];
     snprintf(variant_file, sizeof variant_file, "hc_%s.cl", shape->residual->name);
-    define(options, sizeof options,
-           " -DCOLUMNS=%zu -DTHETA=%zu -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d", operations->columns,
-           operations->theta, shape->sinkhorn_iterations, shape->freeze_gamma);
+    if (residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings)) {
+        return error_set("the settings of '%s' are too long for the compiler's options", shape->residual->name);
+    }
+    define(options, sizeof options, " -DCOLUMNS=%zu -DTHETA=%zu%s", operations->columns, operations->theta,
+           settings);
     define_theta(options, sizeof options, shape);
     return BUILD(FILES("hc_gates.cl", variant_file, "hc_map.cl"), options, SLOT(hc_map_forward),
                  SLOT(hc_map_backward)) ||

@@ -14,11 +14,11 @@
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
-    int64_t sinkhorn_iterations;
-    bool bias, norm_sum, freeze_gamma;
+    bool bias, norm_sum;
     bool gelu_tanh;         /* see model_config */
     enum element_type type; /* of activations */
     const struct residual_variant *residual;
+    struct residual_settings settings;
 };
 
 /* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two

@@ -37,8 +37,40 @@
 #define HEADING(text)                                                                                              \
     { .type = OPTION_HEADING, .help = text }
 
+/* Rows of a table that is put together from parts. */
+struct rows {
+    struct option_spec *specs;
+    size_t count, room; /* those beyond the room are counted, and not kept */
+};
+
+static void append(struct rows *rows, const struct option_spec *specs, size_t count) {
+    for (size_t i = 0; i < count; i++, rows->count++) {
+        if (rows->count < rows->room) {
+            rows->specs[rows->count] = specs[i];
+        }
+    }
+}
+
+/* The settings that residual variants bring with them. */
+static void append_residual_settings(struct rows *rows, struct residual_settings *settings) {
+    static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        append(rows,
+               &(struct option_spec){.type = types[setting->type],
+                                     .name = setting->name,
+                                     .target = &settings->values[i],
+                                     .default_value = setting->initial,
+                                     .minimum = setting->least,
+                                     .maximum = setting->most,
+                                     .help = setting->help},
+               1);
+    }
+}
+
 size_t train_options(struct train_settings *settings, struct option_spec *specs, size_t room) {
-    const struct option_spec table[] = {
+    struct rows rows = {specs, 0, room};
+    const struct option_spec first[] = {
         HEADING("Data and results"),
         TEXT("data_dir", data_dir, "data/corpus/gcide",
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
@@ -55,13 +87,12 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
                      "resume with other token files than those that the run was trained on until now"),
         INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
-        CHOICE("residual", residual_name, "shc", "rc|identity|hc|mhc|mhc_lite|shc", "residual connection"),
+        CHOICE("residual", residual_name, "shc", residual_names(), "residual connection"),
         INT("n_streams", model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
         CHOICE("stream_reduce", stream_reduce, "norm_sum", "norm_sum|sum_norm",
                "at the top: norm each stream, then sum; or sum, then norm"),
-        INT("sinkhorn_iters", model.sinkhorn_iters, "20", 1, 100, "iterations of mhc's normalisation"),
-        BOOL("freeze_gamma", model.freeze_gamma, "false",
-             "shc: keep the rotation gates gamma_u, gamma_v as they are"),
+    };
+    const struct option_spec rest[] = {
         INT("n_layer", model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
         INT("n_head", model.n_head, "4", 1, 1024, "attention heads"),
         INT("n_embd", model.n_embd, "128", 1, 65536, "channels"),
@@ -107,9 +138,10 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
         DEVICE_OPTIONS(&settings->device),
         PROFILE_OPTION(&settings->device),
     };
-    const size_t count = sizeof table / sizeof *table;
-    memcpy(specs, table, (count < room ? count : room) * sizeof *specs);
-    return count;
+    append(&rows, first, sizeof first / sizeof *first);
+    append_residual_settings(&rows, &settings->model.settings);
+    append(&rows, rest, sizeof rest / sizeof *rest);
+    return rows.count;
 }
 
 void train_options_apply(struct train_settings *settings, const struct option_spec *specs, size_t count) {

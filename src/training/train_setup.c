@@ -64,6 +64,7 @@ static int check_same_model(const char *folder, const struct train_settings *set
  * may be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
+    const struct residual_setting *setting;
     if (config_file_read(folder, &saved)) {
         return -1;
     }
@@ -74,7 +75,11 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     if (check_same_model(folder, settings, &saved)) {
         return -1;
     }
-    saved.freeze_gamma = was_given(settings, "freeze_gamma") ? settings->model.freeze_gamma : saved.freeze_gamma;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        if (setting->only_in_training && was_given(settings, setting->name)) {
+            saved.settings.values[i] = settings->model.settings.values[i];
+        }
+    }
     saved.dropout = was_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
     return replace_word(&settings->residual_name, saved.residual->name) ||
@@ -329,7 +334,7 @@ static int initialise(struct trainer *trainer, const char *folder) {
                                              .best_iteration = -1,
                                              .evaluated_at = -1};
     if (is_scratch(settings)) {
-        return parameters_initialise(trainer->compute, &trainer->gpt.parameters, settings->model.n_streams,
+        return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
                                      (uint64_t)settings->seed);
     }
     return is_resume(settings) ? resume(trainer, folder) : checkpoint_load_weights(folder, &trainer->gpt);

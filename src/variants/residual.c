@@ -1,4 +1,7 @@
 #include "src/variants/residual.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- widths */
@@ -33,13 +36,12 @@ static int64_t singular_values(int64_t streams) {
     return streams - 1;
 }
 
-/* ---- initial values, from index in the leaf, streams and number of the sublayer */
+/* ---- initial values */
 
 #define CONSTANT(name, value)                                                                                      \
-    static float name(int64_t index, int64_t streams, int64_t sublayer) {                                          \
+    static float name(int64_t index, const struct residual_place *place) {                                         \
         (void)index;                                                                                               \
-        (void)streams;                                                                                             \
-        (void)sublayer;                                                                                            \
+        (void)place;                                                                                               \
         return value;                                                                                              \
     }
 
@@ -48,31 +50,28 @@ CONSTANT(ones, 1.0f)
 CONSTANT(hundredth, 0.01f)
 CONSTANT(saturating, 4.0f)
 
-static float gate_bias(int64_t index, int64_t streams, int64_t sublayer) {
-    return index == sublayer % streams ? 1.0f : -1.0f;
+static float gate_bias(int64_t index, const struct residual_place *place) {
+    return index == place->sublayer % place->streams ? 1.0f : -1.0f;
 }
 
-static float one_hot(int64_t index, int64_t streams, int64_t sublayer) {
-    return index == sublayer % streams ? 1.0f : 0.0f;
+static float one_hot(int64_t index, const struct residual_place *place) {
+    return index == place->sublayer % place->streams ? 1.0f : 0.0f;
 }
 
-static float identity_matrix(int64_t index, int64_t streams, int64_t sublayer) {
-    (void)sublayer;
-    return index / streams == index % streams ? 1.0f : 0.0f;
+static float identity_matrix(int64_t index, const struct residual_place *place) {
+    return index / place->streams == index % place->streams ? 1.0f : 0.0f;
 }
 
-static float identity_logits(int64_t index, int64_t streams, int64_t sublayer) {
-    (void)sublayer;
-    return index / streams == index % streams ? 0.0f : -8.0f;
+static float identity_logits(int64_t index, const struct residual_place *place) {
+    return index / place->streams == index % place->streams ? 0.0f : -8.0f;
 }
 
-static float first_logit(int64_t index, int64_t streams, int64_t sublayer) {
-    (void)streams;
-    (void)sublayer;
+static float first_logit(int64_t index, const struct residual_place *place) {
+    (void)place;
     return index == 0 ? 0.0f : -8.0f;
 }
 
-/* ---- the table */
+/* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
     {"norm.weight", LEAF_NORM, NULL, ones}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros}, {                     \
@@ -137,34 +136,197 @@ static const struct residual_leaf shc_leaves[] = {
     END,
 };
 
-static const struct residual_variant variants[] = {
-    {"rc", NULL, false},        {"identity", identity_leaves, false}, {"hc", hc_leaves, true},
-    {"mhc", mhc_leaves, false}, {"mhc_lite", mhc_lite_leaves, false}, {"shc", shc_leaves, false},
-    {NULL, NULL, false},
+/* ---- settings */
+
+static const struct residual_setting mhc_settings[] = {
+    {"sinkhorn_iters", RESIDUAL_INT, "20", 1, 100, "iterations of mhc's normalisation", "SINKHORN_ITERATIONS",
+     false},
+    {.name = NULL},
 };
 
-const char *residual_names(void) {
-    return "rc|identity|hc|mhc|mhc_lite|shc";
-}
+static const struct residual_setting shc_settings[] = {
+    {"freeze_gamma", RESIDUAL_BOOL, "false", 0, 0, "shc: keep the rotation gates gamma_u, gamma_v as they are",
+     "FREEZE_GAMMA", true},
+    {.name = NULL},
+};
+
+/* ---- the table */
+
+/* Bits of residual_variant.streams: all numbers from the first to the last. */
+#define STREAMS(first, last) ((2u << (last)) - (1u << (first)))
+
+static const struct residual_variant variants[] = {
+    {.name = "rc",
+     .summary = "plain residual connection, x + branch(norm(x))",
+     .source = "He et al. 2016, arXiv 1512.03385",
+     .colour = "#888888",
+     .streams = STREAMS(1, 1)},
+    {.name = "identity",
+     .summary = "streams that only the branches mix: H_res is the identity",
+     .source = "Identity HC, arXiv 2607.28611",
+     .colour = "#9467bd",
+     .streams = STREAMS(2, 8),
+     .leaves = identity_leaves},
+    {.name = "hc",
+     .summary = "dynamic hyper-connections, unconstrained",
+     .source = "Zhu et al. 2024, arXiv 2409.19606",
+     .colour = "#ff7f0e",
+     .streams = STREAMS(2, 8),
+     .norm_per_stream = true,
+     .leaves = hc_leaves},
+    {.name = "mhc",
+     .summary = "nearly doubly stochastic by Sinkhorn's iterations",
+     .source = "Xie et al. 2025, arXiv 2512.24880",
+     .colour = "#1f77b4",
+     .streams = STREAMS(2, 8),
+     .leaves = mhc_leaves,
+     .settings = mhc_settings},
+    {.name = "mhc_lite",
+     .summary = "doubly stochastic: a mixture of all permutations",
+     .source = "Yang and Gao 2026, arXiv 2601.05732",
+     .colour = "#2ca02c",
+     .streams = STREAMS(2, 8),
+     .leaves = mhc_lite_leaves},
+    {.name = "shc",
+     .summary = "on the spectral sphere: norm 1, rows and columns sum to 1",
+     .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections",
+     .colour = "#d62728",
+     .streams = STREAMS(2, 8),
+     .leaves = shc_leaves,
+     .settings = shc_settings},
+};
+#define VARIANTS (sizeof variants / sizeof *variants)
 
 /* ---- what follows from the table */
 
 const struct residual_variant *residual_find(const char *name) {
-    for (const struct residual_variant *variant = variants; variant->name; variant++) {
-        if (strcmp(variant->name, name) == 0) {
-            return variant;
+    for (size_t i = 0; i < VARIANTS; i++) {
+        if (strcmp(variants[i].name, name) == 0) {
+            return &variants[i];
         }
     }
     return NULL;
 }
 
 const struct residual_variant *residual_at(size_t number) {
-    return number < sizeof variants / sizeof *variants - 1 ? &variants[number] : NULL;
+    return number < VARIANTS ? &variants[number] : NULL;
+}
+
+size_t residual_number(const struct residual_variant *variant) {
+    return (size_t)(variant - variants);
+}
+
+const char *residual_names(void) {
+    static char names[VARIANTS * 32];
+    if (!*names) {
+        size_t length = 0;
+        for (size_t i = 0; i < VARIANTS; i++) {
+            length +=
+                (size_t)snprintf(names + length, sizeof names - length, "%s%s", i ? "|" : "", variants[i].name);
+        }
+    }
+    return names;
 }
 
 bool residual_is_plain(const struct residual_variant *variant) {
     return variant->leaves == NULL;
 }
+
+bool residual_takes(const struct residual_variant *variant, int64_t streams) {
+    return streams >= 1 && streams <= RESIDUAL_MAX_STREAMS && (variant->streams >> streams & 1) == 1;
+}
+
+static int64_t next_taken(const struct residual_variant *variant, int64_t streams) {
+    do {
+        streams++;
+    } while (streams <= RESIDUAL_MAX_STREAMS && !residual_takes(variant, streams));
+    return streams;
+}
+
+const char *residual_streams_text(const struct residual_variant *variant, char *text, size_t size) {
+    const int64_t first = next_taken(variant, 0);
+    int64_t last = first;
+    while (residual_takes(variant, last + 1)) {
+        last++;
+    }
+    if (last > first + 1 && next_taken(variant, last) > RESIDUAL_MAX_STREAMS) {
+        snprintf(text, size, "%" PRId64 " to %" PRId64, first, last);
+        return text;
+    }
+    size_t length = 0;
+    for (int64_t n = first, next; n <= RESIDUAL_MAX_STREAMS && length < size; n = next) {
+        next = next_taken(variant, n);
+        const char *between = next > RESIDUAL_MAX_STREAMS                        ? ""
+                              : next_taken(variant, next) > RESIDUAL_MAX_STREAMS ? " or "
+                                                                                 : ", ";
+        length += (size_t)snprintf(text + length, size - length, "%" PRId64 "%s", n, between);
+    }
+    return text;
+}
+
+/* ---- settings of all variants */
+
+const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner) {
+    for (size_t i = 0; i < VARIANTS; i++) {
+        for (const struct residual_setting *setting = variants[i].settings; setting && setting->name; setting++) {
+            if (number-- == 0) {
+                if (owner) {
+                    *owner = &variants[i];
+                }
+                return setting;
+            }
+        }
+    }
+    return NULL;
+}
+
+size_t residual_setting_find(const char *name) {
+    size_t number = 0;
+    const struct residual_setting *setting;
+    while ((setting = residual_setting_at(number, NULL)) && strcmp(setting->name, name) != 0) {
+        number++;
+    }
+    return number;
+}
+
+struct residual_settings residual_settings_default(void) {
+    struct residual_settings settings = {0};
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        union residual_value *value = &settings.values[i];
+        if (setting->type == RESIDUAL_INT) {
+            value->number = strtoll(setting->initial, NULL, 10);
+        } else if (setting->type == RESIDUAL_FLOAT) {
+            value->real = strtod(setting->initial, NULL);
+        } else {
+            value->flag = strcmp(setting->initial, "true") == 0;
+        }
+    }
+    return settings;
+}
+
+int residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
+                             char *text, size_t size) {
+    const struct residual_setting *setting;
+    const struct residual_variant *owner;
+    size_t length = 0;
+    *text = '\0';
+    for (size_t i = 0; length < size && (setting = residual_setting_at(i, &owner)); i++) {
+        const union residual_value value = settings->values[i];
+        if (owner != variant || !setting->constant) {
+            continue;
+        }
+        if (setting->type == RESIDUAL_FLOAT) {
+            length += (size_t)snprintf(text + length, size - length, " -D%s=%.9ef", setting->constant, value.real);
+        } else {
+            length += (size_t)snprintf(text + length, size - length, " -D%s=%" PRId64, setting->constant,
+                                       setting->type == RESIDUAL_BOOL ? value.flag : value.number);
+        }
+    }
+    return length < size ? 0 : -1;
+}
+
+/* ---- sizes */
 
 int64_t residual_norm_groups(const struct residual_variant *variant, int64_t streams) {
     return variant->norm_per_stream ? streams : 1;

@@ -1,5 +1,6 @@
-/* The residual variants: what each adds to a sublayer. A variant is a row of the table in residual.c and, unless it
- * is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. */
+/* The residual variants: what each adds to a sublayer, and what people are told of it. A variant is a row of the table
+ * in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. Options,
+ * --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the rows. */
 #ifndef HC_SRC_RESIDUAL_H
 #define HC_SRC_RESIDUAL_H
 
@@ -7,8 +8,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RESIDUAL_MIN_STREAMS 2
-#define RESIDUAL_MAX_STREAMS 8
+#define RESIDUAL_MAX_STREAMS     8
+#define RESIDUAL_MAX_PROJECTIONS 8  /* leaves of kind LEAF_PROJECTION in a variant */
+#define RESIDUAL_MAX_SETTINGS    16 /* of all variants together */
+
+/* ---- settings that a variant brings with it */
+
+enum residual_setting_type { RESIDUAL_INT, RESIDUAL_FLOAT, RESIDUAL_BOOL };
+
+struct residual_setting {
+    const char *name; /* "sinkhorn_iters": of the option, in config files and in config.json */
+    enum residual_setting_type type;
+    const char *initial;   /* the default, as text: "20", "false" */
+    double least, most;    /* INT and FLOAT, both inclusive */
+    const char *help;      /* one line */
+    const char *constant;  /* macro that the variant's kernel file sees; NULL: only initial values depend on it */
+    bool only_in_training; /* what a trained model computes does not depend on it: a resumed run may change it */
+};
+
+union residual_value {
+    int64_t number; /* INT */
+    double real;    /* FLOAT */
+    bool flag;      /* BOOL */
+};
+
+/* Values of all settings of all variants, in the order of residual_setting_at. */
+struct residual_settings {
+    union residual_value values[RESIDUAL_MAX_SETTINGS];
+};
+
+/* ---- parameters that a variant adds to a sublayer */
 
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
@@ -18,32 +47,68 @@ enum leaf_kind {
     LEAF_SCALAR,     /* [] */
 };
 
+/* What an initial value may depend on beside its index in the leaf. */
+struct residual_place {
+    int64_t streams;
+    int64_t sublayer; /* 0 .. 2 layers - 1 */
+    const struct residual_settings *settings;
+};
+
 struct residual_leaf {
     const char *name; /* as in files: "w_pre" */
     enum leaf_kind kind;
     int64_t (*width)(int64_t streams); /* PROJECTION and VECTOR; a width of 0: the leaf does not exist */
-    float (*initial)(int64_t index, int64_t streams, int64_t sublayer);
+    float (*initial)(int64_t index, const struct residual_place *place);
 };
+
+/* ---- the rows */
 
 struct residual_variant {
     const char *name;
-    const struct residual_leaf
-        *leaves;          /* ends with name NULL; NULL for rc. Projections in the order of z's columns,
-                             after the norm; vectors, matrices and scalars form the kernels' theta */
+    const char *summary;  /* what it is, for --list-residuals: a line without a full stop */
+    const char *source;   /* who described it and where; NULL: nobody else */
+    const char *colour;   /* in pictures: "#1f77b4" */
+    unsigned streams;     /* bit n is set when it takes n streams; see residual_takes */
     bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
+    const struct residual_leaf
+        *leaves; /* ends with name NULL; NULL for rc. Projections in the order of z's columns, after the norm;
+                    vectors, matrices and scalars form the kernels' theta */
+    const struct residual_setting *settings; /* ends with name NULL; NULL: none */
 };
 
 /* The variant of this name, NULL if there is none. */
 const struct residual_variant *residual_find(const char *name);
 
-/* The variant of this number in the list of names, NULL beyond the last. */
+/* The variant of this number in the list of names, NULL beyond the last; and the number of a variant. */
 const struct residual_variant *residual_at(size_t number);
+size_t residual_number(const struct residual_variant *variant);
 
 /* "rc|hc|..." for options and messages. */
 const char *residual_names(void);
 
 /* rc: one stream, no mixing. */
 bool residual_is_plain(const struct residual_variant *variant);
+
+/* Whether the variant can have so many streams, and which numbers it takes in words: "2 to 8", "2, 4 or 8". */
+bool residual_takes(const struct residual_variant *variant, int64_t streams);
+const char *residual_streams_text(const struct residual_variant *variant, char *text, size_t size);
+
+/* ---- settings of all variants */
+
+/* The setting of this number among those of all rows in order, NULL beyond the last; *owner (may be NULL) is whose. */
+const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner);
+
+/* The number of the setting of this name; that of the first which does not exist if there is none. */
+size_t residual_setting_find(const char *name);
+
+/* All settings at their defaults. */
+struct residual_settings residual_settings_default(void);
+
+/* Writes " -D<CONSTANT>=<value>" for each of the variant's settings that has a constant, as a text; -1 without room. */
+int residual_settings_define(const struct residual_variant *variant, const struct residual_settings *settings,
+                             char *text, size_t size);
+
+/* ---- sizes */
 
 /* Normalised rows per token: 1, or streams with norm_per_stream. */
 int64_t residual_norm_groups(const struct residual_variant *variant, int64_t streams);

@@ -15,6 +15,7 @@
 #include "src/checkpoint/export.h"
 #include "src/checkpoint/weights.h"
 #include "tests/support/child.h"
+#include "tests/support/reference_residual.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
@@ -167,9 +168,9 @@ static void assert_same_bytes(const char *first, const char *second) {
 
 static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **state) {
     (void)state;
-    static const char *const variants[] = {"rc", "identity", "hc", "mhc", "mhc_lite", "shc"};
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        const struct model_config config = small_model_config(variants[i], i ? 3 : 1);
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        const struct model_config config = small_model_config(variant->name, reference_streams(variant, 3));
         struct model_config back;
         write_checkpoint("variant", &config);
         require(export_to("variant", "torch", EXPORT_TORCH, 0));

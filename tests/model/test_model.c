@@ -12,6 +12,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/random.h"
 #include "tests/support/reference_model.h"
+#include "tests/support/reference_residual.h"
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
@@ -45,9 +46,9 @@ struct model_case {
     enum element_type type;
 };
 
-/* Has 40320 permutations. */
+/* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
 static bool is_large(const struct model_case *shape) {
-    return strcmp(shape->residual, "mhc_lite") == 0 && shape->streams > 6;
+    return residual_theta(residual_find(shape->residual), shape->streams) > 1000;
 }
 
 static struct model_config config_of(const struct model_case *shape) {
@@ -57,7 +58,7 @@ static struct model_config config_of(const struct model_case *shape) {
     config.n_embd = is_large(shape) ? 8 : 12;
     config.block_size = 7;
     config.vocab_size = 19;
-    config.sinkhorn_iters = 9;
+    reference_set(&config.settings, "sinkhorn_iters", 9);
     config.bias = shape->bias;
     config.norm_sum = shape->norm_sum;
     config.dropout = shape->dropout ? 0.2 : 0.0;
@@ -238,7 +239,7 @@ static void frozen_gamma_has_no_gradient(void **state) {
     (void)state;
     struct model_config config = small_model_config("shc", 3);
     struct small_model model;
-    config.freeze_gamma = true;
+    reference_set(&config.settings, "freeze_gamma", true);
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 2);
     small_model_backward(&model, (struct gpt_pass){.dropout = false});
@@ -287,14 +288,6 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-#define CASE(residual, streams, bias, norm_sum, dropout)                                                           \
-    {                                                                                                              \
-#residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum "_dropout_" #dropout,                 \
-            model_agrees_with_the_reference, NULL, NULL, &(struct model_case) {                                    \
-#residual, streams, bias, norm_sum, dropout, ELEMENT_FP32                                              \
-        }                                                                                                          \
-    }
-
 #define CASE_OF_16_BITS(residual, streams, bias, norm_sum, dropout, type)                                          \
     {                                                                                                              \
 #residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
@@ -303,29 +296,51 @@ static int end(void **state) {
         }                                                                                                          \
     }
 
+/* ---- every variant, with few, several and many streams, and all settings in turn */
+
+enum { VARIANT_TESTS = 128 };
+
+static struct model_case variant_cases[VARIANT_TESTS];
+static char variant_names[VARIANT_TESTS][96];
+static size_t variant_count;
+
+static void add_variant_case(struct CMUnitTest *tests, size_t room, const char *residual, int64_t streams) {
+    static const struct model_case settings[] = {{.norm_sum = true},
+                                                 {.bias = true, .dropout = true},
+                                                 {.bias = true, .norm_sum = true},
+                                                 {.dropout = true}};
+    struct model_case *one = &variant_cases[variant_count];
+    char *name = variant_names[variant_count];
+    assert_true(variant_count < VARIANT_TESTS && variant_count < room);
+    *one = settings[variant_count % 4];
+    one->residual = residual;
+    one->streams = streams;
+    snprintf(name, sizeof *variant_names, "%s_%d_streams_bias_%d_norm_sum_%d_dropout_%d", residual, (int)streams,
+             one->bias, one->norm_sum, one->dropout);
+    tests[variant_count++] =
+        (struct CMUnitTest){.name = name, .test_func = model_agrees_with_the_reference, .initial_state = one};
+}
+
+static void add_variants(struct CMUnitTest *tests, size_t room) {
+    static const int64_t few_to_many[] = {2, 3, 5, 8};
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (residual_is_plain(variant)) {
+            add_variant_case(tests, room, variant->name, 1);
+            add_variant_case(tests, room, variant->name, 1);
+            continue;
+        }
+        for (size_t k = 0; k < 4; k++) {
+            if (residual_takes(variant, few_to_many[k])) {
+                add_variant_case(tests, room, variant->name, few_to_many[k]);
+            }
+        }
+    }
+}
+
 /* An argument is a pattern: only the tests of such names are run. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        CASE(rc, 1, 0, 1, 0),
-        CASE(rc, 1, 1, 0, 1),
-        CASE(identity, 2, 0, 1, 1),
-        CASE(identity, 5, 1, 0, 0),
-        CASE(hc, 2, 1, 1, 0),
-        CASE(hc, 3, 0, 0, 1),
-        CASE(hc, 5, 1, 0, 1),
-        CASE(hc, 8, 0, 1, 0),
-        CASE(mhc, 2, 0, 1, 1),
-        CASE(mhc, 3, 1, 0, 0),
-        CASE(mhc, 5, 0, 0, 1),
-        CASE(mhc, 8, 1, 1, 0),
-        CASE(mhc_lite, 2, 1, 0, 1),
-        CASE(mhc_lite, 3, 0, 1, 0),
-        CASE(mhc_lite, 5, 1, 1, 1),
-        CASE(mhc_lite, 8, 0, 0, 0),
-        CASE(shc, 2, 1, 0, 0),
-        CASE(shc, 3, 0, 1, 1),
-        CASE(shc, 5, 1, 1, 0),
-        CASE(shc, 8, 0, 0, 1),
+    struct CMUnitTest tests[VARIANT_TESTS] = {
         CASE_OF_16_BITS(rc, 1, 1, 0, 1, FP16),
         CASE_OF_16_BITS(hc, 4, 0, 0, 0, FP16),
         CASE_OF_16_BITS(mhc, 4, 1, 1, 0, FP16),
@@ -336,6 +351,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(frozen_gamma_has_no_gradient),
         cmocka_unit_test(initial_weights_do_not_depend_on_the_variant),
     };
+    size_t fixed = 0;
+    while (tests[fixed].test_func) {
+        fixed++;
+    }
+    add_variants(tests + fixed, VARIANT_TESTS - fixed);
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }

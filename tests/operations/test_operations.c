@@ -267,9 +267,9 @@ static void check_backward(struct bench *bench, const struct operation_case *tes
 
 static bool same_shape(const struct operation_shape *a, const struct operation_shape *b) {
     return a->streams == b->streams && a->channels == b->channels && a->heads == b->heads &&
-           a->vocabulary == b->vocabulary && a->sinkhorn_iterations == b->sinkhorn_iterations &&
-           a->bias == b->bias && a->norm_sum == b->norm_sum && a->freeze_gamma == b->freeze_gamma &&
-           a->gelu_tanh == b->gelu_tanh && a->type == b->type && a->residual == b->residual;
+           a->vocabulary == b->vocabulary && a->bias == b->bias && a->norm_sum == b->norm_sum &&
+           a->gelu_tanh == b->gelu_tanh && a->type == b->type && a->residual == b->residual &&
+           memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 
 static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
@@ -337,10 +337,11 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
     size_t run = 0, failed = 0;
     printf("%s: %u lanes, vectors of %u, activations in %s\n", compute->device.name, compute->lanes,
            compute->vector, element_name(settings->type));
-    for (size_t i = 0; i < operation_case_count; i++) {
-        if (is_selected(settings, &operation_cases[i])) {
+    const struct operation_case *one;
+    for (size_t i = 0; (one = operation_case_at(i)); i++) {
+        if (is_selected(settings, one)) {
             run++;
-            failed += !run_case(&cache, compute, &operation_cases[i], settings->type);
+            failed += !run_case(&cache, compute, one, settings->type);
         }
     }
     for (size_t i = 0; i < cache.count; i++) {
@@ -410,9 +411,10 @@ static int parse(int argc, char **argv, struct settings *settings) {
 }
 
 static void list_cases(const struct settings *settings) {
-    for (size_t i = 0; i < operation_case_count; i++) {
-        if (is_selected(settings, &operation_cases[i])) {
-            printf("%s (%s)\n", operation_cases[i].test->name, operation_cases[i].what);
+    const struct operation_case *one;
+    for (size_t i = 0; (one = operation_case_at(i)); i++) {
+        if (is_selected(settings, one)) {
+            printf("%s (%s)\n", one->test->name, one->what);
         }
     }
 }

@@ -28,7 +28,7 @@ static const struct model {
 };
 
 /* Everything that a program may depend on beside the width: a bit a switch of operation_shape. */
-enum { BIAS = 1, NORM_SUM = 2, FREEZE_GAMMA = 4, GELU_TANH = 8, SWITCHES = 16, ELEMENT_TYPES = ELEMENT_FP16 + 1 };
+enum { BIAS = 1, NORM_SUM = 2, FLAGS = 4, GELU_TANH = 8, SWITCHES = 16, ELEMENT_TYPES = ELEMENT_FP16 + 1 };
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
@@ -48,6 +48,16 @@ static int list_take(void *context, const char *files, const char *text, const c
     return json_array_append_new(list->programs, program) ? error_set("out of memory") : 0;
 }
 
+/* All settings of variants that are true or false. */
+static void set_flags(struct residual_settings *settings, bool flag) {
+    const struct residual_setting *setting;
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        if (setting->type == RESIDUAL_BOOL) {
+            settings->values[i].flag = flag;
+        }
+    }
+}
+
 static int list_switches(struct list *list, struct compute *compute, struct operation_shape shape) {
     for (unsigned i = 0; i < SWITCHES * ELEMENT_TYPES; i++) {
         const unsigned bits = i % SWITCHES;
@@ -55,7 +65,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.type = (enum element_type)(i / SWITCHES);
         shape.bias = bits & BIAS;
         shape.norm_sum = bits & NORM_SUM;
-        shape.freeze_gamma = bits & FREEZE_GAMMA;
+        set_flags(&shape.settings, bits & FLAGS);
         shape.gelu_tanh = bits & GELU_TANH;
         if (operations_list_programs(compute, &shape)) {
             return -1;
@@ -66,15 +76,16 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
 
 static int list_streams(struct list *list, struct compute *compute, const struct model *model,
                         const struct residual_variant *residual) {
-    const bool plain = residual_is_plain(residual);
-    const int64_t last = plain ? 1 : RESIDUAL_MAX_STREAMS;
-    for (int64_t streams = plain ? 1 : RESIDUAL_MIN_STREAMS; streams <= last; streams++) {
+    for (int64_t streams = 1; streams <= RESIDUAL_MAX_STREAMS; streams++) {
+        if (!residual_takes(residual, streams)) {
+            continue;
+        }
         const struct operation_shape shape = {.streams = streams,
                                               .channels = model->channels,
                                               .heads = model->heads,
                                               .vocabulary = model->vocabulary,
-                                              .sinkhorn_iterations = 20,
-                                              .residual = residual};
+                                              .residual = residual,
+                                              .settings = residual_settings_default()};
         if (list_switches(list, compute, shape)) {
             return -1;
         }
@@ -83,10 +94,9 @@ static int list_streams(struct list *list, struct compute *compute, const struct
 }
 
 static int list_residuals(struct list *list, struct compute *compute, const struct model *model) {
-    char names[256], *rest = NULL;
-    snprintf(names, sizeof names, "%s", residual_names());
-    for (const char *name = strtok_r(names, "|", &rest); name; name = strtok_r(NULL, "|", &rest)) {
-        if (list_streams(list, compute, model, residual_find(name))) {
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (list_streams(list, compute, model, variant)) {
             return -1;
         }
     }

@@ -1,6 +1,7 @@
 #include "tests/support/operation_bench.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "tests/support/reference_residual.h"
 #include "tests/support/rounding.h"
 #include <math.h>
 #include <stdlib.h>
@@ -70,24 +71,26 @@ struct case_shape case_shape_complete(struct case_shape shape) {
     shape.vocabulary = shape.vocabulary ? shape.vocabulary : 33;
     shape.batch = shape.batch ? shape.batch : 1;
     shape.sequence = shape.sequence ? shape.sequence : 5;
-    shape.sinkhorn_iterations = shape.sinkhorn_iterations ? shape.sinkhorn_iterations : 20;
     shape.spread = shape.spread > 0.0 ? shape.spread : 1.0;
     return shape;
 }
 
 struct operation_shape case_operation_shape(const struct case_shape *shape) {
+    struct residual_settings settings = residual_settings_default();
+    if (shape->setting.name) {
+        reference_set(&settings, shape->setting.name, shape->setting.value);
+    }
     return (struct operation_shape){
         .streams = shape->streams,
         .channels = shape->channels,
         .heads = shape->heads,
         .vocabulary = shape->vocabulary,
-        .sinkhorn_iterations = shape->sinkhorn_iterations,
         .bias = shape->bias,
         .norm_sum = shape->norm_sum,
-        .freeze_gamma = shape->freeze_gamma,
         .gelu_tanh = shape->gelu_tanh,
         .type = shape->type,
         .residual = residual_find(shape->residual),
+        .settings = settings,
     };
 }
 

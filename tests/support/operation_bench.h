@@ -9,8 +9,11 @@ struct case_shape {
     int64_t streams, channels, heads, vocabulary; /* 0: see case_shape_complete */
     int64_t batch, sequence;
     const char *residual;
-    int64_t sinkhorn_iterations;
-    bool bias, norm_sum, freeze_gamma, gelu_tanh;
+    struct case_setting {
+        const char *name; /* NULL: all settings of variants have their defaults */
+        double value;
+    } setting;
+    bool bias, norm_sum, gelu_tanh;
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

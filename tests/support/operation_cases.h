@@ -14,7 +14,7 @@ struct operation_case {
     unsigned samples;     /* elements per gradient that are differentiated one by one; 0: the driver's number */
 };
 
-extern const struct operation_case operation_cases[];
-extern const size_t operation_case_count;
+/* The case of this number, NULL beyond the last. */
+const struct operation_case *operation_case_at(size_t number);
 
 #endif

@@ -17,23 +17,6 @@ double reference_dropout(float rate, uint64_t key, uint64_t row, uint32_t elemen
 void reference_layer_norm(size_t width, const double *x, const double *gain, const double *bias, double *y,
                           double statistics[2]);
 
-/* The small parameters of one sublayer; NULL where the variant has none. */
-struct reference_theta {
-    const double *b_pre, *b_post, *b_res, *b_u, *b_v, *b_s;
-    const double *alpha_pre, *alpha_post, *alpha_res, *tau_u, *tau_v, *tau_s, *gamma_u, *gamma_v;
-};
-
-struct reference_map {
-    const char *variant; /* "hc", "mhc", "mhc_lite", "shc", "identity" */
-    size_t streams, channels, iterations;
-    struct reference_theta theta;
-};
-
-/* One token: raw projections x w [groups, columns], squares [S] of the streams -> normalised z and h = pre | post |
- * res. */
-void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
-                         double *z, double *h);
-
 /* One token: u = sum_s pre_s x_s, normed = LN(u). h NULL: S = 1 and pre = 1. */
 void reference_width_mix(size_t streams, size_t channels, const double *x, const double *h, const double *gain,
                          const double *bias, double *normed, double statistics[2]);
@@ -41,6 +24,9 @@ void reference_width_mix(size_t streams, size_t channels, const double *x, const
 /* One token: mixed_i = sum_j res_ij x_j + post_i output. h NULL: mixed = x + output. */
 void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,
                          double *mixed);
+
+/* log sum exp over `count` numbers `stride` apart */
+double reference_log_sum_exp(const double *x, size_t count, size_t stride);
 
 double reference_dot(size_t count, const double *a, const double *b);
 

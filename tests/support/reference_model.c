@@ -1,5 +1,6 @@
 #include "tests/support/reference_model.h"
 #include "tests/support/reference.h"
+#include "tests/support/reference_residual.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,18 +82,15 @@ static void project(const struct place *place, const double *x, size_t groups, s
 }
 
 static struct reference_map map_of(const struct place *place) {
-#define LEAF(name) find_leaf(place, "hc_attn", "hc_mlp", name)
     const struct model_config *config = place->model->config;
-    return (struct reference_map){
-        .variant = config->residual->name,
-        .streams = place->streams,
-        .channels = place->width,
-        .iterations = (size_t)config->sinkhorn_iters,
-        .theta = {LEAF("b_pre"), LEAF("b_post"), LEAF("b_res"), LEAF("b_u"), LEAF("b_v"), LEAF("b_s"),
-                  LEAF("alpha_pre"), LEAF("alpha_post"), LEAF("alpha_res"), LEAF("tau_u"), LEAF("tau_v"),
-                  LEAF("tau_s"), LEAF("gamma_u"), LEAF("gamma_v")},
-    };
-#undef LEAF
+    struct reference_map map = {.residual = config->residual,
+                                .settings = &config->settings,
+                                .streams = place->streams,
+                                .channels = place->width};
+    for (size_t i = 0; config->residual->leaves[i].name; i++) {
+        map.leaves[i] = find_leaf(place, "hc_attn", "hc_mlp", config->residual->leaves[i].name);
+    }
+    return map;
 }
 
 /* One token's h from its streams. */

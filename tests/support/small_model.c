@@ -32,9 +32,9 @@ struct model_config small_model_config(const char *residual, int64_t streams) {
         .vocab_size = 33,
         .block_size = 8,
         .n_streams = streams,
-        .sinkhorn_iters = 20,
         .norm_sum = true,
         .residual = residual_find(residual),
+        .settings = residual_settings_default(),
     };
 }
 
@@ -66,7 +66,7 @@ void small_model_create_typed(struct small_model *model, struct compute *compute
     small_model_require(model_config_check(&checked));
     small_model_require(gpt_plan(compute, &checked, &options, &model->gpt));
     small_model_require(gpt_create(&model->gpt));
-    small_model_require(parameters_initialise(compute, &model->gpt.parameters, checked.n_streams, 1));
+    small_model_require(parameters_initialise(compute, &model->gpt.parameters, &checked, 1));
     make_batch(model);
     small_model_require(
         gpt_set_batch(&model->gpt, (struct token_shape){batch, config->block_size}, model->x, model->y));

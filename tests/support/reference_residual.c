@@ -1,0 +1,319 @@
+#include "tests/support/reference_residual.h"
+#include "tests/support/reference.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STREAMS = RESIDUAL_MAX_STREAMS };
+
+/* A square or tall matrix. */
+struct small_matrix {
+    size_t rows, columns;
+    double at[MOST_STREAMS][MOST_STREAMS];
+};
+
+/* ---- matrices */
+
+static struct small_matrix zero_matrix(size_t rows, size_t columns) {
+    struct small_matrix matrix;
+    memset(&matrix, 0, sizeof matrix);
+    matrix.rows = rows;
+    matrix.columns = columns;
+    return matrix;
+}
+
+static struct small_matrix product(const struct small_matrix *a, const struct small_matrix *b) {
+    struct small_matrix c = zero_matrix(a->rows, b->columns);
+    for (size_t i = 0; i < a->rows; i++) {
+        for (size_t j = 0; j < b->columns; j++) {
+            for (size_t k = 0; k < a->columns; k++) {
+                c.at[i][j] += a->at[i][k] * b->at[k][j];
+            }
+        }
+    }
+    return c;
+}
+
+static struct small_matrix transposed(const struct small_matrix *a) {
+    struct small_matrix t = zero_matrix(a->columns, a->rows);
+    for (size_t i = 0; i < a->rows; i++) {
+        for (size_t j = 0; j < a->columns; j++) {
+            t.at[j][i] = a->at[i][j];
+        }
+    }
+    return t;
+}
+
+static void swap_rows(struct small_matrix *a, size_t i, size_t j) {
+    for (size_t k = 0; k < a->columns; k++) {
+        const double kept = a->at[i][k];
+        a->at[i][k] = a->at[j][k];
+        a->at[j][k] = kept;
+    }
+}
+
+/* X with left X = right: Gauss-Jordan with partial pivoting. */
+static struct small_matrix solve(struct small_matrix left, struct small_matrix right) {
+    const size_t n = left.rows;
+    for (size_t pivot = 0; pivot < n; pivot++) {
+        size_t largest = pivot;
+        for (size_t i = pivot + 1; i < n; i++) {
+            largest = fabs(left.at[i][pivot]) > fabs(left.at[largest][pivot]) ? i : largest;
+        }
+        swap_rows(&left, pivot, largest);
+        swap_rows(&right, pivot, largest);
+        for (size_t i = 0; i < n; i++) {
+            const double factor = i == pivot ? 0.0 : left.at[i][pivot] / left.at[pivot][pivot];
+            for (size_t k = 0; k < n; k++) {
+                left.at[i][k] -= factor * left.at[pivot][k];
+                right.at[i][k] -= factor * right.at[pivot][k];
+            }
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < n; k++) {
+            right.at[i][k] /= left.at[i][i];
+        }
+    }
+    return right;
+}
+
+/* (I + A)^-1 (I - A) for the skew-symmetric A whose upper triangle, row by row, is `angles`. */
+static struct small_matrix cayley(size_t size, const double *angles) {
+    struct small_matrix plus = zero_matrix(size, size), minus = zero_matrix(size, size);
+    for (size_t i = 0; i < size; i++) {
+        for (size_t j = i + 1; j < size; j++) {
+            const double a = *angles++;
+            plus.at[i][j] = minus.at[j][i] = a;
+            plus.at[j][i] = minus.at[i][j] = -a;
+        }
+        plus.at[i][i] = minus.at[i][i] = 1.0;
+    }
+    return solve(plus, minus);
+}
+
+/* [n, n - 1], column k (from 1): 1/sqrt(k(k+1)) in rows 1..k, -k/sqrt(k(k+1)) in row k + 1. */
+static struct small_matrix helmert(size_t n) {
+    struct small_matrix basis = zero_matrix(n, n - 1);
+    for (size_t k = 1; k < n; k++) {
+        const double norm = sqrt((double)(k * (k + 1)));
+        for (size_t row = 1; row <= k; row++) {
+            basis.at[row - 1][k - 1] = 1.0 / norm;
+        }
+        basis.at[k][k - 1] = -(double)k / norm;
+    }
+    return basis;
+}
+
+/* U_Z Cayley(skew(gamma tanh(tau z + b))) */
+static struct small_matrix rotated_basis(size_t n, const double *z, double gamma, double tau, const double *b) {
+    double angles[(MOST_STREAMS - 1) * (MOST_STREAMS - 2) / 2] = {0.0};
+    for (size_t k = 0; k < (n - 1) * (n - 2) / 2; k++) {
+        angles[k] = gamma * tanh(tau * z[k] + b[k]);
+    }
+    const struct small_matrix basis = helmert(n), rotation = cayley(n - 1, angles);
+    return product(&basis, &rotation);
+}
+
+/* ---- maps */
+
+/* The values of a leaf; NULL where this number of streams has none. */
+static const double *leaf(const struct reference_map *map, const char *name) {
+    const struct residual_leaf *leaves = map->residual->leaves;
+    size_t i = 0;
+    while (leaves[i].name && strcmp(leaves[i].name, name) != 0) {
+        i++;
+    }
+    return leaves[i].name ? map->leaves[i] : NULL;
+}
+
+static double scalar(const struct reference_map *map, const char *name) {
+    return *leaf(map, name);
+}
+
+static double logistic(double x) {
+    return x >= 0.0 ? 1.0 / (1.0 + exp(-x)) : exp(x) / (1.0 + exp(x));
+}
+
+static void shc(const struct reference_map *map, const double *z, double *res) {
+    const size_t n = map->streams, angles = (n - 1) * (n - 2) / 2;
+    const struct small_matrix u =
+        rotated_basis(n, z, scalar(map, "gamma_u"), scalar(map, "tau_u"), leaf(map, "b_u"));
+    const struct small_matrix v =
+        rotated_basis(n, z + angles, scalar(map, "gamma_v"), scalar(map, "tau_v"), leaf(map, "b_v"));
+    struct small_matrix sigma = zero_matrix(n - 1, n - 1);
+    for (size_t k = 0; k + 1 < n; k++) {
+        sigma.at[k][k] = tanh(scalar(map, "tau_s") * z[2 * angles + k] + leaf(map, "b_s")[k]);
+    }
+    const struct small_matrix scaled = product(&u, &sigma), v_transposed = transposed(&v);
+    const struct small_matrix core = product(&scaled, &v_transposed);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            res[i * n + j] = 1.0 / (double)n + core.at[i][j];
+        }
+    }
+}
+
+static void shift_line(double *x, size_t count, size_t stride) {
+    const double shift = reference_log_sum_exp(x, count, stride);
+    for (size_t i = 0; i < count; i++) {
+        x[i * stride] -= shift;
+    }
+}
+
+static void mhc(const struct reference_map *map, const double *z, double *res) {
+    const size_t n = map->streams;
+    const size_t iterations = (size_t)map->settings->values[residual_setting_find("sinkhorn_iters")].number;
+    for (size_t k = 0; k < n * n; k++) {
+        res[k] = scalar(map, "alpha_res") * z[k] + leaf(map, "b_res")[k];
+    }
+    for (size_t iteration = 0; iteration < iterations; iteration++) {
+        for (size_t j = 0; j < n; j++) {
+            shift_line(res + j, n, n);
+        }
+        for (size_t i = 0; i < n; i++) {
+            shift_line(res + i * n, n, 1);
+        }
+    }
+    for (size_t k = 0; k < n * n; k++) {
+        res[k] = exp(res[k]);
+    }
+}
+
+static size_t factorial(size_t n) {
+    return n < 2 ? 1 : n * factorial(n - 1);
+}
+
+/* The r-th permutation of 0 .. n-1 in lexicographic order, from the digits of r in the factorial number system. */
+static void permutation(size_t n, size_t r, size_t *to) {
+    bool used[MOST_STREAMS] = {false};
+    for (size_t i = 0; i < n; i++) {
+        const size_t block = factorial(n - 1 - i);
+        size_t skip = r / block, value = 0;
+        r %= block;
+        while (used[value] || skip > 0) {
+            skip -= !used[value];
+            value++;
+        }
+        used[value] = true;
+        to[i] = value;
+    }
+}
+
+static void mhc_lite(const struct reference_map *map, const double *z, double *res) {
+    const size_t n = map->streams, permutations = factorial(n);
+    double *logits = calloc(permutations, sizeof *logits);
+    for (size_t r = 0; r < permutations; r++) {
+        logits[r] = scalar(map, "alpha_res") * z[r] + leaf(map, "b_res")[r];
+    }
+    const double normaliser = reference_log_sum_exp(logits, permutations, 1);
+    memset(res, 0, n * n * sizeof *res);
+    for (size_t r = 0; r < permutations; r++) {
+        size_t to[MOST_STREAMS];
+        permutation(n, r, to);
+        for (size_t i = 0; i < n; i++) {
+            res[i * n + to[i]] += exp(logits[r] - normaliser);
+        }
+    }
+    free(logits);
+}
+
+/* z_s, the normalised projections of stream s, are row s: pre, post, res[0 .. S). */
+static void hc(const struct reference_map *map, size_t columns, const double *z, double *h) {
+    const size_t n = map->streams;
+    for (size_t s = 0; s < n; s++) {
+        h[s] = scalar(map, "alpha_pre") * tanh(z[s * columns]) + leaf(map, "b_pre")[s];
+        h[n + s] = scalar(map, "alpha_post") * tanh(z[s * columns + 1]) + leaf(map, "b_post")[s];
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            h[2 * n + i * n + j] =
+                scalar(map, "alpha_res") * tanh(z[j * columns + 2 + i]) + leaf(map, "b_res")[i * n + j];
+        }
+    }
+}
+
+static void identity(const struct reference_map *map, const double *z, double *res) {
+    (void)z;
+    for (size_t k = 0; k < map->streams * map->streams; k++) {
+        res[k] = k / map->streams == k % map->streams ? 1.0 : 0.0;
+    }
+}
+
+/* The gates that all but hc have. */
+static void gates(const struct reference_map *map, const double *z, double *h) {
+    const size_t n = map->streams;
+    for (size_t s = 0; s < n; s++) {
+        h[s] = logistic(scalar(map, "alpha_pre") * z[s] + leaf(map, "b_pre")[s]);
+        h[n + s] = 2.0 * logistic(scalar(map, "alpha_post") * z[n + s] + leaf(map, "b_post")[s]);
+    }
+}
+
+/* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own. */
+static const struct reference {
+    const char *variant;
+    void (*matrix)(const struct reference_map *map, const double *z, double *res);
+    void (*whole)(const struct reference_map *map, size_t columns, const double *z, double *h);
+} references[] = {
+    {"identity", identity, NULL}, {"hc", NULL, hc},   {"mhc", mhc, NULL},
+    {"mhc_lite", mhc_lite, NULL}, {"shc", shc, NULL},
+};
+
+static const struct reference *reference_of(const struct residual_variant *residual) {
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++) {
+        if (strcmp(references[i].variant, residual->name) == 0) {
+            return &references[i];
+        }
+    }
+    fprintf(stderr, "%s has no row in tests/support/reference_residual.c\n", residual->name);
+    exit(2);
+}
+
+void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
+                         double *z, double *h) {
+    const bool per_stream = map->residual->norm_per_stream;
+    double all = 0.0;
+    for (size_t s = 0; s < map->streams; s++) {
+        all += squares[s];
+    }
+    for (size_t group = 0; group < (per_stream ? map->streams : 1); group++) {
+        const double mean_square =
+            per_stream ? squares[group] / (double)map->channels : all / (double)(map->streams * map->channels);
+        for (size_t k = group * columns; k < (group + 1) * columns; k++) {
+            z[k] = raw[k] / sqrt(mean_square + 1e-6);
+        }
+    }
+    const struct reference *reference = reference_of(map->residual);
+    if (reference->whole) {
+        reference->whole(map, columns, z, h);
+    } else {
+        gates(map, z, h);
+        reference->matrix(map, z + 2 * map->streams, h + 2 * map->streams);
+    }
+}
+
+void reference_set(struct residual_settings *settings, const char *name, double value) {
+    const size_t number = residual_setting_find(name);
+    const struct residual_setting *setting = residual_setting_at(number, NULL);
+    if (!setting) {
+        fprintf(stderr, "no variant has a setting %s\n", name);
+        exit(2);
+    }
+    if (setting->type == RESIDUAL_INT) {
+        settings->values[number].number = (int64_t)value;
+    } else if (setting->type == RESIDUAL_FLOAT) {
+        settings->values[number].real = value;
+    } else {
+        settings->values[number].flag = value != 0.0;
+    }
+}
+
+int64_t reference_streams(const struct residual_variant *residual, int64_t wanted) {
+    for (int64_t away = 0; away < RESIDUAL_MAX_STREAMS; away++) {
+        if (residual_takes(residual, wanted + away) || residual_takes(residual, wanted - away)) {
+            return residual_takes(residual, wanted + away) ? wanted + away : wanted - away;
+        }
+    }
+    return 1;
+}

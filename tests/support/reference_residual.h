@@ -1,0 +1,29 @@
+/* The maps of all residual variants in plain C and double precision, from the papers' formulas. A variant is a
+ * function and a row of the table in reference_residual.c; the tests' cases loop over the rows of src/variants. */
+#ifndef HC_TESTS_REFERENCE_RESIDUAL_H
+#define HC_TESTS_REFERENCE_RESIDUAL_H
+
+#include "src/variants/residual.h"
+
+enum { REFERENCE_LEAVES = 24 };
+
+struct reference_map {
+    const struct residual_variant *residual;
+    const struct residual_settings *settings;
+    size_t streams, channels;
+    const double
+        *leaves[REFERENCE_LEAVES]; /* values of the small parameters, in the order of the variant's leaves */
+};
+
+/* One token: raw projections x w [groups, columns], squares [S] of the streams -> normalised z and h = pre | post |
+ * res. */
+void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
+                         double *z, double *h);
+
+/* Gives the setting of this name a value; of BOOL, all but 0 is true. */
+void reference_set(struct residual_settings *settings, const char *name, double value);
+
+/* The number of streams nearest to the wanted one that the variant takes. */
+int64_t reference_streams(const struct residual_variant *residual, int64_t wanted);
+
+#endif
