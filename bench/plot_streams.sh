@@ -5,7 +5,7 @@ set -eu
 inputs='FIGURES.json...'
 . "$(dirname "$0")/plot_begin.sh"
 number=0 speed= size=
-for variant in shc mhc mhc_lite identity hc; do
+for variant in $(jq -r '.cases[] | select(.residual != "rc").residual' "$@" | sort -u); do
     # n, step relative to rc, auxiliary parameters
     jq -r --arg v "$variant" '.cases[] | select(.residual == $v and .ratio_to_rc != null)
         | "\(.n_streams) \(1 / .ratio_to_rc) \(.auxiliary)"' "$@" >"$work/rows"

@@ -3,14 +3,13 @@
 #
 #   bench/precision.sh [OUTPUT]          default out/precision; about an hour on two cores
 #
-# ITERATIONS (500), SEEDS ("1 2"), VARIANTS ("rc identity hc mhc mhc_lite shc"), DEVICE (pocl), BUILD (build) in the environment say
+# ITERATIONS (500), SEEDS ("1 2"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl), BUILD (build) in the environment say
 # otherwise. Runs that are complete are not run again, those that were interrupted go on. Needs jq, and what ci/demo.sh makes.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-out/precision}
 iterations=${ITERATIONS:-500}
 seeds=${SEEDS:-1 2}
-variants=${VARIANTS:-rc identity hc mhc mhc_lite shc}
 device=${DEVICE:-pocl}
 build=${BUILD:-build}
 
@@ -20,6 +19,7 @@ fail() {
 }
 
 [ -x "$build/hc_train" ] || fail "build first: sh ci/build.sh"
+variants=${VARIANTS:-$("$build/hc_train" --list-residuals | cut -d " " -f 1)}
 [ -f data/corpus/gcide/meta.json ] || fail "make the corpus first: sh ci/demo.sh"
 mkdir -p "$out"
 

@@ -103,7 +103,7 @@ def parse():
     parser.add_argument("--torch-device", default="cpu")
     parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32", help="of activations; PyTorch's by autocast")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of PyTorch")
-    parser.add_argument("--variants", default="rc,hc,mhc,mhc_lite,shc")
+    parser.add_argument("--variants", default="rc,hc,mhc,mhc_lite,shc", help="those of hc_train --list-residuals that torch_peer.py has")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--json", help="file for the figures")

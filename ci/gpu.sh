@@ -14,11 +14,11 @@ out=${OUT:-out/gpu}
 steps=${STEPS:-10}
 model=${MODEL:-configs/M.conf}
 PYTHON=${PYTHON:-python3}
-variants=rc,identity,hc,mhc,mhc_lite,shc
 mkdir -p "$out"
 
 sh ci/build.sh >"$out/build.log" 2>&1 || { tail "$out/build.log" >&2; echo "ci/gpu.sh: cannot build" >&2; exit 1; }
 build/hc_devices >"$out/devices.txt"
+variants=$(build/hc_train --list-residuals | cut -d " " -f 1 | paste -s -d , -)
 : >"$out/checks.txt"
 
 # check NAME COMMAND...: a line of checks.txt, and the command's output in a file of that name

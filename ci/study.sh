@@ -3,14 +3,13 @@
 #
 #   ci/study.sh [OUTPUT]          default out/study; about an hour on two cores
 #
-# ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS ("rc identity hc mhc mhc_lite shc"), DEVICE (pocl) in the environment say otherwise.
+# ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl) in the environment say otherwise.
 # Runs that are complete are not run again, those that were interrupted go on. Needs what ci/demo.sh needs; run that first.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-out/study}
 iterations=${ITERATIONS:-2000}
 seeds=${SEEDS:-1 2 3}
-variants=${VARIANTS:-rc identity hc mhc mhc_lite shc}
 device=${DEVICE:-pocl}
 
 fail() {
@@ -19,6 +18,7 @@ fail() {
 }
 
 [ -x build/hc_train ] || fail "build first: sh ci/build.sh"
+variants=${VARIANTS:-$(build/hc_train --list-residuals | cut -d " " -f 1)}
 sh data/gcide/prepare.sh data/corpus/gcide build/hc_prepare
 mkdir -p "$out"
 for seed in $seeds; do

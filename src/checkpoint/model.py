@@ -237,6 +237,8 @@ class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, bias = config["n_embd"], config["bias"]
+        if config["residual"] not in CONNECTIONS:
+            raise ValueError("this file has no class for residual '%s': add one, and its row in CONNECTIONS" % config["residual"])
         connection = CONNECTIONS[config["residual"]]
         self.ln_1 = LayerNorm(width, bias)
         self.attn = Attention(config)

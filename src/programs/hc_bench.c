@@ -110,6 +110,8 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct bench_s
     int status = 0;
     if (ranks_agree(ranks, result == OPTIONS_WRONG || result == OPTIONS_FAILED)) {
         status = result == OPTIONS_FAILED ? 1 : 2;
+    } else if (result == OPTIONS_OK && settings->train.list_residuals) {
+        status = residual_list(stdout) ? (error_set("cannot write the list"), 1) : 0;
     } else if (result == OPTIONS_OK) {
         train_options_apply(&settings->train, specs, count);
         status = same_job_settings(ranks, &settings->train) ? BENCH_FAILED : run(settings, ranks, argc, argv);

@@ -9,9 +9,9 @@
 static const struct program_info program = {
     .name = "hc_train",
     .summary =
-        "Trains a GPT with plain residual connections (rc) or hyper-connections (hc, mhc, mhc_lite, shc, "
-        "identity) on token files, on any OpenCL device. Checkpoints, metrics.jsonl and TensorBoard events go "
-        "to --out-dir; Ctrl-C saves a checkpoint and stops. Under mpirun the ranks share every batch.",
+        "Trains a GPT with plain residual connections or hyper-connections (--residual; --list-residuals says "
+        "what there is) on token files, on any OpenCL device. Checkpoints, metrics.jsonl and TensorBoard events "
+        "go to --out-dir; Ctrl-C saves a checkpoint and stops. Under mpirun the ranks share every batch.",
     .usage = "--data-dir DIR --out-dir DIR [--config FILE]... [OPTIONS]",
     .examples = "hc_prepare --out data/mine my-text.txt\n"
                 "hc_train --config configs/tiny.conf --data-dir data/mine --out-dir out/shc --device pocl\n"
@@ -54,6 +54,8 @@ static int parse_and_run(struct option_spec *specs, size_t count, struct train_s
     const enum options_result result = resumed_settings_parse(specs, count, settings, &program, argc, argv);
     if (ranks_agree(&ranks, result == OPTIONS_WRONG || result == OPTIONS_FAILED)) {
         status = fail(&ranks, result == OPTIONS_FAILED ? 1 : 2);
+    } else if (result == OPTIONS_OK && settings->list_residuals) {
+        status = residual_list(stdout) ? fail(&ranks, (error_set("cannot write the list"), 1)) : 0;
     } else if (result == OPTIONS_OK) {
         train_options_apply(settings, specs, count);
         status = same_job_settings(&ranks, settings) ? fail(&ranks, 1) : run(settings, &ranks);

@@ -21,7 +21,7 @@ struct train_settings {
     char *allreduce_dtype;                 /* "fp32" or "bf16" */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
-    bool tensorboard, plan_only, start_over, accept_new_data;
+    bool tensorboard, plan_only, list_residuals, start_over, accept_new_data;
     char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
     int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */

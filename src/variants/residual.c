@@ -228,6 +228,26 @@ const char *residual_names(void) {
     return names;
 }
 
+static void list_one(FILE *file, const struct residual_variant *variant) {
+    char streams[64];
+    fprintf(file, "%-10s  %-10s  %s", variant->name, residual_streams_text(variant, streams, sizeof streams),
+            variant->summary);
+    if (variant->source) {
+        fprintf(file, " (%s)", variant->source);
+    }
+    for (const struct residual_setting *setting = variant->settings; setting && setting->name; setting++) {
+        fprintf(file, "%s %s", setting == variant->settings ? "; settings:" : ",", setting->name);
+    }
+    fputc('\n', file);
+}
+
+int residual_list(FILE *file) {
+    for (size_t i = 0; i < VARIANTS; i++) {
+        list_one(file, &variants[i]);
+    }
+    return fflush(file) || ferror(file) ? -1 : 0;
+}
+
 bool residual_is_plain(const struct residual_variant *variant) {
     return variant->leaves == NULL;
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define RESIDUAL_MAX_STREAMS     8
 #define RESIDUAL_MAX_PROJECTIONS 8  /* leaves of kind LEAF_PROJECTION in a variant */
@@ -85,6 +86,10 @@ size_t residual_number(const struct residual_variant *variant);
 
 /* "rc|hc|..." for options and messages. */
 const char *residual_names(void);
+
+/* A line for each variant: its name, its numbers of streams, what it is and whose, its settings; columns are two
+ * spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written (errno). */
+int residual_list(FILE *file);
 
 /* rc: one stream, no mixing. */
 bool residual_is_plain(const struct residual_variant *variant);
