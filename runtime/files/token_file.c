@@ -1,7 +1,6 @@
 #include "runtime/files/token_file.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,52 +12,38 @@
 #define BLOCKS 256
 
 struct token_file {
-    char *path;
+    char *name;       /* "token file <path>", for messages */
+    const char *path; /* in `name` */
     int descriptor;
     uint64_t count; /* tokens */
 };
 
-/* Counts the tokens of an open file. */
-static int measure_tokens(struct token_file *file, const char *path) {
-    struct stat status;
-    if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read token file %s", path);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return error_set("cannot read token file %s: %s", path,
-                         S_ISDIR(status.st_mode) ? "it is a folder" : "it is not a regular file");
-    }
-    if (status.st_size == 0) {
-        return error_set("token file %s is empty; prepare it again with hc_prepare", path);
-    }
-    if (status.st_size % 2 != 0) {
-        return error_set("token file %s has an odd size (%" PRIu64
-                         " bytes), but tokens are 16-bit numbers: it is cut "
-                         "short or not a token file; prepare it again with hc_prepare",
-                         path, (uint64_t)status.st_size);
-    }
-    file->count = (uint64_t)status.st_size / 2;
-    return 0;
-}
-
 int token_file_open(const char *path, struct token_file **opened) {
+    static const char kind[] = "token file ";
     *opened = NULL;
-    struct token_file *file = calloc(1, sizeof *file);
+    uint64_t bytes = 0;
+    char *name = files_path("%s%s", kind, path);
+    struct token_file *file = name != NULL ? calloc(1, sizeof *file) : NULL;
     if (file == NULL) {
+        free(name);
         return error_set("out of memory opening token file %s", path);
     }
-    /* O_NONBLOCK: a named pipe is refused, not waited for. */
-    file->path = strdup(path);
-    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const int result = file->descriptor < 0 ? error_set_errno("cannot open token file %s", path)
-                       : file->path == NULL ? error_set("out of memory opening token file %s", path)
-                                            : measure_tokens(file, path);
-    if (result != 0) {
-        token_file_close(file);
-        return -1;
+    *file = (struct token_file){.name = name,
+                                .path = name + sizeof kind - 1,
+                                .descriptor = files_open(path, name, &bytes),
+                                .count = bytes / 2};
+    if (file->descriptor >= 0 && bytes == 0) {
+        error_set("%s is empty; prepare it again with hc_prepare", name);
+    } else if (bytes % 2 != 0) {
+        error_set("%s has an odd size (%" PRIu64 " bytes), but tokens are 16-bit numbers: it is cut short or not a "
+                  "token file; prepare it again with hc_prepare",
+                  name, bytes);
+    } else if (file->descriptor >= 0) {
+        *opened = file;
+        return 0;
     }
-    *opened = file;
-    return 0;
+    token_file_close(file);
+    return -1;
 }
 
 void token_file_close(struct token_file *file) {
@@ -68,7 +53,7 @@ void token_file_close(struct token_file *file) {
     if (file->descriptor >= 0) {
         close(file->descriptor);
     }
-    free(file->path);
+    free(file->name);
     free(file);
 }
 
@@ -77,15 +62,14 @@ uint64_t token_file_count(const struct token_file *file) {
 }
 
 static int fail_shorter(const struct token_file *file) {
-    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
-                     " tokens; put the whole file back",
-                     file->path, file->count);
+    return error_set("%s became shorter while it was in use: it had %" PRIu64 " tokens; put the whole file back",
+                     file->name, file->count);
 }
 
 int token_file_check(const struct token_file *file) {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read token file %s", file->path);
+        return error_set_errno("cannot read %s", file->name);
     }
     return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
 }
@@ -93,17 +77,8 @@ int token_file_check(const struct token_file *file) {
 /* Reads tokens [first, first + count) of the file as they are stored. */
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, unsigned char *bytes) {
     const size_t wanted = (size_t)(2 * count);
-    for (size_t done = 0; done < wanted;) {
-        const ssize_t got = pread(file->descriptor, bytes + done, wanted - done, (off_t)(2 * first + done));
-        if (got < 0 && errno != EINTR) {
-            return error_set_errno("cannot read token file %s", file->path);
-        }
-        if (got == 0) {
-            return fail_shorter(file);
-        }
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
+    const ssize_t got = files_read_at(file->descriptor, bytes, wanted, 2 * first);
+    return got < 0 ? error_set_errno("cannot read %s", file->name) : (size_t)got == wanted ? 0 : fail_shorter(file);
 }
 
 /* -1 with the place of the first of these tokens, which begin at `first`, that is not in the vocabulary. */
@@ -134,7 +109,7 @@ int token_file_examine(const struct token_file *file, uint32_t vocab_size, char 
     const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
     unsigned char *block = malloc(2 * (size_t)BLOCK);
-    int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path);
+    int result = block != NULL ? 0 : error_set("out of memory reading %s", file->name);
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {

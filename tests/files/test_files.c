@@ -177,24 +177,24 @@ static void test_replace(void **state) {
     assert_int_equal(files_make_folder(scratch_path("replace")), 0);
     const char *path = scratch_write("replace/f", "old", 3);
     for (int whole = 0; whole <= 1; whole++) {
-        assert_int_equal(files_replace_begin(path, &temporary), 0);
+        assert_int_equal(files_stage_file(path, &temporary), 0);
         FILE *file = fopen(temporary, "w");
         assert_non_null(file);
         fputs("new", file);
         assert_int_equal(fclose(file), 0);
         assert_content(path, "old");
         if (whole) {
-            assert_int_equal(files_replace_commit(path, temporary), 0);
+            assert_int_equal(files_stage_commit(path, temporary), 0);
         } else {
             error_set("disk full");
-            files_replace_abandon(temporary);
+            files_stage_abandon(temporary);
             assert_string_equal(error_text(), "disk full");
         }
         assert_content(path, whole ? "new" : "old");
         assert_int_equal(scratch_entries(scratch_path("replace")), 1);
     }
     mkfifo(scratch_path("replace/pipe"), 0600);
-    assert_int_equal(files_replace_begin(scratch_path("replace/pipe"), &temporary), -1);
+    assert_int_equal(files_stage_file(scratch_path("replace/pipe"), &temporary), -1);
     assert_null(temporary);
     assert_error("pipe: it is not a regular file");
     assert_int_equal(files_write(scratch_path("replace/pipe"), "x", 1), -1);
