@@ -292,31 +292,42 @@ static float float_from_half(uint16_t half) {
     return copysignf(magnitude, (half & 0x8000) != 0 ? -1.0f : 1.0f);
 }
 
-/* Converts one element, which need not be aligned, to a float or an int32; false when it does not fit. */
-static bool convert(enum tensor_type type, const unsigned char *element, void *value) {
-    double wide;
-    int64_t whole = 0;
-    uint16_t half;
-    float number = 0;
-    switch (type) {
-    case TENSOR_F64:
-        memcpy(&wide, element, sizeof wide);
-        number = (float)wide;
-        break;
-    case TENSOR_F16:
-        memcpy(&half, element, sizeof half);
-        number = float_from_half(half);
-        break;
-    case TENSOR_BF16:
-        memcpy((char *)&number + sizeof half, element, sizeof half); /* the upper half of a float */
-        break;
-    default: /* whole numbers, little-endian, of which only those of 64 bits have a sign */
-        memcpy(&whole, element, types[type].bytes);
-        memcpy(value, &(int32_t){(int32_t)whole}, sizeof(int32_t));
-        return whole >= INT32_MIN && whole <= INT32_MAX;
+/* Converts elements, which need not be aligned, to floats or int32; how many, fewer where the next does not fit. */
+static size_t convert(enum tensor_type type, const unsigned char *source, size_t count, void *values) {
+    float *floats = values;
+    int32_t *integers = values;
+    for (size_t i = 0; type == TENSOR_F64 && i < count; i++) {
+        double wide;
+        memcpy(&wide, source + 8 * i, sizeof wide);
+        floats[i] = (float)wide;
     }
-    memcpy(value, &number, sizeof number);
-    return true;
+    for (size_t i = 0; type == TENSOR_F16 && i < count; i++) {
+        uint16_t half;
+        memcpy(&half, source + 2 * i, sizeof half);
+        floats[i] = float_from_half(half);
+    }
+    for (size_t i = 0; type == TENSOR_BF16 && i < count; i++) { /* the upper half of a float */
+        uint16_t half;
+        memcpy(&half, source + 2 * i, sizeof half);
+        memcpy(&floats[i], &(uint32_t){(uint32_t)half << 16}, sizeof floats[i]);
+    }
+    for (size_t i = 0; type == TENSOR_I64 && i < count; i++) {
+        int64_t wide;
+        memcpy(&wide, source + 8 * i, sizeof wide);
+        if (wide < INT32_MIN || wide > INT32_MAX) {
+            return i;
+        }
+        integers[i] = (int32_t)wide;
+    }
+    for (size_t i = 0; type == TENSOR_U16 && i < count; i++) {
+        uint16_t half;
+        memcpy(&half, source + 2 * i, sizeof half);
+        integers[i] = half;
+    }
+    for (size_t i = 0; type == TENSOR_U8 && i < count; i++) {
+        integers[i] = source[i];
+    }
+    return count;
 }
 
 enum { VALUE_BYTES = 4 }; /* of a float and of an int32 */
@@ -337,16 +348,15 @@ static int read_values(const struct safetensors *file, const struct tensor_info 
         return read_at(file, values, count * width, info->offset + first * width);
     }
     unsigned char block[BLOCK_BYTES];
-    for (const uint64_t end = first + count; first < end;) {
-        const size_t some = end - first < sizeof block / width ? (size_t)(end - first) : sizeof block / width;
-        if (read_at(file, block, some * width, info->offset + first * width) != 0) {
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < sizeof block / width ? count - done : sizeof block / width;
+        if (read_at(file, block, some * width, info->offset + (first + done) * width) != 0) {
             return -1;
         }
-        for (size_t i = 0; i < some; i++, first++, values = (char *)values + VALUE_BYTES) {
-            if (!convert(info->type, block + i * width, values)) {
-                return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path, first,
-                                 MOST_SHOWN, info->name);
-            }
+        const size_t fit = convert(info->type, block, (size_t)some, (char *)values + VALUE_BYTES * done);
+        if (fit < some) {
+            return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path,
+                             first + done + fit, MOST_SHOWN, info->name);
         }
     }
     return 0;
