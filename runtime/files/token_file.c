@@ -74,16 +74,14 @@ int token_file_check(const struct token_file *file) {
     return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
 }
 
-/* Reads tokens [first, first + count) of the file as they are stored. */
-static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, unsigned char *bytes) {
+/* Reads tokens [first, first + count) of the file as they are stored. All must be in the vocabulary. */
+static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                       unsigned char *bytes) {
     const size_t wanted = (size_t)(2 * count);
     const ssize_t got = files_read_at(file->descriptor, bytes, wanted, 2 * first);
-    return got < 0 ? error_set_errno("cannot read %s", file->name) : (size_t)got == wanted ? 0 : fail_shorter(file);
-}
-
-/* -1 with the place of the first of these tokens, which begin at `first`, that is not in the vocabulary. */
-static int check_tokens(const struct token_file *file, const unsigned char *bytes, uint64_t first, uint64_t count,
-                        uint32_t vocab_size) {
+    if (got < (ssize_t)wanted) {
+        return got < 0 ? error_set_errno("cannot read %s", file->name) : fail_shorter(file);
+    }
     for (uint64_t i = 0; i < count; i++, bytes += 2) {
         const uint32_t token = bytes[0] | (uint32_t)bytes[1] << 8;
         if (token >= vocab_size) {
@@ -93,15 +91,6 @@ static int check_tokens(const struct token_file *file, const unsigned char *byte
         }
     }
     return 0;
-}
-
-/* The digest of one block, whose tokens must be in the vocabulary. */
-static int examine_block(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
-                         unsigned char *block, char digest[CHECKSUM_SIZE]) {
-    return read_stored(file, first, count, block) || check_tokens(file, block, first, count, vocab_size) ||
-                   checksum_memory(block, 2 * (size_t)count, digest)
-               ? -1
-               : 0;
 }
 
 int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
@@ -117,7 +106,8 @@ int token_file_examine(const struct token_file *file, uint32_t vocab_size, char 
         const uint64_t first =
             file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
-        result = examine_block(file, first, count, vocab_size, block, parts[i]);
+        result = read_stored(file, first, count, vocab_size, block);
+        result = result == 0 ? checksum_memory(block, 2 * (size_t)count, parts[i]) : -1;
     }
     free(block);
     return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
@@ -132,7 +122,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
     }
     /* They come into the upper half of the array and spread from there, each behind what is still to be read. */
     unsigned char *bytes = (unsigned char *)tokens + 2 * count;
-    if (read_stored(file, first, count, bytes) || check_tokens(file, bytes, first, count, vocab_size)) {
+    if (read_stored(file, first, count, vocab_size, bytes)) {
         return -1;
     }
     for (uint64_t i = 0; i < count; i++, bytes += 2) {
