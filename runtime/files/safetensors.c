@@ -182,13 +182,11 @@ static int parse_header(struct safetensors *file, json_t *root, uint64_t data_of
 /* The header's text as JSON, NULL with an error. */
 static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     char *text = malloc((size_t)bytes);
+    json_t *root = NULL;
+    json_error_t error;
     if (text == NULL) {
         error_set("out of memory reading the header of %s", file->path);
-        return NULL;
-    }
-    json_t *root = NULL;
-    if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
-        json_error_t error;
+    } else if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
         root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
         if (root == NULL) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path, error.text, error.position);
