@@ -1,5 +1,6 @@
-/* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path.
- * A path may be a symbolic link: what it leads to is written, and the link stays. */
+/* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All functions
+ * return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic link: what it
+ * leads to is written, and the link stays. */
 #ifndef HC_RUNTIME_FILES_H
 #define HC_RUNTIME_FILES_H
 
