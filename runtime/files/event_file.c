@@ -2,7 +2,8 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <errno.h>
-#include <fcntl.h>
+#include <regex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,11 +15,15 @@
  *   Summary: 1 value (Value), repeated;  Value: 1 tag (string), 2 simple_value (float)
  *   SessionLog: 1 status (varint), 1 for START
  * tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto. */
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 enum { SESSION_START = 1 }; /* SessionLog's word for it */
 
 enum { MOST_FILES_PER_SECOND = 1000 };
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "numbers are written as the machine has them, which must be little-endian"
+#endif
 
 struct event_file {
     FILE *stream;
@@ -27,25 +32,21 @@ struct event_file {
 
 struct message {
     unsigned char *bytes;
-    size_t size, capacity;
-    int failed; /* out of memory */
+    size_t size;
+    bool failed; /* out of memory */
 };
 
 static void message_append(struct message *message, const void *data, size_t bytes) {
     if (message->failed || bytes == 0) {
         return;
     }
-    if (message->capacity - message->size < bytes) {
-        const size_t capacity = 2 * (message->size + bytes) + 64;
-        unsigned char *grown = realloc(message->bytes, capacity);
-        if (grown == NULL) {
-            message->failed = 1;
-            return;
-        }
-        message->bytes = grown;
-        message->capacity = capacity;
+    unsigned char *grown = realloc(message->bytes, message->size + bytes);
+    if (grown == NULL) {
+        message->failed = true;
+        return;
     }
-    memcpy(message->bytes + message->size, data, bytes);
+    memcpy(grown + message->size, data, bytes);
+    message->bytes = grown;
     message->size += bytes;
 }
 
@@ -57,7 +58,7 @@ static void message_varint(struct message *message, uint64_t value) {
     } while (value != 0);
 }
 
-static void message_key(struct message *message, unsigned field, unsigned wire) {
+static void message_key(struct message *message, unsigned field, enum wire wire) {
     message_varint(message, field << 3 | wire);
 }
 
@@ -67,31 +68,21 @@ static void message_field(struct message *message, unsigned field, const void *d
     message_append(message, data, bytes);
 }
 
-static void little_endian(unsigned char *bytes, uint64_t value, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        bytes[i] = (unsigned char)(value >> (8 * i));
-    }
+/* Adds a message as a field and releases it. */
+static void message_embed(struct message *message, unsigned field, struct message *inner) {
+    message_field(message, field, inner->bytes, inner->size);
+    message->failed = message->failed || inner->failed;
+    free(inner->bytes);
 }
 
-static void message_double(struct message *message, unsigned field, double value) {
-    unsigned char bytes[8];
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    little_endian(bytes, bits, sizeof bytes);
-    message_key(message, field, WIRE_64);
-    message_append(message, bytes, sizeof bytes);
+/* A number as the machine has it, which is little-endian. */
+static void message_fixed(struct message *message, unsigned field, enum wire wire, const void *data, size_t bytes) {
+    message_key(message, field, wire);
+    message_append(message, data, bytes);
 }
 
-static void message_float(struct message *message, unsigned field, float value) {
-    unsigned char bytes[4];
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    little_endian(bytes, bits, sizeof bytes);
-    message_key(message, field, WIRE_32);
-    message_append(message, bytes, sizeof bytes);
-}
-
-uint32_t event_file_crc32c(const void *data, size_t bytes) {
+/* CRC-32C (Castagnoli), masked. */
+static uint32_t masked_crc(const void *data, size_t bytes) {
     /* Bit by bit: events are a hundred bytes, a few times a second at most. */
     const unsigned char *at = data;
     uint32_t crc = 0xFFFFFFFFu;
@@ -101,28 +92,23 @@ uint32_t event_file_crc32c(const void *data, size_t bytes) {
             crc = (crc >> 1) ^ (0x82F63B78u & (0 - (crc & 1)));
         }
     }
-    return ~crc;
-}
-
-static uint32_t masked_crc(const void *data, size_t bytes) {
-    const uint32_t crc = event_file_crc32c(data, bytes);
+    crc = ~crc;
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
 /* Writes the message as one record and releases it. */
 static int write_record(struct event_file *file, struct message *message) {
-    unsigned char head[12], tail[4];
-    little_endian(head, message->size, 8);
-    little_endian(head + 8, masked_crc(head, 8), 4);
+    const uint64_t length = message->size;
+    const uint32_t length_crc = masked_crc(&length, sizeof length);
     int result = 0;
     if (message->failed) {
         result = error_set("out of memory writing %s", file->path);
     } else {
-        little_endian(tail, masked_crc(message->bytes, message->size), 4);
-        errno = 0;
-        if (fwrite(head, sizeof head, 1, file->stream) != 1 ||
+        const uint32_t crc = masked_crc(message->bytes, message->size);
+        if (fwrite(&length, sizeof length, 1, file->stream) != 1 ||
+            fwrite(&length_crc, sizeof length_crc, 1, file->stream) != 1 ||
             fwrite(message->bytes, message->size, 1, file->stream) != 1 ||
-            fwrite(tail, sizeof tail, 1, file->stream) != 1 || fflush(file->stream) != 0) {
+            fwrite(&crc, sizeof crc, 1, file->stream) != 1 || fflush(file->stream) != 0) {
             result = error_set_errno("cannot write %s", file->path);
         }
     }
@@ -131,31 +117,37 @@ static int write_record(struct event_file *file, struct message *message) {
 }
 
 bool event_file_is_name(const char *name) {
-    static const char first[] = "events.out.tfevents.", digits[] = "0123456789";
-    const size_t prefix = sizeof first - 1, length = strlen(name);
-    if (strncmp(name, first, prefix) != 0) {
+    regex_t form;
+    if (regcomp(&form, "^events\\.out\\.tfevents\\.[0-9]+\\..+\\.[0-9]+\\.[0-9]+$", REG_EXTENDED | REG_NOSUB) !=
+        0) {
         return false;
     }
-    const char *end = name + length;
-    for (int i = 0; i < 2; i++) { /* ".<pid>.<number>" */
-        const char *at = end;
-        while (at > name + prefix && strchr(digits, at[-1]) != NULL) {
-            at--;
-        }
-        if (at == end || at[-1] != '.') {
-            return false;
-        }
-        end = at - 1;
-    }
-    const size_t seconds = strspn(name + prefix, digits);
-    return seconds > 0 && name[prefix + seconds] == '.' && name + prefix + seconds + 1 < end;
+    const bool is_name = regexec(&form, name, 0, NULL, 0) == 0;
+    regfree(&form);
+    return is_name;
+}
+
+/* An event's first fields. */
+static struct message begin_event(double wall_time) {
+    struct message event = {0};
+    message_fixed(&event, 1, WIRE_64, &wall_time, sizeof wall_time);
+    return event;
 }
 
 static int write_version(struct event_file *file) {
     static const char version[] = "brain.Event:2";
-    struct message event = {0};
-    message_double(&event, 1, (double)time(NULL));
+    struct message event = begin_event((double)time(NULL));
     message_field(&event, 3, version, sizeof version - 1);
+    return write_record(file, &event);
+}
+
+/* Writes an event of this step with one message, which is released. */
+static int write_step(struct event_file *file, double wall_time, int64_t step, unsigned field,
+                      struct message *message) {
+    struct message event = begin_event(wall_time);
+    message_key(&event, 2, WIRE_VARINT);
+    message_varint(&event, (uint64_t)step);
+    message_embed(&event, field, message);
     return write_record(file, &event);
 }
 
@@ -190,11 +182,7 @@ int event_file_create(const char *folder, struct event_file **created) {
         return error_set("out of memory creating an event file in %s", folder);
     }
     if (create_file(folder, file) != 0 || write_version(file) != 0) {
-        if (file->stream != NULL) {
-            fclose(file->stream);
-        }
-        free(file->path);
-        free(file);
+        event_file_close(file);
         return -1;
     }
     *created = file;
@@ -207,36 +195,17 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
     for (size_t i = 0; i < count; i++) {
         struct message value = {0};
         message_field(&value, 1, scalars[i].tag, strlen(scalars[i].tag));
-        message_float(&value, 2, scalars[i].value);
-        if (value.failed) {
-            summary.failed = 1;
-        } else {
-            message_field(&summary, 1, value.bytes, value.size);
-        }
-        free(value.bytes);
+        message_fixed(&value, 2, WIRE_32, &scalars[i].value, sizeof scalars[i].value);
+        message_embed(&summary, 1, &value);
     }
-    struct message event = {.failed = summary.failed};
-    message_double(&event, 1, wall_time);
-    message_key(&event, 2, WIRE_VARINT);
-    message_varint(&event, (uint64_t)step);
-    if (!summary.failed) {
-        message_field(&event, 5, summary.bytes, summary.size);
-    }
-    free(summary.bytes);
-    return write_record(file, &event);
+    return write_step(file, wall_time, step, 5, &summary);
 }
 
 int event_file_restart(struct event_file *file, int64_t step) {
-    struct message log = {0}, event = {0};
+    struct message log = {0};
     message_key(&log, 1, WIRE_VARINT);
     message_varint(&log, SESSION_START);
-    message_double(&event, 1, (double)time(NULL));
-    message_key(&event, 2, WIRE_VARINT);
-    message_varint(&event, (uint64_t)step);
-    message_field(&event, 7, log.bytes, log.size);
-    event.failed = event.failed || log.failed;
-    free(log.bytes);
-    return write_record(file, &event);
+    return write_step(file, (double)time(NULL), step, 7, &log);
 }
 
 int event_file_close(struct event_file *file) {
@@ -244,7 +213,8 @@ int event_file_close(struct event_file *file) {
         return 0;
     }
     errno = 0;
-    const int result = fclose(file->stream) == 0 ? 0 : error_set_errno("cannot write %s", file->path);
+    const int result =
+        file->stream == NULL || fclose(file->stream) == 0 ? 0 : error_set_errno("cannot write %s", file->path);
     free(file->path);
     free(file);
     return result;

@@ -29,7 +29,4 @@ int event_file_restart(struct event_file *file, int64_t step);
 
 int event_file_close(struct event_file *file);
 
-/* The CRC-32C (Castagnoli) that the records carry, before masking. */
-uint32_t event_file_crc32c(const void *data, size_t bytes);
-
 #endif

@@ -1,5 +1,6 @@
-/* Files and folders that are whole or absent. All functions return 0 or -1 with an error text that names the path.
- * A path may be a symbolic link: what it leads to is written, and the link stays. */
+/* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All functions
+ * return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic link: what it
+ * leads to is written, and the link stays. */
 #ifndef HC_RUNTIME_FILES_H
 #define HC_RUNTIME_FILES_H
 
@@ -17,10 +18,6 @@ bool files_exist(const char *path);
 /* Whether both are there and one file. */
 bool files_are_same(const char *a, const char *b);
 
-/* The path that `path` stands for when its last part is a symbolic link, or a chain of them, also one that leads to
- * nothing yet; else a copy. Heap memory; NULL with an error, where links lead in a circle for example. */
-char *files_follow_links(const char *path);
-
 /* An error where `output`, which is to be written, is the file or folder `input` that the same command reads. */
 int files_refuse_same(const char *output, const char *input);
 
@@ -35,6 +32,13 @@ int files_make_folder(const char *path);
 ssize_t files_read_all(int descriptor, void *data, size_t bytes);
 int files_write_all(int descriptor, const void *data, size_t bytes);
 
+/* The same from byte `offset` of a regular file on. */
+ssize_t files_read_at(int descriptor, void *data, size_t bytes, uint64_t offset);
+
+/* Opens a regular file for reading: its descriptor, and its size in *bytes; -1 with an error text that calls it
+ * `name`. Folders are refused, and pipes, which are not waited for. */
+int files_open(const char *path, const char *name, uint64_t *bytes);
+
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 
@@ -44,26 +48,22 @@ int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */
 int files_write(const char *path, const void *data, size_t bytes);
 
-/* As files_write, for a file that something else writes: files_replace_begin makes an empty temporary file beside
- * `path`, the caller writes and syncs it, files_replace_commit moves it into place and syncs the folder.
- * files_replace_abandon removes it and leaves the error text as it is. *temporary is heap memory, freed by commit
- * and abandon, also when commit fails. */
-int files_replace_begin(const char *path, char **temporary);
-int files_replace_commit(const char *path, char *temporary);
-void files_replace_abandon(char *temporary);
-
 /* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
- * written.
- */
+ * written. */
 int files_flush(FILE *stream, const char *name);
 
-/* A folder written aside and moved into place: files_stage_begin makes a fresh
- * "<parent>/.tmp-<name>-<identity>-<process>-<number>" (and the parent, if it is missing), the caller fills it,
- * files_stage_commit syncs every file in it and the folder, renames it to "<parent>/<name>" (an existing folder is
- * replaced in one step where the file system can exchange names, and removed) and syncs the parent.
- * files_stage_abandon removes it and leaves the error text as it is. *staging is heap memory, freed by commit and
- * abandon, also when commit fails. */
+/* Waits until a file, or the names in a folder, are on the disk; files_sync_all: also all that is in the folder. */
+int files_sync(const char *path);
+int files_sync_all(const char *path);
+
+/* A folder or a file written aside and moved into place. files_stage_begin makes a fresh folder beside `path` (and
+ * the folder that both are in, if it is missing), files_stage_file an empty file; temporary.h says under which
+ * names. The caller fills it. files_stage_commit syncs all of it, renames it to `path` and syncs the folder that it
+ * is in; an older folder is replaced in one step where the file system can exchange names, and removed.
+ * files_stage_abandon removes what was staged and leaves the error text as it is (NULL: nothing to do). *staging is
+ * heap memory, freed by commit and abandon, also when commit fails. */
 int files_stage_begin(const char *path, char **staging);
+int files_stage_file(const char *path, char **staging);
 int files_stage_commit(const char *path, char *staging);
 void files_stage_abandon(char *staging);
 
@@ -78,13 +78,14 @@ int files_move_into(const char *folder, const char *from, const char *const *nam
  * it. Where the file system cannot lock, *descriptor is still open but nobody is kept out. */
 int files_lock_folder(const char *path, int *descriptor);
 
-/* Removes from `parent` what files_stage_begin and files_replace_begin made for this user, in a process of this
- * boot of this host (and this container) that no longer runs. Nothing else is touched, whatever its name and age:
- * what was left elsewhere, or before a restart, stays. files_stage_begin and files_replace_begin do that
- * themselves. */
+/* Removes from `parent` what was staged and written for this user in a process of this boot of this host (and this
+ * container) that no longer runs. Nothing else is touched, whatever its name and age: what was left elsewhere, or
+ * before a restart, stays. files_stage_begin and files_stage_file do that themselves. */
 void files_stage_clean(const char *parent);
 
-/* Removes a folder with the regular files and folders in it; does not follow links. */
+/* Removes a file, or a folder with all that is in it; does not follow links. files_remove_folder: anything else than a
+ * folder is an error. */
+int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
 #endif

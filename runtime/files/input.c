@@ -22,16 +22,14 @@ enum {
 enum input_form { FORM_UNKNOWN, FORM_PLAIN, FORM_GZIP, FORM_ZSTD };
 
 struct input {
-    const char *name; /* for messages */
-    char *path;       /* owned */
+    char *name; /* for messages; owned */
     int descriptor, stop_descriptor;
     bool stopped;
     struct checksum *checksum;
     uint64_t stored; /* bytes read from the descriptor */
     uint64_t least;  /* that there must be: what the file had when it was opened; 0 for pipes */
     enum input_form form;
-    bool in_member; /* of compressed data: begun and not ended */
-    bool members;   /* one at least has ended */
+    bool in_member; /* of compressed data: not between two, nor behind the last */
     z_stream gzip;
     ZSTD_DStream *zstd;
     size_t at, held; /* of `block`: taken, and filled */
@@ -45,56 +43,51 @@ const char *input_name(const char *path) {
 
 /* ---- opening */
 
-static int examine_status(const char *path, const struct stat *found, struct input_status *status) {
-    if (S_ISDIR(found->st_mode)) {
+/* Of what the descriptor reads; -1: of what is at the path. */
+static int examine(const char *path, int descriptor, struct input_status *status) {
+    struct stat found;
+    if ((descriptor >= 0 ? fstat(descriptor, &found) : stat(path, &found)) != 0) {
+        return error_set_errno("cannot open %s", input_name(path));
+    }
+    if (S_ISDIR(found.st_mode)) {
         return error_set("cannot read %s: it is a folder; name its files", input_name(path));
     }
-    const bool regular = S_ISREG(found->st_mode);
-    *status = (struct input_status){
-        .regular = regular,
-        .bytes = regular ? (uint64_t)found->st_size : 0,
-        .modified = regular ? (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec : 0,
-    };
+    *status = (struct input_status){0};
+    if (S_ISREG(found.st_mode)) {
+        *status = (struct input_status){
+            .regular = true,
+            .bytes = (uint64_t)found.st_size,
+            .modified = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec,
+        };
+    }
     return 0;
 }
 
 int input_examine(const char *path, struct input_status *status) {
-    struct stat found;
-    if ((strcmp(path, "-") == 0 ? fstat(STDIN_FILENO, &found) : stat(path, &found)) != 0) {
-        return error_set_errno("cannot open %s", input_name(path));
-    }
-    return examine_status(path, &found, status);
+    return examine(path, strcmp(path, "-") == 0 ? STDIN_FILENO : -1, status);
 }
 
 int input_open(const char *path, int stop_descriptor, struct input **opened) {
     struct input_status status = {0};
     struct input *input = calloc(1, sizeof *input);
     *opened = NULL;
-    if (!input || !(input->path = strdup(path))) {
+    if (!input || !(input->name = strdup(input_name(path)))) {
         free(input);
         return error_set("out of memory");
     }
-    input->name = input_name(input->path);
     input->stop_descriptor = stop_descriptor;
     /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_data does. */
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat found;
-    int result = input->descriptor >= 0 && fstat(input->descriptor, &found) == 0
-                     ? examine_status(path, &found, &status)
-                     : error_set_errno("cannot open %s", input->name);
-    if (result == 0) {
+    if (input->descriptor < 0) {
+        error_set_errno("cannot open %s", input->name);
+    } else if (examine(path, input->descriptor, &status) == 0 && (input->checksum = checksum_create()) != NULL) {
         const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
-        input->least =
-            status.regular && begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
-        input->checksum = checksum_create();
-        result = input->checksum ? 0 : -1;
+        input->least = begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
+        *opened = input;
+        return 0;
     }
-    if (result) {
-        input_close(input);
-        return -1;
-    }
-    *opened = input;
-    return 0;
+    input_close(input);
+    return -1;
 }
 
 void input_close(struct input *input) {
@@ -109,7 +102,7 @@ void input_close(struct input *input) {
     }
     ZSTD_freeDStream(input->zstd);
     checksum_free(input->checksum);
-    free(input->path);
+    free(input->name);
     free(input);
 }
 
@@ -163,61 +156,52 @@ static int next_block(struct input *input) {
 
 /* ---- what it is */
 
-static bool begins_with(const struct input *input, const char *magic, size_t bytes) {
+static bool begins_with(const struct input *input, const char *magic) {
+    const size_t bytes = strlen(magic);
     return input->held - input->at >= bytes && memcmp(input->block + input->at, magic, bytes) == 0;
 }
 
-#define BEGINS_WITH(input, magic) begins_with(input, magic, sizeof(magic) - 1)
-
-static bool begins_gzip(const struct input *input) {
-    return BEGINS_WITH(input, "\x1f\x8b");
-}
-
-static bool begins_zstd(const struct input *input) {
-    return BEGINS_WITH(input, "\x28\xb5\x2f\xfd");
-}
+static const char gzip_magic[] = "\x1f\x8b", zstd_magic[] = "\x28\xb5\x2f\xfd";
 
 static int refuse_other_forms(const struct input *input) {
-    if (BEGINS_WITH(input, "\xfd"
-                           "7zXZ") ||
-        BEGINS_WITH(input, "BZh")) {
-        const char *program = input->block[0] == 'B' ? "bzip2" : "xz";
-        return error_set("%s is compressed by %s, which is not read here: decompress it first (%s -dc FILE)",
-                         input->name, program, program);
+    static const struct {
+        const char *magic, *what;
+    } others[] = {
+        {"\xfd\x37zXZ", "compressed by xz, which is not read here: decompress it first (xz -dc FILE)"},
+        {"BZh", "compressed by bzip2, which is not read here: decompress it first (bzip2 -dc FILE)"},
+        {"PAR1", "a Parquet file: make JSON lines of it first, with data/parquet_lines.py"},
+        {"PK\x03\x04", "a zip archive: unpack it first"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (begins_with(input, others[i].magic)) {
+            return error_set("%s is %s", input->name, others[i].what);
+        }
     }
-    if (BEGINS_WITH(input, "PAR1")) {
-        return error_set("%s is a Parquet file: make JSON lines of it first, with data/parquet_lines.py",
-                         input->name);
-    }
-    return BEGINS_WITH(input, "PK\x03\x04") ? error_set("%s is a zip archive: unpack it first", input->name) : 0;
+    return 0;
 }
 
 static int begin_form(struct input *input) {
     if (next_block(input) || refuse_other_forms(input)) {
         return -1;
     }
-    if (begins_gzip(input)) {
-        if (inflateInit2(&input->gzip, GZIP_WINDOW) != Z_OK) {
-            return error_set("cannot read %s: out of memory", input->name);
-        }
+    bool begun = true;
+    input->form = FORM_PLAIN;
+    if (begins_with(input, gzip_magic)) {
+        begun = inflateInit2(&input->gzip, GZIP_WINDOW) == Z_OK;
         input->form = FORM_GZIP;
-    } else if (begins_zstd(input)) {
-        input->zstd = ZSTD_createDStream();
-        if (!input->zstd) {
-            return error_set("cannot read %s: out of memory", input->name);
-        }
+    } else if (begins_with(input, zstd_magic)) {
+        begun = (input->zstd = ZSTD_createDStream()) != NULL;
         input->form = FORM_ZSTD;
-    } else {
-        input->form = FORM_PLAIN;
     }
-    return 0;
+    input->in_member = input->form != FORM_PLAIN;
+    return begun ? 0 : error_set("cannot read %s: out of memory", input->name);
 }
 
 /* ---- decompressed */
 
-static int fail_damaged(const struct input *input, const char *form, const char *how) {
-    return error_set("%s: the %s data is damaged before byte %" PRIu64 " of the file (%s)", input->name, form,
-                     input->stored - (input->held - input->at), how);
+static int fail_damaged(const struct input *input, const char *how) {
+    return error_set("%s: the %s data is damaged before byte %" PRIu64 " of the file (%s)", input->name,
+                     input->form == FORM_GZIP ? "gzip" : "zstd", input->stored - (input->held - input->at), how);
 }
 
 static int take_gzip(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
@@ -231,12 +215,11 @@ static int take_gzip(struct input *input, unsigned char *data, size_t bytes, siz
     *got = room - input->gzip.avail_out;
     input->in_member = result != Z_STREAM_END;
     if (result == Z_STREAM_END) {
-        input->members = true;
-        return inflateReset(&input->gzip) == Z_OK ? 0 : fail_damaged(input, "gzip", "zlib refuses to go on");
+        return inflateReset(&input->gzip) == Z_OK ? 0 : fail_damaged(input, "zlib refuses to go on");
     }
     return result == Z_OK || result == Z_BUF_ERROR
                ? 0
-               : fail_damaged(input, "gzip", input->gzip.msg ? input->gzip.msg : "zlib gives no reason");
+               : fail_damaged(input, input->gzip.msg ? input->gzip.msg : "zlib gives no reason");
 }
 
 static int take_zstd(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
@@ -251,10 +234,9 @@ static int take_zstd(struct input *input, unsigned char *data, size_t bytes, siz
             input->name);
     }
     if (ZSTD_isError(left)) {
-        return fail_damaged(input, "zstd", ZSTD_getErrorName(left));
+        return fail_damaged(input, ZSTD_getErrorName(left));
     }
     input->in_member = left != 0;
-    input->members = input->members || left == 0;
     return 0;
 }
 
@@ -265,6 +247,10 @@ static int take_plain(struct input *input, unsigned char *data, size_t bytes, si
     input->at += *got;
     return 0;
 }
+
+/* Gives bytes of what is in the block; fewer where more of the file is needed. */
+static int (*const take[])(struct input *input, unsigned char *data, size_t bytes, size_t *got) = {
+    [FORM_PLAIN] = take_plain, [FORM_GZIP] = take_gzip, [FORM_ZSTD] = take_zstd};
 
 /* Between two members of compressed data: zeros fill up blocks of tapes, anything else has no business there. */
 static int check_next_member(struct input *input) {
@@ -283,24 +269,9 @@ static int check_next_member(struct input *input) {
     }
     const bool skippable = input->form == FORM_ZSTD && input->held >= 4 && input->block[0] >> 4 == 5 &&
                            memcmp(input->block + 1, "\x2a\x4d\x18", 3) == 0;
-    const bool begins = input->form == FORM_GZIP ? begins_gzip(input) : begins_zstd(input) || skippable;
-    return begins ? 0
-                  : fail_damaged(input, input->form == FORM_GZIP ? "gzip" : "zstd",
-                                 "after its end something else follows");
-}
-
-static int take(struct input *input, unsigned char *data, size_t bytes, size_t *got) {
-    *got = 0;
-    if (input->form == FORM_PLAIN) {
-        return take_plain(input, data, bytes, got);
-    }
-    if (!input->in_member && input->members && check_next_member(input)) {
-        return -1;
-    }
-    if (input->at == input->held && !input->in_member) {
-        return 0; /* zeros at the end */
-    }
-    return input->form == FORM_GZIP ? take_gzip(input, data, bytes, got) : take_zstd(input, data, bytes, got);
+    return skippable || begins_with(input, input->form == FORM_GZIP ? gzip_magic : zstd_magic)
+               ? 0
+               : fail_damaged(input, "after its end something else follows");
 }
 
 int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
@@ -310,14 +281,16 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
     }
     while (*got < bytes) {
         size_t some;
-        const bool may_hold_output = input->in_member; /* zlib and zstd may have more to give than was put in */
-        if (next_block(input)) {
+        if (next_block(input) || (input->form != FORM_PLAIN && !input->in_member && check_next_member(input))) {
             return -1;
         }
-        if (input->at == input->held && !may_hold_output) {
-            break;
+        if (input->at == input->held && !input->in_member) { /* in a member there may be more than was put in */
+            if (input->at_end) {
+                break;
+            }
+            continue;
         }
-        if (take(input, (unsigned char *)data + *got, bytes - *got, &some)) {
+        if (take[input->form](input, (unsigned char *)data + *got, bytes - *got, &some)) {
             return -1;
         }
         if (some == 0 && input->at_end && input->at == input->held && input->in_member) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Moving a file into the place of a device would remove the device. */
 static int check_place(const char *path) {
@@ -24,17 +23,15 @@ int output_file_open(struct output_file *file, const char *path) {
     if (!file->path) {
         return error_set("out of memory");
     }
-    if (check_place(path) || files_replace_begin(path, &file->temporary)) {
-        output_file_abandon(file);
-        return -1;
-    }
-    file->stream = fopen(file->temporary, "we");
-    if (!file->stream) {
+    if (check_place(path) == 0 && files_stage_file(path, &file->temporary) == 0) {
+        file->stream = fopen(file->temporary, "we");
+        if (file->stream) {
+            return 0;
+        }
         error_set_errno("cannot write %s", path);
-        output_file_abandon(file);
-        return -1;
     }
-    return 0;
+    output_file_abandon(file);
+    return -1;
 }
 
 int output_file_commit(struct output_file *file) {
@@ -42,13 +39,8 @@ int output_file_commit(struct output_file *file) {
         return 0;
     }
     int status = files_flush(file->stream, file->path ? file->path : "to standard output");
-    if (file->path && status == 0 && fsync(fileno(file->stream)) != 0) {
-        status = error_set_errno("cannot write %s", file->path);
-    }
     if (file->path && status == 0) {
-        fclose(file->stream);
-        file->stream = NULL;
-        status = files_replace_commit(file->path, file->temporary);
+        status = files_stage_commit(file->path, file->temporary);
         file->temporary = NULL;
     }
     output_file_abandon(file);
@@ -59,9 +51,7 @@ void output_file_abandon(struct output_file *file) {
     if (file->path && file->stream) {
         fclose(file->stream);
     }
-    if (file->temporary) {
-        files_replace_abandon(file->temporary);
-    }
+    files_stage_abandon(file->temporary);
     free(file->path);
     *file = (struct output_file){0};
 }

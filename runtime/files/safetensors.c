@@ -1,15 +1,12 @@
 #include "runtime/files/safetensors.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -17,19 +14,20 @@
 #endif
 
 enum {
-    LENGTH_BYTES = 8,              /* of the header's length, in front of everything */
-    MOST_HEADER_BYTES = 100000000, /* the limit of the reference implementation */
-    BLOCK_BYTES = 1 << 16,         /* of the buffer for conversions */
-    MOST_SHOWN = 100,              /* characters of a name from a file in an error text */
+    BLOCK_BYTES = 1 << 16, /* of the buffer for conversions */
+    MOST_SHOWN = 100,      /* characters of a name from a file in an error text */
 };
+
+enum kind { FLOATING, WHOLE, OTHER };
 
 static const struct {
     const char *name;
     size_t bytes;
+    enum kind kind; /* of numbers, as which it can be read */
 } types[] = {
-    [TENSOR_F32] = {"F32", 4},   [TENSOR_F64] = {"F64", 8}, [TENSOR_F16] = {"F16", 2},
-    [TENSOR_BF16] = {"BF16", 2}, [TENSOR_I32] = {"I32", 4}, [TENSOR_I64] = {"I64", 8},
-    [TENSOR_U16] = {"U16", 2},   [TENSOR_U8] = {"U8", 1},   [TENSOR_BOOL] = {"BOOL", 1},
+    [TENSOR_F32] = {"F32", 4, FLOATING},   [TENSOR_F64] = {"F64", 8, FLOATING}, [TENSOR_F16] = {"F16", 2, FLOATING},
+    [TENSOR_BF16] = {"BF16", 2, FLOATING}, [TENSOR_I32] = {"I32", 4, WHOLE},    [TENSOR_I64] = {"I64", 8, WHOLE},
+    [TENSOR_U16] = {"U16", 2, WHOLE},      [TENSOR_U8] = {"U8", 1, WHOLE},      [TENSOR_BOOL] = {"BOOL", 1, OTHER},
 };
 
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
@@ -49,8 +47,7 @@ const char *tensor_type_name(enum tensor_type type) {
     return (unsigned)type < TYPE_COUNT ? types[type].name : "unknown";
 }
 
-/* Elements and bytes from type, rank and shape; -1 when they overflow. */
-static int measure(struct tensor_info *info) {
+int tensor_measure(struct tensor_info *info) {
     uint64_t elements = 1;
     for (unsigned i = 0; i < info->rank; i++) {
         if (__builtin_mul_overflow(elements, info->shape[i], &elements)) {
@@ -65,34 +62,19 @@ static int measure(struct tensor_info *info) {
 
 /* Reads exactly `bytes` at `offset`. */
 static int read_at(const struct safetensors *file, void *data, uint64_t bytes, uint64_t offset) {
-    char *at = data;
-    while (bytes > 0) {
-        const size_t wanted = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
-        const ssize_t got = pread(file->descriptor, at, wanted, (off_t)offset);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return error_set_errno("cannot read %s", file->path);
-        }
-        if (got == 0) {
-            return error_set("%s ends too early, at byte %" PRIu64, file->path, offset);
-        }
-        at += got;
-        bytes -= (uint64_t)got;
-        offset += (uint64_t)got;
+    const ssize_t got = files_read_at(file->descriptor, data, bytes, offset);
+    if (got < 0) {
+        return error_set_errno("cannot read %s", file->path);
     }
-    return 0;
+    return (uint64_t)got == bytes
+               ? 0
+               : error_set("%s ends too early, at byte %" PRIu64, file->path, offset + (uint64_t)got);
 }
 
-static int parse_type(const json_t *value, struct tensor_info *info) {
-    const char *name = json_string_value(value);
-    if (name == NULL) {
-        return error_set("dtype is missing or not a text");
-    }
+static int find_type(const char *name, enum tensor_type *type) {
     for (int i = 0; i < TYPE_COUNT; i++) {
         if (strcmp(name, types[i].name) == 0) {
-            info->type = (enum tensor_type)i;
+            *type = (enum tensor_type)i;
             return 0;
         }
     }
@@ -100,67 +82,49 @@ static int parse_type(const json_t *value, struct tensor_info *info) {
                      MOST_SHOWN, name);
 }
 
-static int parse_count(const json_t *value, const char *what, uint64_t *count) {
-    if (!json_is_integer(value)) {
-        return error_set("%s has something else than whole numbers", what);
-    }
-    if (json_integer_value(value) < 0) {
-        return error_set("%s has a negative number, %" JSON_INTEGER_FORMAT, what, json_integer_value(value));
-    }
-    *count = (uint64_t)json_integer_value(value);
-    return 0;
-}
-
 static int parse_shape(const json_t *value, struct tensor_info *info) {
-    if (!json_is_array(value)) {
-        return error_set("shape is missing or not a list");
-    }
     const size_t rank = json_array_size(value);
+    if (!json_is_array(value)) {
+        return error_set("shape is not a list");
+    }
     if (rank > TENSOR_MAX_RANK) {
         return error_set("shape has %zu dimensions, but at most %d are supported", rank, TENSOR_MAX_RANK);
     }
     info->rank = (unsigned)rank;
     for (size_t i = 0; i < rank; i++) {
-        if (parse_count(json_array_get(value, i), "shape", &info->shape[i]) != 0) {
-            return -1;
+        const json_t *size = json_array_get(value, i);
+        if (!json_is_integer(size) || json_integer_value(size) < 0) {
+            return error_set("shape has something else than whole numbers, or a negative one");
         }
+        info->shape[i] = (uint64_t)json_integer_value(size);
     }
-    return measure(info) == 0 ? 0 : error_set("shape is too large");
+    return tensor_measure(info) == 0 ? 0 : error_set("shape is too large");
 }
 
-/* data_offsets [begin, end), relative to the end of the header. */
-static int parse_offsets(const json_t *value, struct tensor_info *info, uint64_t data_offset, uint64_t data_bytes) {
-    uint64_t begin = 0, end = 0;
-    if (!json_is_array(value) || json_array_size(value) != 2) {
-        return error_set("data_offsets is missing or not a list of two numbers");
+/* data_offsets are [begin, end), relative to the end of the header. */
+static int parse_tensor(const char *name, json_t *value, struct tensor_info *info, uint64_t data_offset,
+                        uint64_t data_bytes) {
+    const char *type;
+    json_t *shape;
+    json_int_t begin, end;
+    json_error_t error;
+    if (json_unpack_ex(value, &error, 0, "{s:s, s:o, s:[I, I!]}", "dtype", &type, "shape", &shape, "data_offsets",
+                       &begin, &end) != 0) {
+        return error_set("its entry in the header is not a dtype, a shape and two data_offsets: %s", error.text);
     }
-    if (parse_count(json_array_get(value, 0), "data_offsets", &begin) != 0 ||
-        parse_count(json_array_get(value, 1), "data_offsets", &end) != 0) {
+    if (find_type(type, &info->type) != 0 || parse_shape(shape, info) != 0) {
         return -1;
     }
-    if (begin > end || end > data_bytes) {
-        return error_set("data_offsets %" PRIu64 " .. %" PRIu64 " are not inside of the file, which has %" PRIu64
-                         " bytes of data",
+    if (begin < 0 || begin > end || (uint64_t)end > data_bytes) {
+        return error_set("data_offsets %" JSON_INTEGER_FORMAT " .. %" JSON_INTEGER_FORMAT
+                         " are not inside of the file, which has %" PRIu64 " bytes of data",
                          begin, end, data_bytes);
     }
-    if (end - begin != info->bytes) {
-        return error_set("shape and dtype make %" PRIu64 " bytes, but data_offsets span %" PRIu64, info->bytes,
-                         end - begin);
+    if ((uint64_t)(end - begin) != info->bytes) {
+        return error_set("shape and dtype make %" PRIu64 " bytes, but data_offsets span %" JSON_INTEGER_FORMAT,
+                         info->bytes, end - begin);
     }
-    info->offset = data_offset + begin;
-    return 0;
-}
-
-static int parse_tensor(const char *name, const json_t *value, struct tensor_info *info, uint64_t data_offset,
-                        uint64_t data_bytes) {
-    if (!json_is_object(value)) {
-        return error_set("its entry in the header is not an object");
-    }
-    if (parse_type(json_object_get(value, "dtype"), info) != 0 ||
-        parse_shape(json_object_get(value, "shape"), info) != 0 ||
-        parse_offsets(json_object_get(value, "data_offsets"), info, data_offset, data_bytes) != 0) {
-        return -1;
-    }
+    info->offset = data_offset + (uint64_t)begin;
     info->name = strdup(name);
     return info->name != NULL ? 0 : error_set("out of memory");
 }
@@ -218,13 +182,11 @@ static int parse_header(struct safetensors *file, json_t *root, uint64_t data_of
 /* The header's text as JSON, NULL with an error. */
 static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     char *text = malloc((size_t)bytes);
+    json_t *root = NULL;
+    json_error_t error;
     if (text == NULL) {
         error_set("out of memory reading the header of %s", file->path);
-        return NULL;
-    }
-    json_t *root = NULL;
-    if (read_at(file, text, bytes, LENGTH_BYTES) == 0) {
-        json_error_t error;
+    } else if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
         root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
         if (root == NULL) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path, error.text, error.position);
@@ -238,40 +200,29 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     return root;
 }
 
-static int read_header(struct safetensors *file) {
-    struct stat status;
-    if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read %s", file->path);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return error_set("cannot read %s: it is %s", file->path,
-                         S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
-    }
-    const uint64_t size = (uint64_t)status.st_size;
+static int read_header(struct safetensors *file, uint64_t size) {
     uint64_t header_bytes;
-    if (size < LENGTH_BYTES) {
+    if (size < SAFETENSORS_LENGTH_BYTES) {
         return error_set("%s has only %" PRIu64 " bytes; it is not a safetensors file", file->path, size);
     }
-    if (read_at(file, &header_bytes, LENGTH_BYTES, 0) != 0) {
+    if (read_at(file, &header_bytes, SAFETENSORS_LENGTH_BYTES, 0) != 0) {
         return -1;
     }
-    if (header_bytes > MOST_HEADER_BYTES) {
+    if (header_bytes > SAFETENSORS_MOST_HEADER_BYTES) {
         return error_set("%s: the header would have %" PRIu64
-                         " bytes (at most %d are allowed); it is not a safetensors "
-                         "file",
-                         file->path, header_bytes, MOST_HEADER_BYTES);
+                         " bytes (at most %d are allowed); it is not a safetensors file",
+                         file->path, header_bytes, SAFETENSORS_MOST_HEADER_BYTES);
     }
-    if (header_bytes < 2 || header_bytes > size - LENGTH_BYTES) {
+    if (header_bytes < 2 || header_bytes > size - SAFETENSORS_LENGTH_BYTES) {
         return error_set("%s: the header of %" PRIu64 " bytes does not fit the file of %" PRIu64
-                         "; it is cut short or not "
-                         "a safetensors file",
+                         "; it is cut short or not a safetensors file",
                          file->path, header_bytes, size);
     }
     json_t *root = load_header(file, header_bytes);
     if (root == NULL) {
         return -1;
     }
-    const uint64_t data_offset = LENGTH_BYTES + header_bytes;
+    const uint64_t data_offset = SAFETENSORS_LENGTH_BYTES + header_bytes;
     const int result = parse_header(file, root, data_offset, size - data_offset);
     json_decref(root);
     return result;
@@ -286,11 +237,9 @@ int safetensors_open(const char *path, struct safetensors **opened) {
         free(file);
         return error_set("out of memory opening %s", path);
     }
-    /* O_NONBLOCK: a named pipe is refused, not waited for. */
-    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->descriptor < 0) {
-        error_set_errno("cannot open %s", path);
-    } else if (read_header(file) == 0) {
+    uint64_t size;
+    file->descriptor = files_open(path, path, &size);
+    if (file->descriptor >= 0 && read_header(file, size) == 0) {
         *opened = file;
         return 0;
     }
@@ -331,276 +280,92 @@ const struct tensor_info *safetensors_find(const struct safetensors *file, const
 }
 
 static float float_from_half(uint16_t half) {
-    const int exponent = half >> 10 & 0x1F;
-    const int fraction = half & 0x3FF;
+    const int exponent = half >> 10 & 0x1F, fraction = half & 0x3FF;
     float magnitude;
     if (exponent == 0x1F) {
         magnitude = fraction != 0 ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        magnitude = ldexpf((float)fraction, -24);
-    } else {
-        magnitude = ldexpf((float)(fraction | 0x400), exponent - 25);
+    } else { /* the smallest exponent is also that of numbers without an implicit bit */
+        magnitude = ldexpf((float)(exponent > 0 ? fraction | 0x400 : fraction), (exponent > 0 ? exponent : 1) - 25);
     }
     return copysignf(magnitude, (half & 0x8000) != 0 ? -1.0f : 1.0f);
 }
 
-static float float_from_bfloat16(uint16_t bits) {
-    const uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-/* Converts `count` elements; the source need not be aligned. */
-static void convert_f32(enum tensor_type type, const unsigned char *source, size_t count, float *values) {
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
+/* Converts elements, which need not be aligned, to floats or int32; how many, fewer where the next does not fit. */
+static size_t convert(enum tensor_type type, const unsigned char *source, size_t count, void *values) {
+    float *floats = values;
+    int32_t *integers = values;
+    for (size_t i = 0; type == TENSOR_F64 && i < count; i++) {
         double wide;
-        switch (type) {
-        case TENSOR_F64:
-            memcpy(&wide, source + 8 * i, sizeof wide);
-            values[i] = (float)wide;
-            break;
-        case TENSOR_F16:
-            memcpy(&half, source + 2 * i, sizeof half);
-            values[i] = float_from_half(half);
-            break;
-        default:
-            memcpy(&half, source + 2 * i, sizeof half);
-            values[i] = float_from_bfloat16(half);
-            break;
-        }
+        memcpy(&wide, source + 8 * i, sizeof wide);
+        floats[i] = (float)wide;
     }
-}
-
-/* As convert_f32; -1 and the element's place in *wrong when an I64 does not fit. */
-static int convert_i32(enum tensor_type type, const unsigned char *source, size_t count, int32_t *values,
-                       size_t *wrong) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; type == TENSOR_F16 && i < count; i++) {
         uint16_t half;
-        int64_t wide;
-        switch (type) {
-        case TENSOR_I64:
-            memcpy(&wide, source + 8 * i, sizeof wide);
-            if (wide < INT32_MIN || wide > INT32_MAX) {
-                *wrong = i;
-                return -1;
-            }
-            values[i] = (int32_t)wide;
-            break;
-        case TENSOR_U16:
-            memcpy(&half, source + 2 * i, sizeof half);
-            values[i] = half;
-            break;
-        default:
-            values[i] = source[i];
-            break;
-        }
+        memcpy(&half, source + 2 * i, sizeof half);
+        floats[i] = float_from_half(half);
     }
-    return 0;
+    for (size_t i = 0; type == TENSOR_BF16 && i < count; i++) { /* the upper half of a float */
+        uint16_t half;
+        memcpy(&half, source + 2 * i, sizeof half);
+        memcpy(&floats[i], &(uint32_t){(uint32_t)half << 16}, sizeof floats[i]);
+    }
+    for (size_t i = 0; type == TENSOR_I64 && i < count; i++) {
+        int64_t wide;
+        memcpy(&wide, source + 8 * i, sizeof wide);
+        if (wide < INT32_MIN || wide > INT32_MAX) {
+            return i;
+        }
+        integers[i] = (int32_t)wide;
+    }
+    for (size_t i = 0; type == TENSOR_U16 && i < count; i++) {
+        uint16_t half;
+        memcpy(&half, source + 2 * i, sizeof half);
+        integers[i] = half;
+    }
+    for (size_t i = 0; type == TENSOR_U8 && i < count; i++) {
+        integers[i] = source[i];
+    }
+    return count;
 }
 
-static int check_range(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
-                       uint64_t count) {
+enum { VALUE_BYTES = 4 }; /* of a float and of an int32 */
+
+static int read_values(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
+                       uint64_t count, enum kind kind, void *values) {
+    if (types[info->type].kind != kind) {
+        return error_set("%s: tensor '%.*s' has dtype %s where %s are wanted", file->path, MOST_SHOWN, info->name,
+                         types[info->type].name, kind == WHOLE ? "whole numbers" : "floating-point numbers");
+    }
     if (first > info->elements || count > info->elements - first) {
         return error_set("%s: %" PRIu64 " elements from %" PRIu64
                          " on are wanted of tensor '%.*s', which has %" PRIu64,
                          file->path, count, first, MOST_SHOWN, info->name, info->elements);
+    }
+    const size_t width = types[info->type].bytes;
+    if (info->type == TENSOR_F32 || info->type == TENSOR_I32) {
+        return read_at(file, values, count * width, info->offset + first * width);
+    }
+    unsigned char block[BLOCK_BYTES];
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < sizeof block / width ? count - done : sizeof block / width;
+        if (read_at(file, block, some * width, info->offset + (first + done) * width) != 0) {
+            return -1;
+        }
+        const size_t fit = convert(info->type, block, (size_t)some, (char *)values + VALUE_BYTES * done);
+        if (fit < some) {
+            return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path,
+                             first + done + fit, MOST_SHOWN, info->name);
+        }
     }
     return 0;
 }
 
 int safetensors_read_f32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, float *values) {
-    if (info->type != TENSOR_F32 && info->type != TENSOR_F64 && info->type != TENSOR_F16 &&
-        info->type != TENSOR_BF16) {
-        return error_set("%s: tensor '%.*s' has dtype %s where floating-point numbers are wanted", file->path,
-                         MOST_SHOWN, info->name, tensor_type_name(info->type));
-    }
-    if (check_range(file, info, first, count) != 0) {
-        return -1;
-    }
-    const size_t width = types[info->type].bytes;
-    uint64_t offset = info->offset + first * width;
-    if (info->type == TENSOR_F32) {
-        return read_at(file, values, count * width, offset);
-    }
-    unsigned char block[BLOCK_BYTES];
-    while (count > 0) {
-        const size_t some = count < sizeof block / width ? (size_t)count : sizeof block / width;
-        if (read_at(file, block, some * width, offset) != 0) {
-            return -1;
-        }
-        convert_f32(info->type, block, some, values);
-        values += some;
-        count -= some;
-        offset += some * width;
-    }
-    return 0;
+    return read_values(file, info, first, count, FLOATING, values);
 }
 
 int safetensors_read_i32(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                          uint64_t count, int32_t *values) {
-    if (info->type != TENSOR_I32 && info->type != TENSOR_I64 && info->type != TENSOR_U16 &&
-        info->type != TENSOR_U8) {
-        return error_set("%s: tensor '%.*s' has dtype %s where whole numbers are wanted", file->path, MOST_SHOWN,
-                         info->name, tensor_type_name(info->type));
-    }
-    if (check_range(file, info, first, count) != 0) {
-        return -1;
-    }
-    const size_t width = types[info->type].bytes;
-    uint64_t offset = info->offset + first * width;
-    if (info->type == TENSOR_I32) {
-        return read_at(file, values, count * width, offset);
-    }
-    unsigned char block[BLOCK_BYTES];
-    while (count > 0) {
-        const size_t some = count < sizeof block / width ? (size_t)count : sizeof block / width;
-        size_t wrong = 0;
-        if (read_at(file, block, some * width, offset) != 0) {
-            return -1;
-        }
-        if (convert_i32(info->type, block, some, values, &wrong) != 0) {
-            const uint64_t element = (offset - info->offset) / width + wrong;
-            return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path, element,
-                             MOST_SHOWN, info->name);
-        }
-        values += some;
-        count -= some;
-        offset += some * width;
-    }
-    return 0;
-}
-
-/* ---- writing */
-
-struct safetensors_writer {
-    char *path;
-    FILE *stream;
-    uint64_t written, expected; /* bytes of data */
-};
-
-static json_t *shape_json(const struct tensor_info *info) {
-    json_t *shape = json_array();
-    for (unsigned i = 0; i < info->rank; i++) {
-        json_array_append_new(shape, json_integer((json_int_t)info->shape[i]));
-    }
-    return shape;
-}
-
-/* Adds one tensor at `begin`; returns 0 or -1 with an error, and the end in *end. */
-static int declare(json_t *root, const struct tensor_info *given, uint64_t begin, uint64_t *end) {
-    struct tensor_info info = *given;
-    if (info.name == NULL || strcmp(info.name, "__metadata__") == 0 || json_object_get(root, info.name) != NULL) {
-        return error_set("tensor name '%s' is taken twice or reserved", info.name != NULL ? info.name : "");
-    }
-    if ((unsigned)info.type >= TYPE_COUNT || info.rank > TENSOR_MAX_RANK) {
-        return error_set("tensor '%s' has no valid type and rank", info.name);
-    }
-    if (measure(&info) != 0 || __builtin_add_overflow(begin, info.bytes, end) || *end > INT64_MAX) {
-        return error_set("tensor '%s' is too large", info.name);
-    }
-    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[info.type].name, "shape", shape_json(&info),
-                              "data_offsets", (json_int_t)begin, (json_int_t)*end);
-    if (entry == NULL || json_object_set_new(root, info.name, entry) != 0) {
-        return error_set("tensor name '%s' is not UTF-8, or memory ran out", info.name);
-    }
-    return 0;
-}
-
-/* The header's text with its length in front, padded by spaces to whole 8 bytes; NULL with an error. */
-static char *make_header(const struct tensor_info *infos, size_t count, size_t *bytes, uint64_t *data_bytes) {
-    /* Readers of the Python world refuse files that do not name a framework. */
-    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
-    *data_bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (root == NULL || declare(root, &infos[i], *data_bytes, data_bytes) != 0) {
-            json_decref(root);
-            return NULL;
-        }
-    }
-    char *json = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
-    const size_t length = json != NULL ? strlen(json) : 0;
-    const uint64_t padded = (length + 7) / 8 * 8;
-    char *text = NULL;
-    if (padded > MOST_HEADER_BYTES) {
-        error_set("the header would be larger than %d bytes", MOST_HEADER_BYTES);
-    } else if (json == NULL || (text = malloc(LENGTH_BYTES + (size_t)padded)) == NULL) {
-        error_set("out of memory");
-    } else {
-        memcpy(text, &padded, LENGTH_BYTES);
-        memset(text + LENGTH_BYTES, ' ', (size_t)padded);
-        memcpy(text + LENGTH_BYTES, json, length);
-        *bytes = LENGTH_BYTES + (size_t)padded;
-    }
-    free(json);
-    return text;
-}
-
-int safetensors_create(const char *path, const struct tensor_info *infos, size_t count,
-                       struct safetensors_writer **created) {
-    *created = NULL;
-    size_t header_bytes = 0;
-    uint64_t data_bytes = 0;
-    char *header = make_header(infos, count, &header_bytes, &data_bytes);
-    struct safetensors_writer *writer = calloc(1, sizeof *writer);
-    int result = -1;
-    if (header == NULL) {
-        error_prefix("cannot write %s", path);
-    } else if (writer == NULL || (writer->path = strdup(path)) == NULL) {
-        error_set("cannot write %s: out of memory", path);
-    } else if ((writer->stream = fopen(path, "wbe")) == NULL) {
-        error_set_errno("cannot create %s", path);
-    } else if (fwrite(header, header_bytes, 1, writer->stream) != 1) {
-        error_set_errno("cannot write %s", path);
-    } else {
-        writer->expected = data_bytes;
-        *created = writer;
-        result = 0;
-    }
-    free(header);
-    if (result != 0) {
-        safetensors_abandon(writer);
-    }
-    return result;
-}
-
-int safetensors_append(struct safetensors_writer *writer, const void *data, uint64_t bytes) {
-    if (bytes > writer->expected - writer->written) {
-        return error_set("cannot write %s: %" PRIu64 " bytes more than the declared tensors have", writer->path,
-                         bytes - (writer->expected - writer->written));
-    }
-    if (bytes > SIZE_MAX || (bytes > 0 && fwrite(data, (size_t)bytes, 1, writer->stream) != 1)) {
-        return error_set_errno("cannot write %s", writer->path);
-    }
-    writer->written += bytes;
-    return 0;
-}
-
-int safetensors_finish(struct safetensors_writer *writer) {
-    int result = 0;
-    if (writer->written != writer->expected) {
-        result = error_set("cannot write %s: %" PRIu64 " of %" PRIu64 " bytes came", writer->path, writer->written,
-                           writer->expected);
-    } else if (fflush(writer->stream) != 0 || fsync(fileno(writer->stream)) != 0) {
-        result = error_set_errno("cannot write %s", writer->path);
-    }
-    if (fclose(writer->stream) != 0 && result == 0) {
-        result = error_set_errno("cannot write %s", writer->path);
-    }
-    free(writer->path);
-    free(writer);
-    return result;
-}
-
-void safetensors_abandon(struct safetensors_writer *writer) {
-    if (writer != NULL) {
-        if (writer->stream != NULL) {
-            fclose(writer->stream);
-        }
-        free(writer->path);
-        free(writer);
-    }
+    return read_values(file, info, first, count, WHOLE, values);
 }

@@ -7,6 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum {
+    SAFETENSORS_LENGTH_BYTES = 8,              /* of the header's length, in front of everything */
+    SAFETENSORS_MOST_HEADER_BYTES = 100000000, /* the limit of the reference implementation */
+};
+
 #define TENSOR_MAX_RANK 8
 
 enum tensor_type {
@@ -30,6 +35,13 @@ struct tensor_info {
     uint64_t offset; /* of the first byte, from the start of the file */
     uint64_t bytes;
 };
+
+/* 0 and "unknown" for numbers that are no type. */
+size_t tensor_type_bytes(enum tensor_type type);
+const char *tensor_type_name(enum tensor_type type);
+
+/* Works out elements and bytes from type, rank and shape; -1, without an error text, when they overflow. */
+int tensor_measure(struct tensor_info *info);
 
 /* ---- reading: the header is parsed on opening, tensors are read one by one, so that memory stays small */
 
@@ -69,8 +81,5 @@ int safetensors_finish(struct safetensors_writer *writer);
 /* Closes and frees an unfinished file, which the caller removes (NULL: nothing to do); the error text stays that of
  * what went wrong. */
 void safetensors_abandon(struct safetensors_writer *writer);
-
-size_t tensor_type_bytes(enum tensor_type type);
-const char *tensor_type_name(enum tensor_type type);
 
 #endif

@@ -1,7 +1,6 @@
 #include "runtime/files/token_file.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,52 +12,38 @@
 #define BLOCKS 256
 
 struct token_file {
-    char *path;
+    char *name;       /* "token file <path>", for messages */
+    const char *path; /* in `name` */
     int descriptor;
     uint64_t count; /* tokens */
 };
 
-/* Counts the tokens of an open file. */
-static int measure_tokens(struct token_file *file, const char *path) {
-    struct stat status;
-    if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read token file %s", path);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return error_set("cannot read token file %s: %s", path,
-                         S_ISDIR(status.st_mode) ? "it is a folder" : "it is not a regular file");
-    }
-    if (status.st_size == 0) {
-        return error_set("token file %s is empty; prepare it again with hc_prepare", path);
-    }
-    if (status.st_size % 2 != 0) {
-        return error_set("token file %s has an odd size (%" PRIu64
-                         " bytes), but tokens are 16-bit numbers: it is cut "
-                         "short or not a token file; prepare it again with hc_prepare",
-                         path, (uint64_t)status.st_size);
-    }
-    file->count = (uint64_t)status.st_size / 2;
-    return 0;
-}
-
 int token_file_open(const char *path, struct token_file **opened) {
+    static const char kind[] = "token file ";
     *opened = NULL;
-    struct token_file *file = calloc(1, sizeof *file);
+    uint64_t bytes = 0;
+    char *name = files_path("%s%s", kind, path);
+    struct token_file *file = name != NULL ? calloc(1, sizeof *file) : NULL;
     if (file == NULL) {
+        free(name);
         return error_set("out of memory opening token file %s", path);
     }
-    /* O_NONBLOCK: a named pipe is refused, not waited for. */
-    file->path = strdup(path);
-    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const int result = file->descriptor < 0 ? error_set_errno("cannot open token file %s", path)
-                       : file->path == NULL ? error_set("out of memory opening token file %s", path)
-                                            : measure_tokens(file, path);
-    if (result != 0) {
-        token_file_close(file);
-        return -1;
+    *file = (struct token_file){.name = name,
+                                .path = name + sizeof kind - 1,
+                                .descriptor = files_open(path, name, &bytes),
+                                .count = bytes / 2};
+    if (file->descriptor >= 0 && bytes == 0) {
+        error_set("%s is empty; prepare it again with hc_prepare", name);
+    } else if (bytes % 2 != 0) {
+        error_set("%s has an odd size (%" PRIu64 " bytes), but tokens are 16-bit numbers: it is cut short or not a "
+                  "token file; prepare it again with hc_prepare",
+                  name, bytes);
+    } else if (file->descriptor >= 0) {
+        *opened = file;
+        return 0;
     }
-    *opened = file;
-    return 0;
+    token_file_close(file);
+    return -1;
 }
 
 void token_file_close(struct token_file *file) {
@@ -68,7 +53,7 @@ void token_file_close(struct token_file *file) {
     if (file->descriptor >= 0) {
         close(file->descriptor);
     }
-    free(file->path);
+    free(file->name);
     free(file);
 }
 
@@ -77,38 +62,26 @@ uint64_t token_file_count(const struct token_file *file) {
 }
 
 static int fail_shorter(const struct token_file *file) {
-    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
-                     " tokens; put the whole file back",
-                     file->path, file->count);
+    return error_set("%s became shorter while it was in use: it had %" PRIu64 " tokens; put the whole file back",
+                     file->name, file->count);
 }
 
 int token_file_check(const struct token_file *file) {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read token file %s", file->path);
+        return error_set_errno("cannot read %s", file->name);
     }
     return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
 }
 
-/* Reads tokens [first, first + count) of the file as they are stored. */
-static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, unsigned char *bytes) {
+/* Reads tokens [first, first + count) of the file as they are stored. All must be in the vocabulary. */
+static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
+                       unsigned char *bytes) {
     const size_t wanted = (size_t)(2 * count);
-    for (size_t done = 0; done < wanted;) {
-        const ssize_t got = pread(file->descriptor, bytes + done, wanted - done, (off_t)(2 * first + done));
-        if (got < 0 && errno != EINTR) {
-            return error_set_errno("cannot read token file %s", file->path);
-        }
-        if (got == 0) {
-            return fail_shorter(file);
-        }
-        done += got > 0 ? (size_t)got : 0;
+    const ssize_t got = files_read_at(file->descriptor, bytes, wanted, 2 * first);
+    if (got < (ssize_t)wanted) {
+        return got < 0 ? error_set_errno("cannot read %s", file->name) : fail_shorter(file);
     }
-    return 0;
-}
-
-/* -1 with the place of the first of these tokens, which begin at `first`, that is not in the vocabulary. */
-static int check_tokens(const struct token_file *file, const unsigned char *bytes, uint64_t first, uint64_t count,
-                        uint32_t vocab_size) {
     for (uint64_t i = 0; i < count; i++, bytes += 2) {
         const uint32_t token = bytes[0] | (uint32_t)bytes[1] << 8;
         if (token >= vocab_size) {
@@ -120,21 +93,12 @@ static int check_tokens(const struct token_file *file, const unsigned char *byte
     return 0;
 }
 
-/* The digest of one block, whose tokens must be in the vocabulary. */
-static int examine_block(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
-                         unsigned char *block, char digest[CHECKSUM_SIZE]) {
-    return read_stored(file, first, count, block) || check_tokens(file, block, first, count, vocab_size) ||
-                   checksum_memory(block, 2 * (size_t)count, digest)
-               ? -1
-               : 0;
-}
-
 int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     char parts[BLOCKS + 1][CHECKSUM_SIZE];
     const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
     unsigned char *block = malloc(2 * (size_t)BLOCK);
-    int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path);
+    int result = block != NULL ? 0 : error_set("out of memory reading %s", file->name);
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
@@ -142,7 +106,8 @@ int token_file_examine(const struct token_file *file, uint32_t vocab_size, char 
         const uint64_t first =
             file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
-        result = examine_block(file, first, count, vocab_size, block, parts[i]);
+        result = read_stored(file, first, count, vocab_size, block);
+        result = result == 0 ? checksum_memory(block, 2 * (size_t)count, parts[i]) : -1;
     }
     free(block);
     return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
@@ -157,7 +122,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
     }
     /* They come into the upper half of the array and spread from there, each behind what is still to be read. */
     unsigned char *bytes = (unsigned char *)tokens + 2 * count;
-    if (read_stored(file, first, count, bytes) || check_tokens(file, bytes, first, count, vocab_size)) {
+    if (read_stored(file, first, count, vocab_size, bytes)) {
         return -1;
     }
     for (uint64_t i = 0; i < count; i++, bytes += 2) {

@@ -12,67 +12,62 @@ static _Thread_local char text[TEXT_SIZE];
 /* Where new text is formatted: the arguments of a call may point into `text`. */
 static _Thread_local char draft[TEXT_SIZE];
 
-static void draft_append(const char *more) {
-    size_t used = strlen(draft);
+static void append(const char *more) {
+    const size_t used = strlen(draft);
     snprintf(draft + used, TEXT_SIZE - used, "%s", more);
 }
 
-__attribute__((format(printf, 1, 0))) static void draft_format(const char *format, va_list arguments) {
-    draft[0] = '\0';
+/* Makes the message of the formatted text, and of what stands behind it after a colon (NULL: nothing). */
+__attribute__((format(printf, 1, 0))) static void compose(const char *format, va_list arguments,
+                                                          const char *behind) {
     if (vsnprintf(draft, TEXT_SIZE, format, arguments) < 0) {
         snprintf(draft, TEXT_SIZE, "%s", format);
     }
+    if (behind != NULL) {
+        append(": ");
+        append(behind);
+    }
+    memcpy(text, draft, TEXT_SIZE);
 }
 
 int error_set(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    draft_format(format, arguments);
+    compose(format, arguments, NULL);
     va_end(arguments);
-    memcpy(text, draft, TEXT_SIZE);
     return -1;
 }
 
 int error_prefix(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    draft_format(format, arguments);
+    compose(format, arguments, text);
     va_end(arguments);
-    draft_append(": ");
-    draft_append(text);
-    memcpy(text, draft, TEXT_SIZE);
     return -1;
 }
 
 int error_set_errno(const char *format, ...) {
-    int number = errno;
     char buffer[256];
+    const char *reason = strerror_r(errno, buffer, sizeof buffer);
     va_list arguments;
     va_start(arguments, format);
-    draft_format(format, arguments);
+    compose(format, arguments, reason);
     va_end(arguments);
-    draft_append(": ");
-    draft_append(strerror_r(number, buffer, sizeof(buffer)));
-    memcpy(text, draft, TEXT_SIZE);
     return -1;
 }
 
 int error_replace(const char *from, const char *to) {
-    const size_t length = strlen(from);
     draft[0] = '\0';
-    for (char *at = text, *found; length > 0 && *at != '\0'; at = found + length) {
-        found = strstr(at, from);
-        if (found == NULL) {
-            draft_append(at);
-            break;
+    for (char *at = text, *found; at != NULL; at = found) {
+        found = *from != '\0' ? strstr(at, from) : NULL;
+        if (found != NULL) {
+            *found = '\0';
+            found += strlen(from);
         }
-        *found = '\0';
-        draft_append(at);
-        draft_append(to);
+        append(at);
+        append(found != NULL ? to : "");
     }
-    if (length > 0) {
-        memcpy(text, draft, TEXT_SIZE);
-    }
+    memcpy(text, draft, TEXT_SIZE);
     return -1;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/system/host.h"
 #include <ctype.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,26 +56,19 @@ unsigned host_local_count(void) {
 
 /* ---- cores */
 
-/* The processors that a process may run on; 0 is this one. NULL when unknown; freed with CPU_FREE. */
-static cpu_set_t *read_affinity(pid_t process, size_t *size) {
-    for (int most = CPU_SETSIZE; most <= 1 << 20; most *= 2) {
-        cpu_set_t *set = CPU_ALLOC(most);
-        *size = CPU_ALLOC_SIZE(most);
-        if (set && sched_getaffinity(process, *size, set) == 0) {
-            return set;
-        }
-        CPU_FREE(set);
-    }
-    return NULL;
-}
+enum { MOST_PROCESSORS = 1 << 16 };
 
-/* Processors of the launcher, which are those of the job on this host; 0 when unknown. */
-static unsigned count_of(pid_t process) {
-    size_t size;
-    cpu_set_t *set = read_affinity(process, &size);
-    const int count = set ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    return count > 0 ? (unsigned)count : 0;
+/* Those that a process may run on. */
+struct processors {
+    cpu_set_t parts[MOST_PROCESSORS / CPU_SETSIZE];
+};
+
+/* Of the process, 0 for this one; how many there are, 0 when unknown. The launcher's are those of the job on this
+ * host. */
+static unsigned find_processors(pid_t process, struct processors *found) {
+    return sched_getaffinity(process, sizeof *found, found->parts) == 0
+               ? (unsigned)CPU_COUNT_S(sizeof *found, found->parts)
+               : 0;
 }
 
 /* How many of `total` cores rank `index` of `count` has, and where they begin. */
@@ -88,8 +82,9 @@ static const char bound_at_launch[] = "OMPI_MCA_orte_bound_at_launch";
 
 unsigned host_cores(void) {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned cores = count_of(0), first;
-    const unsigned ranks = host_local_count(), launcher = ranks > 1 ? count_of(getppid()) : 0;
+    struct processors found;
+    unsigned cores = find_processors(0, &found), first;
+    const unsigned ranks = host_local_count(), launcher = ranks > 1 ? find_processors(getppid(), &found) : 0;
     if (!cores) {
         cores = online > 0 ? (unsigned)online : 1;
     }
@@ -115,73 +110,52 @@ static bool is_bound_by_default(void) {
 
 void host_claim_cores(void) {
     const unsigned ranks = host_local_count();
-    size_t size;
+    struct processors set;
+    unsigned first, number = 0;
     if (!is_bound_by_default()) {
         return;
     }
-    cpu_set_t *set = read_affinity(getppid(), &size);
-    const unsigned total = set ? (unsigned)CPU_COUNT_S(size, set) : 0;
-    unsigned first = 0, number = 0;
-    const unsigned count = share(total, host_local_rank() % ranks, ranks, &first);
-    for (size_t processor = 0; count && processor < 8 * size; processor++) {
-        if (CPU_ISSET_S(processor, size, set)) {
+    const unsigned count = share(find_processors(getppid(), &set), host_local_rank() % ranks, ranks, &first);
+    for (size_t processor = 0; count && processor < MOST_PROCESSORS; processor++) {
+        if (CPU_ISSET_S(processor, sizeof set, set.parts)) {
             if (number < first || number >= first + count) {
-                CPU_CLR_S(processor, size, set);
+                CPU_CLR_S(processor, sizeof set, set.parts);
             }
             number++;
         }
     }
     if (count) {
-        sched_setaffinity(0, size, set); /* a wish: without it the rank has fewer cores */
+        sched_setaffinity(0, sizeof set, set.parts); /* a wish: without it the rank has fewer cores */
     }
-    CPU_FREE(set);
 }
 
 /* ---- memory */
 
-/* The value of "MemAvailable:" in bytes: free memory and what the kernel would drop for us. 0 when unknown. */
-static size_t memory_available_by_kernel(void) {
-    char line[256];
-    unsigned long long kibibytes = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file) {
-        return 0;
+/* Reads a value from the first line of a file that begins as `form` does, as for scanf; false where none does. */
+__attribute__((format(scanf, 2, 3))) static bool scan_line(const char *path, const char *form, ...) {
+    char line[1024];
+    bool found = false;
+    FILE *file = fopen(path, "re");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        va_list value;
+        va_start(value, form);
+        found = vsscanf(line, form, value) == 1;
+        va_end(value);
     }
-    while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) {
-            break;
-        }
-    }
-    fclose(file);
-    return (size_t)kibibytes << 10;
-}
-
-/* The limit of this process's control group (version 2), which containers and job schedulers set. SIZE_MAX: none.
- */
-static size_t memory_limit_of_group(void) {
-    char line[1024], path[1100];
-    unsigned long long limit;
-    size_t found = SIZE_MAX;
-    strcpy(path, "/sys/fs/cgroup/memory.max");
-    FILE *file = fopen("/proc/self/cgroup", "re");
     if (file) {
-        while (fgets(line, sizeof(line), file)) {
-            line[strcspn(line, "\n")] = '\0';
-            if (!strncmp(line, "0::/", 4)) {
-                snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
-            }
-        }
         fclose(file);
     }
-    file = fopen(path, "re");
-    if (!file) {
-        return found;
-    }
-    if (fscanf(file, "%llu", &limit) == 1 && limit < SIZE_MAX) { /* else the word "max" */
-        found = (size_t)limit;
-    }
-    fclose(file);
     return found;
+}
+
+/* The limit of this process's control group (version 2), which containers and job schedulers set. SIZE_MAX: none,
+ * where the file has the word "max". */
+static size_t memory_limit_of_group(void) {
+    char group[1024] = "", path[1100];
+    unsigned long long limit;
+    scan_line("/proc/self/cgroup", "0::/%1023[^\n]", group);
+    snprintf(path, sizeof path, "/sys/fs/cgroup/%s%smemory.max", group, *group ? "/" : "");
+    return scan_line(path, "%llu", &limit) && limit < SIZE_MAX ? (size_t)limit : SIZE_MAX;
 }
 
 size_t host_address_space(void) {
@@ -190,20 +164,19 @@ size_t host_address_space(void) {
     if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) {
         return SIZE_MAX;
     }
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file) {
-        pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
-        fclose(file);
-    }
+    scan_line("/proc/self/statm", "%lu", &pages);
     const size_t used = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
     return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
 }
 
 size_t host_memory(void) {
-    size_t available = memory_available_by_kernel();
-    size_t limit = memory_limit_of_group();
+    /* Free memory and what the kernel would drop for us. */
+    unsigned long long kibibytes = 0;
+    scan_line("/proc/meminfo", "MemAvailable: %llu kB", &kibibytes);
+    size_t available = (size_t)kibibytes << 10;
+    const size_t limit = memory_limit_of_group();
     if (!available) {
-        long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+        const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
         available = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
     }
     const size_t share = (available < limit ? available : limit) / host_local_count();

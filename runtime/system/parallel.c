@@ -13,33 +13,23 @@ struct crew {
     size_t count;
     size_t next; /* piece, shared */
     bool failed; /* shared */
-    char *error; /* of the first failure */
-    pthread_mutex_t lock;
+    char *error; /* of the first failure, whose thread alone sets it */
 };
-
-static void note_failure(struct crew *crew) {
-    pthread_mutex_lock(&crew->lock);
-    if (!crew->failed) {
-        crew->error = error_keep();
-        __atomic_store_n(&crew->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&crew->lock);
-}
 
 static void *run_pieces(void *context) {
     struct crew *crew = context;
     size_t index;
     while (!__atomic_load_n(&crew->failed, __ATOMIC_ACQUIRE) &&
            (index = __atomic_fetch_add(&crew->next, 1, __ATOMIC_RELAXED)) < crew->count) {
-        if (crew->work(crew->context, index)) {
-            note_failure(crew);
+        if (crew->work(crew->context, index) && !__atomic_exchange_n(&crew->failed, true, __ATOMIC_ACQ_REL)) {
+            crew->error = error_keep();
         }
     }
     return NULL;
 }
 
 int parallel_run(size_t count, parallel_work work, void *context) {
-    struct crew crew = {.work = work, .context = context, .count = count, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct crew crew = {.work = work, .context = context, .count = count};
     const unsigned cores = host_cores() < MOST_THREADS ? host_cores() : MOST_THREADS;
     const unsigned wanted = cores < count ? cores : (unsigned)count;
     pthread_t threads[MOST_THREADS];

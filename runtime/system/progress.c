@@ -20,35 +20,31 @@ void progress_start(struct progress *progress, int64_t first) {
                                   .first = first};
 }
 
-const char *progress_time_text(double seconds, char text[24]) {
+/* "1:02:03" or "4:05" */
+static void format_time(double seconds, char text[24]) {
     const long long whole = seconds < 0.0 || seconds > 1e12 ? 0 : (long long)(seconds + 0.5);
     if (whole >= 3600) {
         snprintf(text, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
     } else {
         snprintf(text, 24, "%lld:%02lld", whole / 60, whole % 60);
     }
-    return text;
 }
 
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force) {
     const double now = progress_clock();
-    if (progress->silent) {
-        return;
-    }
-    if (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0)) {
+    if (progress->silent || (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0))) {
         return;
     }
     progress->shown = now;
-    char bar[BAR_WIDTH + 1], left[24] = "";
+    char bar[BAR_WIDTH + 1] = "", left[24] = "";
     const int filled = total > 0 ? (int)(BAR_WIDTH * done / total) : BAR_WIDTH;
     for (int i = 0; i < BAR_WIDTH; i++) {
         bar[i] = i < filled ? '#' : '.';
     }
-    bar[BAR_WIDTH] = '\0';
     const int64_t passed = done - progress->first;
     if (passed > 0) {
-        progress_time_text((now - progress->start) / (double)passed * (double)(total - done), left);
+        format_time((now - progress->start) / (double)passed * (double)(total - done), left);
     }
     fprintf(stderr, "%s%s %" PRId64 "/%" PRId64 " [%s] %s%s%s%s", progress->terminal ? "\r\033[K" : "", label, done,
             total, bar, details, *left ? "  left " : "", left, progress->terminal ? "" : "\n");

@@ -28,7 +28,4 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
 /* Clears or ends the line, so that other text can be printed. */
 void progress_end(struct progress *progress);
 
-/* "1:02:03" or "4:05" */
-const char *progress_time_text(double seconds, char text[24]);
-
 #endif

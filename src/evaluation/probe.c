@@ -123,15 +123,15 @@ static int write_tensors(const char *path, const struct dump *dump) {
 static int settle(const char *path, char *temporary, int status) {
     if (status) {
         error_prefix("cannot write %s (what was there before is untouched)", path);
-        files_replace_abandon(temporary);
+        files_stage_abandon(temporary);
         return -1;
     }
-    return files_replace_commit(path, temporary);
+    return files_stage_commit(path, temporary);
 }
 
 static int write_dump(const char *path, const struct dump *dump) {
     char *temporary;
-    if (files_replace_begin(path, &temporary)) {
+    if (files_stage_file(path, &temporary)) {
         return -1;
     }
     return settle(path, temporary, write_tensors(temporary, dump));
@@ -139,7 +139,7 @@ static int write_dump(const char *path, const struct dump *dump) {
 
 static int write_weights(const char *path, struct gpt *gpt) {
     char *temporary;
-    if (files_replace_begin(path, &temporary)) {
+    if (files_stage_file(path, &temporary)) {
         return -1;
     }
     return settle(path, temporary, checkpoint_write_weights(temporary, gpt));

@@ -18,20 +18,30 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* CRC-32C (Castagnoli), bit by bit, for the records that are read back. */
+static uint32_t crc32c(const void *data, size_t bytes) {
+    uint32_t crc = UINT32_MAX;
+    for (size_t bit = 0; bit < 8 * bytes; bit++) {
+        const uint32_t next = (uint32_t)((const unsigned char *)data)[bit / 8] >> bit % 8 & 1;
+        crc = (crc ^ next) & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+    }
+    return ~crc;
+}
+
 /* RFC 3720, B.4, and the check value of the CRC catalogue. */
 static void test_crc32c(void **state) {
     (void)state;
     unsigned char bytes[32];
-    assert_int_equal(event_file_crc32c("", 0), 0);
-    assert_int_equal(event_file_crc32c("123456789", 9), 0xE3069283);
+    assert_int_equal(crc32c("", 0), 0);
+    assert_int_equal(crc32c("123456789", 9), 0xE3069283);
     memset(bytes, 0, sizeof bytes);
-    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x8A9136AA);
+    assert_int_equal(crc32c(bytes, sizeof bytes), 0x8A9136AA);
     memset(bytes, 0xFF, sizeof bytes);
-    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x62A8AB43);
+    assert_int_equal(crc32c(bytes, sizeof bytes), 0x62A8AB43);
     for (int i = 0; i < 32; i++) {
         bytes[i] = (unsigned char)i;
     }
-    assert_int_equal(event_file_crc32c(bytes, sizeof bytes), 0x46DD794E);
+    assert_int_equal(crc32c(bytes, sizeof bytes), 0x46DD794E);
 }
 
 /* ---- a reader */
@@ -75,7 +85,7 @@ static struct piece take_piece(struct piece *piece, size_t bytes) {
 
 static void check_masked(uint32_t masked, const void *data, size_t bytes) {
     const uint32_t rotated = masked - 0xA282EAD8u;
-    assert_int_equal(rotated >> 17 | rotated << 15, event_file_crc32c(data, bytes));
+    assert_int_equal(rotated >> 17 | rotated << 15, crc32c(data, bytes));
 }
 
 static struct piece take_record(struct piece *file) {
@@ -214,6 +224,23 @@ static void test_files_are_exclusive(void **state) {
     assert_int_equal(event_file_close(NULL), 0);
 }
 
+static void test_names(void **state) {
+    (void)state;
+    assert_true(event_file_is_name("events.out.tfevents.1700000000.host.example.123.0"));
+    static const char *const others[] = {"",
+                                         "events.out.tfevents.",
+                                         "events.out.tfevents.1.host.2",
+                                         "events.out.tfevents.1..2.3",
+                                         "events.out.tfevents..host.2.3",
+                                         "events.out.tfevents.1.host.2.3.v2",
+                                         "events.out.tfevents.1.host.2.x",
+                                         "my-events.out.tfevents.1.host.2.3",
+                                         "eventsXoutXtfevents.1.host.2.3"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_false(event_file_is_name(others[i]));
+    }
+}
+
 static void test_failures(void **state) {
     (void)state;
     struct event_file *file;
@@ -239,10 +266,8 @@ static void test_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_files_are_exclusive),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_events),   cmocka_unit_test(test_files_are_exclusive),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

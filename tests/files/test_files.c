@@ -81,6 +81,58 @@ static void test_read(void **state) {
     assert_error("not a regular file");
 }
 
+static void test_open(void **state) {
+    (void)state;
+    char data[8] = "";
+    uint64_t bytes = 0;
+    const char *path = scratch_write("places", "0123456789", 10);
+    const int descriptor = files_open(path, "the places", &bytes);
+    assert_true(descriptor >= 0);
+    assert_int_equal(bytes, 10);
+    assert_int_equal(files_read_at(descriptor, data, 3, 4), 3);
+    assert_string_equal(data, "456");
+    assert_int_equal(files_read_at(descriptor, data, 8, 8), 2);
+    assert_int_equal(files_read_at(descriptor, data, 8, 20), 0);
+    assert_int_equal(files_read_all(descriptor, data, 2), 2); /* its place is where it was */
+    assert_memory_equal(data, "01", 2);
+    close(descriptor);
+    assert_int_equal(files_read_at(descriptor, data, 1, 0), -1);
+    assert_int_equal(files_open(scratch_path("none"), "the places", &bytes), -1);
+    assert_error("cannot open the places: No such file");
+    assert_int_equal(files_open(scratch_path("."), "the places", &bytes), -1);
+    assert_error("cannot read the places: it is a folder");
+    mkfifo(scratch_path("waiting"), 0600);
+    assert_int_equal(files_open(scratch_path("waiting"), "the places", &bytes), -1);
+    assert_error("cannot read the places: it is not a regular file");
+}
+
+static void test_read_stream(void **state) {
+    (void)state;
+    char *text;
+    size_t bytes;
+    const char *path = scratch_path("stream");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    for (size_t limit = 3; limit <= 4; limit++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            FILE *pipe = fopen(path, "w");
+            _exit(pipe != NULL && fputs("text", pipe) >= 0 && fclose(pipe) == 0 ? 0 : 1);
+        }
+        assert_int_equal(files_read_stream(path, limit, &text, &bytes), limit < 4 ? -1 : 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    assert_error("more than the 3 bytes");
+    assert_int_equal(bytes, 4);
+    assert_string_equal(text, "text");
+    free(text);
+    assert_int_equal(files_read_stream(scratch_write("r", "1234", 4), 3, &text, &bytes), -1);
+    assert_null(text);
+    assert_error("4 bytes, more than the 3");
+    assert_int_equal(files_read_stream(scratch_path("."), 3, &text, &bytes), -1);
+    assert_error("a folder");
+}
+
 static void test_write(void **state) {
     (void)state;
     struct stat status;
@@ -177,24 +229,24 @@ static void test_replace(void **state) {
     assert_int_equal(files_make_folder(scratch_path("replace")), 0);
     const char *path = scratch_write("replace/f", "old", 3);
     for (int whole = 0; whole <= 1; whole++) {
-        assert_int_equal(files_replace_begin(path, &temporary), 0);
+        assert_int_equal(files_stage_file(path, &temporary), 0);
         FILE *file = fopen(temporary, "w");
         assert_non_null(file);
         fputs("new", file);
         assert_int_equal(fclose(file), 0);
         assert_content(path, "old");
         if (whole) {
-            assert_int_equal(files_replace_commit(path, temporary), 0);
+            assert_int_equal(files_stage_commit(path, temporary), 0);
         } else {
             error_set("disk full");
-            files_replace_abandon(temporary);
+            files_stage_abandon(temporary);
             assert_string_equal(error_text(), "disk full");
         }
         assert_content(path, whole ? "new" : "old");
         assert_int_equal(scratch_entries(scratch_path("replace")), 1);
     }
     mkfifo(scratch_path("replace/pipe"), 0600);
-    assert_int_equal(files_replace_begin(scratch_path("replace/pipe"), &temporary), -1);
+    assert_int_equal(files_stage_file(scratch_path("replace/pipe"), &temporary), -1);
     assert_null(temporary);
     assert_error("pipe: it is not a regular file");
     assert_int_equal(files_write(scratch_path("replace/pipe"), "x", 1), -1);
@@ -374,6 +426,21 @@ static void test_clean(void **state) {
     files_stage_clean(scratch_path("no-such-folder"));
 }
 
+static void test_remove(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("old/deep")), 0);
+    scratch_write("old/deep/file", "x", 1);
+    const char *kept = scratch_write("kept", "kept", 4), *link = scratch_path("link-to-kept");
+    assert_int_equal(symlink(kept, link), 0);
+    assert_int_equal(files_remove(link), 0);
+    assert_content(kept, "kept");
+    assert_int_equal(files_remove(scratch_path("old/deep/file")), 0);
+    assert_int_equal(files_remove(scratch_path("old")), 0);
+    assert_false(files_exist(scratch_path("old")));
+    assert_int_equal(files_remove(scratch_path("old")), -1);
+    assert_error("old: No such file");
+}
+
 static void test_remove_folder(void **state) {
     (void)state;
     assert_int_equal(files_make_folder(scratch_path("gone/deep/er")), 0);
@@ -395,6 +462,8 @@ int main(void) {
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_make_folder),
         cmocka_unit_test(test_read),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_read_stream),
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_write_through_links),
         cmocka_unit_test(test_failed_writes_leave_the_old_file),
@@ -405,6 +474,7 @@ int main(void) {
         cmocka_unit_test(test_stage_over_a_file),
         cmocka_unit_test(test_move_into),
         cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_remove),
         cmocka_unit_test(test_remove_folder),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);

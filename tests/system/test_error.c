@@ -49,6 +49,18 @@ static void test_errno(void **state) {
     assert_string_equal(error_text(), "cannot open x: No such file or directory");
 }
 
+static void test_replace(void **state) {
+    (void)state;
+    error_set("/a/b: no /a/b/c in /a/b");
+    assert_int_equal(error_replace("/a/b", "out"), -1);
+    assert_string_equal(error_text(), "out: no out/c in out");
+    error_replace("none", "some");
+    error_replace("", "some");
+    assert_string_equal(error_text(), "out: no out/c in out");
+    error_replace("out", "");
+    assert_string_equal(error_text(), ": no /c in ");
+}
+
 /* Text that is too long is cut, never written outside. */
 static void test_long(void **state) {
     (void)state;
@@ -136,9 +148,9 @@ static void test_checksum(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),   cmocka_unit_test(test_own_text),
-        cmocka_unit_test(test_errno), cmocka_unit_test(test_long),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_keep),  cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),  cmocka_unit_test(test_own_text),
+        cmocka_unit_test(test_errno), cmocka_unit_test(test_long),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_keep),  cmocka_unit_test(test_replace), cmocka_unit_test(test_checksum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,102 @@
+#include "runtime/files/destination.h"
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WALK_DESCRIPTORS = 16 }; /* that nftw may keep open */
+
+static bool is_folder(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+int files_make_folder(const char *path) {
+    if (is_folder(path)) {
+        return 0;
+    }
+    char *place = destination_follow(path);
+    int result = place != NULL ? 0 : -1;
+    for (char *end = place; result == 0 && end != NULL;) {
+        end = *end != '\0' ? strchr(end + 1, '/') : NULL;
+        if (end != NULL) {
+            *end = '\0';
+        }
+        const int reason = mkdir(place, 0777) == 0 ? 0 : errno;
+        if (reason != 0 && !is_folder(place)) {
+            errno = reason;
+            result = error_set_errno("cannot make folder %s", place);
+        }
+        if (end != NULL) {
+            *end = '/';
+        }
+    }
+    free(place);
+    return result;
+}
+
+/* A visitor that has set the error text ends the walk with this; nftw's own failures are -1. */
+#define VISIT_FAILED 1
+
+/* Visits a file, or everything in a folder, the folder itself last. An error text of before survives success. */
+static int walk(const char *path, int (*visit)(const char *, const struct stat *, int, struct FTW *)) {
+    const int result = nftw(path, visit, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    if (result == -1) {
+        return error_set_errno("cannot go through %s", path);
+    }
+    return result == 0 ? 0 : -1;
+}
+
+static int sync_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    return (S_ISREG(status->st_mode) || kind == FTW_DP) && files_sync(path) != 0 ? VISIT_FAILED : 0;
+}
+
+int files_sync_all(const char *path) {
+    return walk(path, sync_visited);
+}
+
+static int remove_visited(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    if (remove(path) != 0) {
+        error_set_errno("cannot remove %s", path);
+        return VISIT_FAILED;
+    }
+    return 0;
+}
+
+int files_remove(const char *path) {
+    return walk(path, remove_visited);
+}
+
+int files_remove_folder(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return error_set_errno("cannot remove %s", path);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return error_set("cannot remove %s: it is not a folder", path);
+    }
+    return files_remove(path);
+}
+
+int files_lock_folder(const char *path, int *descriptor) {
+    *descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*descriptor < 0) {
+        return error_set_errno("cannot open the folder %s", path);
+    }
+    if (flock(*descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(*descriptor);
+        *descriptor = -1;
+        return error_set("another process is writing to %s: wait for it, stop it, or choose another folder", path);
+    }
+    return 0;
+}

@@ -1,0 +1,170 @@
+#include "runtime/files/files.h"
+#include "runtime/files/temporary.h"
+#include "runtime/system/error.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- moving into place */
+
+/* Puts the staged folder in the place of an old one, which is removed. */
+static int replace_folder(const struct destination *to, const char *staging) {
+    if (renameat2(AT_FDCWD, staging, AT_FDCWD, to->path, RENAME_EXCHANGE) == 0) {
+        return files_remove_folder(staging);
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return error_set_errno("cannot move the new %s into place", to->path);
+    }
+    /* A file system that cannot exchange: for a moment the folder is not there. */
+    char *aside = temporary_make(to, NULL);
+    int result = -1;
+    if (aside == NULL) {
+        return -1;
+    }
+    if (rename(to->path, aside) != 0) { /* replaces the empty folder */
+        error_set_errno("cannot move the old %s aside", to->path);
+        rmdir(aside);
+    } else if (rename(staging, to->path) != 0) {
+        error_set_errno("cannot move the new %s into place", to->path);
+        rename(aside, to->path);
+    } else {
+        result = files_remove_folder(aside);
+    }
+    free(aside);
+    return result;
+}
+
+static int move(const struct destination *to, const char *staging) {
+    struct stat made, old;
+    if (stat(staging, &made) != 0 || !S_ISDIR(made.st_mode) || lstat(to->path, &old) != 0) {
+        return rename(staging, to->path) == 0 ? 0 : error_set_errno("cannot move the new %s into place", to->path);
+    }
+    return S_ISDIR(old.st_mode) ? replace_folder(to, staging)
+                                : error_set("there is something else than a folder of this name");
+}
+
+/* Moves what was staged into place, or removes it if something failed before or does now. Releases both. */
+static int settle(struct destination *to, char *staging, int result) {
+    if (result == 0) {
+        result = move(to, staging);
+    }
+    if (result == 0) {
+        free(staging);
+        result = files_sync(to->parent);
+    } else {
+        files_stage_abandon(staging);
+    }
+    destination_free(to);
+    return result;
+}
+
+/* ---- files in one go */
+
+/* Closes the descriptor. */
+static int write_synced(int descriptor, const char *path, const void *data, size_t bytes) {
+    int result = 0;
+    if (files_write_all(descriptor, data, bytes) != 0) {
+        result = error_set_errno("cannot write %s", path);
+    } else if (fsync(descriptor) != 0) {
+        result = error_set_errno("cannot write %s to disk", path);
+    }
+    if (close(descriptor) != 0 && result == 0) {
+        result = error_set_errno("cannot write %s", path);
+    }
+    return result;
+}
+
+int files_write(const char *path, const void *data, size_t bytes) {
+    struct destination to;
+    int descriptor = -1;
+    char *temporary = destination_find(path, &to) == 0 ? temporary_make(&to, &descriptor) : NULL;
+    const int result = temporary != NULL ? write_synced(descriptor, to.path, data, bytes) : -1;
+    return settle(&to, temporary, result);
+}
+
+/* ---- what the caller fills */
+
+static char *begin(const char *path, bool folder) {
+    struct destination to;
+    char *staging = NULL;
+    int descriptor = -1;
+    if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent) == 0)) {
+        files_stage_clean(to.parent);
+        staging = temporary_make(&to, folder ? NULL : &descriptor);
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    destination_free(&to);
+    return staging;
+}
+
+int files_stage_begin(const char *path, char **staging) {
+    *staging = begin(path, true);
+    return *staging != NULL ? 0 : -1;
+}
+
+int files_stage_file(const char *path, char **staging) {
+    *staging = begin(path, false);
+    return *staging != NULL ? 0 : -1;
+}
+
+int files_stage_commit(const char *path, char *staging) {
+    struct destination to;
+    const int result = destination_find(path, &to) != 0 || files_sync_all(staging) != 0 ? -1 : 0;
+    return settle(&to, staging, result) == 0 ? 0 : error_prefix("cannot write %s", path);
+}
+
+void files_stage_abandon(char *staging) {
+    if (staging != NULL) {
+        char *kept = error_keep(); /* a removal that fails sets the message */
+        files_remove(staging);
+        error_restore(kept);
+        free(staging);
+    }
+}
+
+/* ---- several files into a folder */
+
+enum step { CHECK, REMOVE_OLD, MOVE };
+
+/* One step for one file. Nothing is left to move of one that is no longer in `from`. */
+static int take_step(enum step step, const char *folder, const char *from, const char *name) {
+    char *source = files_path("%s/%s", from, name), *target = files_path("%s/%s", folder, name);
+    int result = source != NULL && target != NULL ? 0 : -1;
+    const bool waits = result == 0 && files_exist(source);
+    if (result == 0 && step == CHECK) {
+        result = destination_check_file(target);
+        if (result == 0 && !waits && !files_exist(target)) {
+            errno = ENOENT;
+            result = error_set_errno("cannot move the new %s into place", target);
+        }
+    } else if (waits && step == REMOVE_OLD && unlink(target) != 0 && errno != ENOENT) {
+        result = error_set_errno("cannot remove the old %s", target);
+    } else if (waits && step == MOVE && rename(source, target) != 0) {
+        result = error_set_errno("cannot move the new %s into place", target);
+    }
+    free(source);
+    free(target);
+    return result;
+}
+
+int files_move_into(const char *folder, const char *from, const char *const *names) {
+    size_t count = 0;
+    int result = 0;
+    for (; result == 0 && names[count] != NULL; count++) {
+        result = take_step(CHECK, folder, from, names[count]);
+    }
+    if (result == 0) {
+        result = files_sync_all(from);
+    }
+    if (result == 0) {
+        result = take_step(REMOVE_OLD, folder, from, names[count - 1]);
+    }
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        result = take_step(MOVE, folder, from, names[i]);
+    }
+    return result == 0 ? files_sync(folder) : -1;
+}
