@@ -1,7 +1,6 @@
 #include "src/corpus/corpus_reader.h"
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"
-#include "src/corpus/markup_gcide.h"
 #include "src/text/json_lines.h"
 #include "src/text/utf8.h"
 #include <stdlib.h>
@@ -21,14 +20,13 @@ struct corpus_reader {
     uint64_t skip;             /* pieces of the current source that an earlier reader has given */
     uint64_t documents;
     uint32_t part; /* of the current document, the next one */
-    uint64_t line; /* of the current source, where the next piece begins; 0: not known */
+    uint64_t line; /* of the current source, where the next piece begins */
     size_t chunk_bytes;
     struct input *input;  /* the current source, NULL between two */
     bool stopped, at_end; /* of the current source */
     struct json_lines lines;
-    char *block;             /* [BLOCK_BYTES] */
-    struct text_buffer text; /* read and not yet given */
-    struct markup_gcide gcide;
+    char *block;                   /* [BLOCK_BYTES] */
+    struct text_buffer text;       /* read and not yet given */
     struct corpus_source *sources; /* [source_count] */
 };
 
@@ -67,7 +65,6 @@ void corpus_reader_close(struct corpus_reader *reader) {
     }
     input_close(reader->input);
     json_lines_free(&reader->lines);
-    markup_gcide_free(&reader->gcide);
     text_free(&reader->text);
     free(reader->block);
     free(reader->sources);
@@ -81,7 +78,7 @@ static const char *source_path(const struct corpus_reader *reader) {
 static int open_source(struct corpus_reader *reader) {
     reader->at_end = false;
     reader->part = 0;
-    reader->line = reader->settings.markup == CORPUS_MARKUP_NONE ? 1 : 0;
+    reader->line = 1;
     if (input_open(source_path(reader), reader->settings.stop_descriptor, &reader->input)) {
         return -1;
     }
@@ -141,23 +138,14 @@ static bool is_full(const struct text_batch *batch) {
 
 /* ---- text */
 
-/* Reads a block on, without its markup. */
+/* Reads a block on. */
 static int read_text(struct corpus_reader *reader) {
     size_t bytes;
     if (input_read(reader->input, reader->block, BLOCK_BYTES, &bytes)) {
         return -1;
     }
     reader->at_end = bytes < BLOCK_BYTES;
-    if (reader->settings.markup == CORPUS_MARKUP_NONE) {
-        return text_append(&reader->text, reader->block, bytes);
-    }
-    int result = markup_gcide_add(&reader->gcide, reader->block, bytes, &reader->text);
-    if (result == 0 && reader->at_end) {
-        result = markup_gcide_finish(&reader->gcide, &reader->text);
-        markup_gcide_free(&reader->gcide);
-        reader->gcide = (struct markup_gcide){0};
-    }
-    return result;
+    return text_append(&reader->text, reader->block, bytes);
 }
 
 /* Where a chunk of bytes ends, from `least` to `most`: at a blank line, else at a line's end. */
@@ -250,7 +238,7 @@ static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
         }
         const bool source_ends = reader->at_end && bytes == left;
         result = give(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
-        reader->line += reader->line > 0 ? count_lines(text + done, bytes) : 0;
+        reader->line += count_lines(text + done, bytes);
         done += bytes;
     }
     text_drop(&reader->text, done);

@@ -9,17 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum corpus_markup { CORPUS_MARKUP_NONE, CORPUS_MARKUP_GCIDE };
-
 struct corpus_settings {
     const char *const *sources; /* files, "-" is standard input */
     size_t source_count;
     enum document_kind kind;
-    enum corpus_markup markup; /* to strip from text */
-    bool bytes;                /* tokens are bytes, so that text can be cut anywhere */
-    size_t chunk_bytes;        /* of running text, 0: to be chosen from the size of the first source */
-    double val_fraction;       /* for that choice */
-    int stop_descriptor;       /* see input_open */
+    bool bytes;          /* tokens are bytes, so that text can be cut anywhere */
+    size_t chunk_bytes;  /* of running text, 0: to be chosen from the size of the first source */
+    double val_fraction; /* for that choice */
+    int stop_descriptor; /* see input_open */
 };
 
 /* Where a reader stands: what a later one begins at. */

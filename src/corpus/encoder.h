@@ -13,7 +13,7 @@ struct text_piece {
     uint32_t part;      /* of the document, from 0 */
     bool ends;          /* the document */
     const char *source; /* name for messages */
-    uint64_t line;      /* of the source where it begins, from 1; 0: not known */
+    uint64_t line;      /* of the source where it begins, from 1 */
     size_t token_end;   /* out: its tokens end there in those of the batch, and begin where the last ones ended */
 };
 

@@ -81,14 +81,13 @@ static int describe_task(struct preparation *preparation) {
         json_decref(sources);
         return -1;
     }
-    preparation->task =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
-                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256", preparation->ranks_digest,
-                  "documents", document_kind_name(settings->kind), "field",
-                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "markup", (int)settings->markup,
-                  "replace_invalid", settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
-                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
-                  preparation->order_digest, "sources", sources);
+    preparation->task = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
+                                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256",
+                                  preparation->ranks_digest, "documents", document_kind_name(settings->kind),
+                                  "field", settings->kind == DOCUMENT_JSONL ? settings->field : "",
+                                  "replace_invalid", settings->replace_invalid, "val_fraction",
+                                  settings->val_fraction, "seed", (json_int_t)settings->seed, "shuffle",
+                                  settings->shuffle, "order_sha256", preparation->order_digest, "sources", sources);
     preparation->done = json_array();
     return preparation->task && preparation->done ? 0 : error_set("out of memory");
 }
@@ -163,7 +162,6 @@ static int open_reader(struct preparation *preparation, const json_t *state) {
         .sources = settings->sources,
         .source_count = settings->source_count,
         .kind = settings->kind,
-        .markup = settings->markup,
         .bytes = settings->ranks == NULL,
         .chunk_bytes = preparation->total > 0 ? corpus_chunk_bytes(preparation->total, settings->val_fraction) : 0,
         .val_fraction = settings->val_fraction,
@@ -410,7 +408,7 @@ static int write_meta(const struct preparation *preparation, const struct prepar
                   : settings->order                 ? "listed"
                   : settings->shuffle               ? "shuffled"
                                                     : "kept",
-                  "strip_markup", settings->markup == CORPUS_MARKUP_GCIDE ? "gcide" : "none");
+                  "strip_markup", "none");
     if (settings->kind == DOCUMENT_CHUNKS) {
         json_object_set_new(meta, "chunk_bytes",
                             json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
@@ -433,10 +431,7 @@ static int check_result(const struct preparation *preparation, const struct prep
     const struct prepare_settings *settings = preparation->settings;
     const double fraction = settings->val_fraction;
     if (report->train_tokens + report->val_tokens == 0) {
-        return error_set("there is no text in the input%s", report->source_bytes == 0 ? ": it is empty"
-                                                            : settings->markup != CORPUS_MARKUP_NONE
-                                                                ? " after its markup was stripped"
-                                                                : "");
+        return error_set("there is no text in the input%s", report->source_bytes == 0 ? ": it is empty" : "");
     }
     if (report->train_tokens > 0 && (fraction == 0 || report->val_tokens > 0)) {
         return 0;

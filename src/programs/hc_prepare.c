@@ -62,7 +62,6 @@ static int run(const struct settings *settings, const char *const *sources, size
         .field = settings->field,
         .val_fraction = settings->val_fraction,
         .seed = (uint64_t)settings->seed,
-        .markup = strcmp(settings->strip_markup, "gcide") == 0 ? CORPUS_MARKUP_GCIDE : CORPUS_MARKUP_NONE,
         .replace_invalid = strcmp(settings->invalid, "replace") == 0,
         .shuffle = settings->shuffle,
         .order = settings->order && *settings->order ? settings->order : NULL,
@@ -71,15 +70,18 @@ static int run(const struct settings *settings, const char *const *sources, size
         .save_interval = PREPARE_SAVE_INTERVAL,
         .bucket_bytes = PREPARE_BUCKET_BYTES,
     };
+    if (strcmp(settings->strip_markup, "none") != 0) {
+        error_set(
+            "--strip-markup gcide is a script of its own now: python3 data/gcide/strip_markup.py %s >gcide.txt, "
+            "then %s --out %s gcide.txt (with your other options)",
+            sources[0], program.name, settings->out);
+        return settings_fail(program.name, EXIT_WRONG_USAGE);
+    }
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
         return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
     if (prepare.order && prepare.kind == DOCUMENT_CHUNKS) {
         error_set("--order is of documents, but running text has none: see --documents");
-        return settings_fail(program.name, EXIT_WRONG_USAGE);
-    }
-    if (prepare.markup != CORPUS_MARKUP_NONE && prepare.kind == DOCUMENT_JSONL) {
-        error_set("--strip-markup is for text, not for JSON lines");
         return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
     if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
@@ -172,7 +174,7 @@ int main(int argc, char **argv) {
          .target = &settings.strip_markup,
          .default_value = "none",
          .choices = "none|gcide",
-         .help = "markup to take out first: of the dictionary GCIDE in dict's format"},
+         .help = "none; data/gcide/strip_markup.py takes out the markup of the dictionary GCIDE"},
     };
     const size_t count = sizeof specs / sizeof specs[0];
     int first_free = argc;
