@@ -1,5 +1,6 @@
 #include "src/corpus/corpus_reader.h"
 #include "runtime/files/input.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/text/json_lines.h"
 #include "src/text/utf8.h"
@@ -16,8 +17,12 @@ enum {
 
 struct corpus_reader {
     struct corpus_settings settings;
-    struct corpus_place place; /* after the last piece given */
-    uint64_t skip;             /* pieces of the current source that an earlier reader has given */
+    json_t *done;        /* sources that were read to their end: path, bytes, sha256 */
+    uint64_t done_bytes; /* of them, as stored */
+    size_t source;       /* the current one */
+    uint64_t before;     /* documents of the sources before it */
+    uint64_t pieces;     /* given out of it */
+    uint64_t skip;       /* more pieces of it that an earlier reader has given */
     uint64_t documents;
     uint32_t part; /* of the current document, the next one */
     uint64_t line; /* of the current source, where the next piece begins */
@@ -25,9 +30,7 @@ struct corpus_reader {
     struct input *input;  /* the current source, NULL between two */
     bool stopped, at_end; /* of the current source */
     struct json_lines lines;
-    char *block;                   /* [BLOCK_BYTES] */
-    struct text_buffer text;       /* read and not yet given */
-    struct corpus_source *sources; /* [source_count] */
+    struct text_buffer text; /* read and not yet given */
 };
 
 size_t corpus_chunk_bytes(uint64_t total, double val_fraction) {
@@ -37,23 +40,25 @@ size_t corpus_chunk_bytes(uint64_t total, double val_fraction) {
 
 /* ---- opening and closing */
 
-int corpus_reader_open(const struct corpus_settings *settings, struct corpus_place begin,
-                       struct corpus_reader **opened) {
+int corpus_reader_open(const struct corpus_settings *settings, const json_t *saved, struct corpus_reader **opened) {
     struct corpus_reader *reader = calloc(1, sizeof *reader);
+    json_t *done = json_array();
+    const json_t *source;
     *opened = NULL;
-    if (!reader) {
+    if (!reader || !done) {
+        free(reader);
+        json_decref(done);
         return error_set("out of memory");
     }
-    reader->settings = *settings;
-    reader->chunk_bytes = settings->chunk_bytes;
-    reader->place = (struct corpus_place){begin.source, 0, begin.documents};
-    reader->skip = begin.pieces;
-    reader->documents = begin.documents;
-    reader->block = malloc(BLOCK_BYTES);
-    reader->sources = calloc(settings->source_count, sizeof *reader->sources);
-    if (!reader->block || !reader->sources) {
-        corpus_reader_close(reader);
-        return error_set("out of memory");
+    *reader = (struct corpus_reader){.settings = *settings,
+                                     .done = done,
+                                     .before = json_file_number(saved, "documents"),
+                                     .skip = json_file_number(saved, "pieces"),
+                                     .chunk_bytes = settings->chunk_bytes};
+    reader->documents = reader->before;
+    json_array_extend(done, json_object_get(saved, "done"));
+    json_array_foreach(done, reader->source, source) {
+        reader->done_bytes += json_file_number(source, "bytes");
     }
     *opened = reader;
     return 0;
@@ -66,13 +71,12 @@ void corpus_reader_close(struct corpus_reader *reader) {
     input_close(reader->input);
     json_lines_free(&reader->lines);
     text_free(&reader->text);
-    free(reader->block);
-    free(reader->sources);
+    json_decref(reader->done);
     free(reader);
 }
 
 static const char *source_path(const struct corpus_reader *reader) {
-    return reader->settings.sources[reader->place.source];
+    return reader->settings.sources[reader->source];
 }
 
 static int open_source(struct corpus_reader *reader) {
@@ -88,19 +92,24 @@ static int open_source(struct corpus_reader *reader) {
 
 /* At the end of a source. */
 static int finish_source(struct corpus_reader *reader) {
-    struct corpus_source *source = &reader->sources[reader->place.source];
-    source->bytes = input_stored_bytes(reader->input);
+    char digest[CHECKSUM_SIZE];
     if (reader->skip > 0) {
         return error_set("%s has fewer documents than before: it was changed; begin anew with --no-resume",
                          input_label(reader->input));
     }
-    if (input_digest(reader->input, source->sha256)) {
+    if (input_digest(reader->input, digest)) {
         return -1;
     }
+    const uint64_t bytes = input_stored_bytes(reader->input);
+    json_array_append_new(reader->done, json_pack("{s:o, s:I, s:s}", "path", json_file_name(source_path(reader)),
+                                                  "bytes", (json_int_t)bytes, "sha256", digest));
     input_close(reader->input);
     json_lines_free(&reader->lines);
     reader->input = NULL;
-    reader->place = (struct corpus_place){reader->place.source + 1, 0, reader->documents};
+    reader->done_bytes += bytes;
+    reader->source++;
+    reader->before = reader->documents;
+    reader->pieces = 0;
     return 0;
 }
 
@@ -116,7 +125,7 @@ static int give(struct corpus_reader *reader, struct text_batch *batch, const ch
                                      .line = line};
     reader->documents += ends;
     reader->part = ends ? 0 : reader->part + 1;
-    reader->place.pieces++;
+    reader->pieces++;
     if (reader->skip > 0) {
         reader->skip--;
         return 0;
@@ -138,16 +147,6 @@ static bool is_full(const struct text_batch *batch) {
 
 /* ---- text */
 
-/* Reads a block on. */
-static int read_text(struct corpus_reader *reader) {
-    size_t bytes;
-    if (input_read(reader->input, reader->block, BLOCK_BYTES, &bytes)) {
-        return -1;
-    }
-    reader->at_end = bytes < BLOCK_BYTES;
-    return text_append(&reader->text, reader->block, bytes);
-}
-
 /* Where a chunk of bytes ends, from `least` to `most`: at a blank line, else at a line's end. */
 static size_t end_of_bytes(const char *text, size_t least, size_t most) {
     const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
@@ -160,10 +159,7 @@ static size_t end_of_bytes(const char *text, size_t least, size_t most) {
 
 /* All bytes, but for a character at the end that is not whole. */
 static size_t end_of_characters(const char *text, size_t bytes) {
-    size_t last = bytes - 1;
-    while (last > 0 && bytes - last < 4 && !utf8_is_boundary(text, last)) {
-        last--;
-    }
+    const size_t last = utf8_last(text, bytes);
     return last > 0 && utf8_is_begun(text + last, bytes - last) ? last : bytes;
 }
 
@@ -246,14 +242,14 @@ static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
 }
 
 static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
-    if (read_text(reader)) {
+    if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
         return -1;
     }
     choose_chunks(reader);
     if (give_text(reader, batch)) {
         return -1;
     }
-    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->place.pieces == 0;
+    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->pieces == 0;
     return is_empty ? give(reader, batch, "", 0, 1, true, true) : 0;
 }
 
@@ -286,7 +282,6 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
     }
     const int result =
         reader->settings.kind == DOCUMENT_JSONL ? fill_from_lines(reader, batch) : fill_from_text(reader, batch);
-    reader->sources[reader->place.source].bytes = input_stored_bytes(reader->input);
     if (result) {
         reader->stopped = input_stopped(reader->input);
         return -1;
@@ -295,26 +290,25 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
 }
 
 int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
-    while (reader->place.source < reader->settings.source_count && !is_full(batch)) {
-        const uint64_t before = reader->place.source;
+    while (reader->source < reader->settings.source_count && !is_full(batch)) {
+        const size_t before = reader->source;
         if (fill_from_source(reader, batch)) {
             return -1;
         }
-        if (reader->place.source == before && batch->count > 0) {
+        if (reader->source == before && batch->count > 0) {
             break; /* a block of a long source is enough, small sources go together */
         }
     }
-    return reader->place.source < reader->settings.source_count;
+    return reader->source < reader->settings.source_count;
 }
 
 bool corpus_reader_stopped(const struct corpus_reader *reader) {
     return reader->stopped;
 }
 
-struct corpus_place corpus_reader_place(const struct corpus_reader *reader) {
-    struct corpus_place place = reader->place;
-    place.pieces += reader->skip;
-    return place;
+json_t *corpus_reader_save(const struct corpus_reader *reader) {
+    return json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before, "pieces",
+                     (json_int_t)(reader->pieces + reader->skip));
 }
 
 uint64_t corpus_reader_documents(const struct corpus_reader *reader) {
@@ -325,6 +319,10 @@ size_t corpus_reader_chunk_bytes(const struct corpus_reader *reader) {
     return reader->chunk_bytes;
 }
 
-const struct corpus_source *corpus_reader_sources(const struct corpus_reader *reader) {
-    return reader->sources;
+uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader) {
+    return reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0);
+}
+
+json_t *corpus_reader_sources(const struct corpus_reader *reader) {
+    return reader->done;
 }

@@ -13,13 +13,11 @@ enum {
     MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
 };
 
-enum batch_state { BATCH_VACANT, BATCH_WAITING, BATCH_ENCODING, BATCH_READY };
-
 struct slot {
     struct text_batch batch;
-    enum batch_state state;
-    char *error; /* of the encoding, NULL: none */
-    bool failed;
+    bool ready;  /* encoded, and not yet taken */
+    bool failed; /* to be encoded */
+    char *error; /* the text of that, as error_keep gives it */
 };
 
 struct encoder {
@@ -36,24 +34,14 @@ struct encoder {
 };
 
 int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
-    if (batch->count == batch->capacity) {
-        const size_t capacity = batch->capacity ? 2 * batch->capacity : 64;
-        struct text_piece *grown = realloc(batch->pieces, capacity * sizeof *grown);
-        if (!grown) {
-            return error_set("out of memory");
-        }
-        batch->pieces = grown;
-        batch->capacity = capacity;
+    if (memory_reserve((void **)&batch->pieces, &batch->capacity, batch->count + 1, sizeof *batch->pieces)) {
+        return -1;
     }
-    struct text_piece *added = &batch->pieces[batch->count];
+    struct text_piece *added = &batch->pieces[batch->count++];
     *added = *piece;
     added->at = batch->text.size;
     added->bytes = bytes;
-    if (text_append(&batch->text, text, bytes)) {
-        return -1;
-    }
-    batch->count++;
-    return 0;
+    return text_append(&batch->text, text, bytes);
 }
 
 /* ---- encoding, on one of the threads */
@@ -115,11 +103,7 @@ static struct slot *claim(struct encoder *encoder) {
     while (encoder->claimed == encoder->sent && !encoder->closing) {
         pthread_cond_wait(&encoder->submitted, &encoder->lock);
     }
-    struct slot *slot = NULL;
-    if (!encoder->closing) {
-        slot = &encoder->slots[encoder->claimed++ % encoder->slot_count];
-        slot->state = BATCH_ENCODING;
-    }
+    struct slot *slot = encoder->closing ? NULL : &encoder->slots[encoder->claimed++ % encoder->slot_count];
     pthread_mutex_unlock(&encoder->lock);
     return slot;
 }
@@ -128,7 +112,7 @@ static void finish(struct encoder *encoder, struct slot *slot, bool failed) {
     slot->failed = failed;
     slot->error = failed ? error_keep() : NULL;
     pthread_mutex_lock(&encoder->lock);
-    slot->state = BATCH_READY;
+    slot->ready = true;
     pthread_cond_signal(&encoder->encoded);
     pthread_mutex_unlock(&encoder->lock);
 }
@@ -221,7 +205,7 @@ struct text_batch *encoder_vacant(struct encoder *encoder) {
 void encoder_submit(struct encoder *encoder) {
     encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
     pthread_mutex_lock(&encoder->lock);
-    encoder->slots[encoder->sent++ % encoder->slot_count].state = BATCH_WAITING;
+    encoder->sent++;
     pthread_cond_signal(&encoder->submitted);
     pthread_mutex_unlock(&encoder->lock);
 }
@@ -233,10 +217,10 @@ struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed
     }
     struct slot *slot = &encoder->slots[encoder->taken % encoder->slot_count];
     pthread_mutex_lock(&encoder->lock);
-    while (wait && slot->state != BATCH_READY) {
+    while (wait && !slot->ready) {
         pthread_cond_wait(&encoder->encoded, &encoder->lock);
     }
-    const bool ready = slot->state == BATCH_READY;
+    const bool ready = slot->ready;
     pthread_mutex_unlock(&encoder->lock);
     if (ready && slot->failed) {
         *failed = true;
@@ -249,7 +233,7 @@ struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed
 void encoder_release(struct encoder *encoder) {
     struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
     encoder->under_way -= slot->batch.text.size;
-    slot->state = BATCH_VACANT;
+    slot->ready = false;
     if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
         text_free(&slot->batch.text);
         token_list_free(&slot->batch.tokens);

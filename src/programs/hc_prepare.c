@@ -68,7 +68,7 @@ static int run(const struct settings *settings, const char *const *sources, size
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
         .save_interval = PREPARE_SAVE_INTERVAL,
-        .bucket_bytes = PREPARE_BUCKET_BYTES,
+        .pile_bytes = PREPARE_PILE_BYTES,
     };
     if (strcmp(settings->strip_markup, "none") != 0) {
         error_set(
@@ -84,7 +84,8 @@ static int run(const struct settings *settings, const char *const *sources, size
         error_set("--order is of documents, but running text has none: see --documents");
         return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
-    if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
+    if (strcmp(settings->tokenizer, "gpt2") == 0 &&
+        !(prepare.vocabulary = tokenizer_find_vocabulary(settings->ranks))) {
         return settings_fail(program.name, EXIT_FAILED);
     }
     interrupt_install();

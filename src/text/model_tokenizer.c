@@ -16,14 +16,14 @@ static const char *choose(const struct model_config *config, const char *name) {
                                          : NULL;
 }
 
-static int open_named(const char *name, const char *ranks, struct tokenizer **opened) {
+static int open_named(const char *name, const char *vocabulary, struct tokenizer **opened) {
     if (strcmp(name, "byte") == 0) {
         return tokenizer_open(NULL, opened);
     }
     if (strcmp(name, "gpt2") != 0) {
         return error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
     }
-    const char *path = tokenizer_find_ranks(ranks);
+    const char *path = tokenizer_find_vocabulary(vocabulary);
     return path ? tokenizer_open(path, opened) : -1;
 }
 
@@ -36,7 +36,7 @@ int model_tokenizer_open(const struct model_config *config, const struct tokeniz
                          " tokens are: --tokenizer byte or --tokenizer gpt2 does",
                          config->vocab_size);
     }
-    if (open_named(name, settings->ranks, opened)) {
+    if (open_named(name, settings->vocabulary, opened)) {
         return -1;
     }
     if (tokenizer_count(*opened) > config->vocab_size) {

@@ -120,6 +120,10 @@ bool utf8_is_space(uint32_t character) {
            character == 0x2029 || character == 0x202f || character == 0x205f || character == 0x3000;
 }
 
-bool utf8_is_boundary(const char *text, size_t at) {
-    return (unsigned char)text[at] >> 6 != 2;
+size_t utf8_last(const char *text, size_t bytes) {
+    size_t last = bytes - 1;
+    while (last > 0 && bytes - last < 4 && (unsigned char)text[last] >> 6 == 2) {
+        last--;
+    }
+    return last;
 }
