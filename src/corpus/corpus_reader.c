@@ -33,11 +33,6 @@ struct corpus_reader {
     struct text_buffer text; /* read and not yet given */
 };
 
-size_t corpus_chunk_bytes(uint64_t total, double val_fraction) {
-    const double wanted = (double)total * val_fraction / LEAST_HELD_OUT_CHUNKS;
-    return total > 0 && val_fraction > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
-}
-
 /* ---- opening and closing */
 
 int corpus_reader_open(const struct corpus_settings *settings, const json_t *saved, struct corpus_reader **opened) {
@@ -53,8 +48,7 @@ int corpus_reader_open(const struct corpus_settings *settings, const json_t *sav
     *reader = (struct corpus_reader){.settings = *settings,
                                      .done = done,
                                      .before = json_file_number(saved, "documents"),
-                                     .skip = json_file_number(saved, "pieces"),
-                                     .chunk_bytes = settings->chunk_bytes};
+                                     .skip = json_file_number(saved, "pieces")};
     reader->documents = reader->before;
     json_array_extend(done, json_object_get(saved, "done"));
     json_array_foreach(done, reader->source, source) {
@@ -195,29 +189,25 @@ static size_t next_chunk(const struct corpus_reader *reader, const char *text, s
 
 /* The bytes of the next part of a file that is one document; 0 as above. */
 static size_t next_part(const struct corpus_reader *reader, const char *text, size_t bytes) {
-    if (reader->at_end && bytes <= BLOCK_BYTES) {
-        return bytes;
-    }
     if (bytes <= BLOCK_BYTES) {
-        return 0;
+        return reader->at_end ? bytes : 0;
     }
-    const size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
-    if (cut > 0) {
-        return cut;
+    size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
+    if (cut == 0) { /* words longer than a block */
+        cut = tokenizer_cut(text, bytes);
     }
-    /* words longer than a block */
-    const size_t later = tokenizer_cut(text, bytes);
-    const bool waits = later == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
-    return later > 0 ? later : waits ? 0 : end_of_characters(text, bytes);
+    const bool waits = cut == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
+    return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
-/* Chunks are sized when the first text has come, by what is known of how much there will be. */
-static void choose_chunks(struct corpus_reader *reader) {
-    if (reader->chunk_bytes == 0) {
-        const bool is_all = reader->settings.source_count == 1 && reader->at_end;
-        reader->chunk_bytes =
-            corpus_chunk_bytes(is_all ? input_stored_bytes(reader->input) : 0, reader->settings.val_fraction);
-    }
+/* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them
+ * are held out. */
+static size_t choose_chunk_bytes(const struct corpus_reader *reader) {
+    const struct corpus_settings *settings = &reader->settings;
+    const bool is_all = settings->source_count == 1 && reader->at_end;
+    const uint64_t total = settings->total > 0 ? settings->total : is_all ? input_stored_bytes(reader->input) : 0;
+    const double wanted = (double)total * settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
+    return wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
 }
 
 /* Gives the pieces that are complete; all of the rest at the end of the source. */
@@ -245,7 +235,7 @@ static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch
     if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
         return -1;
     }
-    choose_chunks(reader);
+    reader->chunk_bytes = reader->chunk_bytes > 0 ? reader->chunk_bytes : choose_chunk_bytes(reader);
     if (give_text(reader, batch)) {
         return -1;
     }

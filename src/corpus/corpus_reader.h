@@ -14,8 +14,8 @@ struct corpus_settings {
     size_t source_count;
     enum document_kind kind;
     bool bytes;          /* tokens are bytes, so that text can be cut anywhere */
-    size_t chunk_bytes;  /* of running text, 0: to be chosen from the size of the first source */
-    double val_fraction; /* for that choice */
+    uint64_t total;      /* stored bytes of all sources, 0: not known; chooses the size of chunks of running text */
+    double val_fraction; /* for that choice, too */
     int stop_descriptor; /* see input_open */
 };
 
@@ -46,8 +46,5 @@ uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader);
 
 /* The sources that were read to their end: path, bytes as stored, sha256 of each. */
 json_t *corpus_reader_sources(const struct corpus_reader *reader);
-
-/* How large chunks of a text of so many bytes are, so that a few of them are held out. */
-size_t corpus_chunk_bytes(uint64_t total, double val_fraction);
 
 #endif

@@ -62,12 +62,10 @@ static int take_field(struct worker *worker, const struct text_piece *piece, con
     return 0;
 }
 
-static int mark_end(const struct tokenizer *tokenizer, struct token_list *tokens) {
-    const uint32_t end = tokenizer_end_of_text(tokenizer);
-    if (end != UINT32_MAX) {
-        return token_list_append(tokens, end);
-    }
-    return token_list_append(tokens, '\n') || token_list_append(tokens, '\n') ? -1 : 0;
+static int mark_end(const struct worker *worker, struct token_list *tokens) {
+    const uint32_t end = tokenizer_end_of_text(worker->settings->tokenizer);
+    return end != UINT32_MAX ? token_list_append(tokens, end)
+                             : tokenizer_encode(worker->settings->tokenizer, worker->scratch, "\n\n", 2, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
@@ -84,7 +82,7 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
     if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
-    return piece->ends && settings->marks_end ? mark_end(settings->tokenizer, &batch->tokens) : 0;
+    return piece->ends && settings->marks_end ? mark_end(worker, &batch->tokens) : 0;
 }
 
 static int encode_batch(struct worker *worker, struct text_batch *batch) {
@@ -108,9 +106,9 @@ static struct slot *claim(struct encoder *encoder) {
     return slot;
 }
 
-static void finish(struct encoder *encoder, struct slot *slot, bool failed) {
-    slot->failed = failed;
-    slot->error = failed ? error_keep() : NULL;
+static void finish(struct encoder *encoder, struct slot *slot, int result) {
+    slot->failed = result != 0;
+    slot->error = result ? error_keep() : NULL;
     pthread_mutex_lock(&encoder->lock);
     slot->ready = true;
     pthread_cond_signal(&encoder->encoded);
@@ -123,9 +121,7 @@ static void *work(void *context) {
                             .scratch = tokenizer_scratch_create(encoder->settings.tokenizer)};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
-        const bool failed =
-            worker.scratch ? encode_batch(&worker, &slot->batch) != 0 : error_set("out of memory") != 0;
-        finish(encoder, slot, failed);
+        finish(encoder, slot, worker.scratch ? encode_batch(&worker, &slot->batch) : error_set("out of memory"));
         if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
             text_free(&worker.field);
             text_free(&worker.valid);
@@ -210,10 +206,9 @@ void encoder_submit(struct encoder *encoder) {
     pthread_mutex_unlock(&encoder->lock);
 }
 
-struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed) {
-    *failed = false;
+int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch) {
     if (encoder->taken == encoder->sent) {
-        return NULL;
+        return 0;
     }
     struct slot *slot = &encoder->slots[encoder->taken % encoder->slot_count];
     pthread_mutex_lock(&encoder->lock);
@@ -222,12 +217,13 @@ struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed
     }
     const bool ready = slot->ready;
     pthread_mutex_unlock(&encoder->lock);
+    *batch = &slot->batch;
     if (ready && slot->failed) {
-        *failed = true;
         error_restore(slot->error);
         slot->error = NULL;
+        return -1;
     }
-    return ready ? &slot->batch : NULL;
+    return ready;
 }
 
 void encoder_release(struct encoder *encoder) {

@@ -163,7 +163,7 @@ static int open_reader(struct preparation *preparation, const json_t *saved) {
         .source_count = settings->source_count,
         .kind = settings->kind,
         .bytes = settings->vocabulary == NULL,
-        .chunk_bytes = preparation->total > 0 ? corpus_chunk_bytes(preparation->total, settings->val_fraction) : 0,
+        .total = preparation->total,
         .val_fraction = settings->val_fraction,
         .stop_descriptor = settings->stop_descriptor,
     };
@@ -186,11 +186,7 @@ static int open_encoder(struct preparation *preparation) {
 static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
-    if (files_make_folder(folder)) {
-        preparation->made_folder = false;
-        return -1;
-    }
-    if (files_lock_folder(folder, &preparation->lock)) {
+    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock)) {
         return -1;
     }
     files_stage_clean(folder);
@@ -256,10 +252,9 @@ static void show_reading(struct preparation *preparation) {
 
 static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
     size_t at = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct text_piece *piece = &batch->pieces[i];
-        if (token_spool_add(preparation->spool, piece->document, piece->part,
-                            batch->tokens.tokens ? batch->tokens.tokens + at : NULL, piece->token_end - at)) {
+    for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
+        const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
+        if (token_spool_add(preparation->spool, piece->document, piece->part, tokens, piece->token_end - at)) {
             return -1;
         }
         at = piece->token_end;
@@ -270,15 +265,16 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
 /* Writes batches that are encoded: all of them with `wait`, else those that are ready, and one at least if none is
  * vacant. */
 static int drain(struct preparation *preparation, bool wait) {
-    struct text_batch *batch;
-    bool failed;
-    while ((batch = encoder_take(preparation->encoder, wait || !encoder_vacant(preparation->encoder), &failed))) {
-        if (failed || write_batch(preparation, batch)) {
+    struct encoder *encoder = preparation->encoder;
+    const struct text_batch *batch;
+    int found;
+    while ((found = encoder_take(encoder, wait || !encoder_vacant(encoder), &batch)) == 1) {
+        if (write_batch(preparation, batch)) {
             return -1;
         }
-        encoder_release(preparation->encoder);
+        encoder_release(encoder);
     }
-    return 0;
+    return found;
 }
 
 /* After a wish to stop: what has been read is written and noted. */

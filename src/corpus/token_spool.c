@@ -21,7 +21,7 @@ enum {
 /* A file that grows. */
 struct output {
     FILE *stream; /* NULL: not opened, or a pile that is merged */
-    char name[24];
+    char name[32];
     uint64_t bytes;
 };
 
@@ -124,16 +124,16 @@ static int open_files(struct token_spool *spool, const json_t *saved) {
     spool->merged = (unsigned)json_file_number(saved, "merged");
     for (size_t i = 0; i < spool->file_count; i++) {
         struct output *output = &spool->files[i];
-        const size_t number = i - TOKEN_SPLITS; /* of the pile */
+        const bool is_split = i < TOKEN_SPLITS;
         output->bytes = saved_number(saved, "bytes", i);
-        if (i < TOKEN_SPLITS) {
+        if (is_split) {
             snprintf(output->name, sizeof output->name, "%s", split_names[i]);
             spool->counts.tokens[i] = output->bytes / sizeof(uint16_t);
             spool->counts.documents[i] = saved_number(saved, "documents", i);
-        } else if (snprintf(output->name, sizeof output->name, "pile-%04zu", number) && number < spool->merged) {
-            continue;
+        } else {
+            snprintf(output->name, sizeof output->name, "pile-%04zu", i - TOKEN_SPLITS);
         }
-        if (output_open(spool, output)) {
+        if ((is_split || i - TOKEN_SPLITS >= spool->merged) && output_open(spool, output)) {
             return -1;
         }
     }

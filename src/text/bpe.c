@@ -404,17 +404,13 @@ static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t 
 }
 
 /* The heap holds rank << 32 | place, the smallest on top. What has changed since is found out when it comes up. */
-static int heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
-    if (memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, *count + 1, sizeof *scratch->heap)) {
-        return -1;
-    }
+static void heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
     const uint64_t entry = (uint64_t)rank << 32 | place;
     size_t at = (*count)++;
     for (; at > 0 && scratch->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
         scratch->heap[at] = scratch->heap[(at - 1) / 2];
     }
     scratch->heap[at] = entry;
-    return 0;
 }
 
 static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
@@ -433,20 +429,22 @@ static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
 }
 
 /* Renews what the part at `place` becomes with the next one. */
-static int update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
-                       uint32_t place) {
+static void update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
+                        uint32_t place) {
     struct bpe_part *part = &scratch->parts[place];
     part->both = part->next < bytes ? both_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
-    return part->both == NO_TOKEN ? 0 : heap_push(scratch, count, part->both, place);
+    if (part->both != NO_TOKEN) {
+        heap_push(scratch, count, part->both, place);
+    }
 }
 
 /* Merges neighbours in linked parts; the first stays at place 0. */
-static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
+static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
     struct bpe_part *parts = scratch->parts;
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
-        if (parts[i].both != NO_TOKEN && heap_push(scratch, &count, parts[i].both, (uint32_t)i)) {
-            return -1;
+        if (parts[i].both != NO_TOKEN) {
+            heap_push(scratch, &count, parts[i].both, (uint32_t)i);
         }
     }
     while (count > 0) {
@@ -463,12 +461,11 @@ static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t
         if (part->next < bytes) {
             parts[part->next].previous = place;
         }
-        if (update_both(bpe, scratch, &count, bytes, place) ||
-            (place > 0 && update_both(bpe, scratch, &count, bytes, part->previous))) {
-            return -1;
+        update_both(bpe, scratch, &count, bytes, place);
+        if (place > 0) {
+            update_both(bpe, scratch, &count, bytes, part->previous);
         }
     }
-    return 0;
 }
 
 static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
@@ -488,13 +485,13 @@ static int encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const
     if (bytes > INT32_MAX) {
         return error_set("a piece of %zu bytes without a place to divide it is too long", bytes);
     }
-    if (memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts)) {
+    /* the heap begins with a pair for each byte at most, and a merge takes one out and puts two in */
+    if (memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts) ||
+        memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, 2 * bytes, sizeof *scratch->heap)) {
         return -1;
     }
     begin(bpe, scratch->parts, piece, bytes);
-    if (merge_long(bpe, scratch, bytes)) {
-        return -1;
-    }
+    merge_long(bpe, scratch, bytes);
     for (size_t i = 0; i < bytes; i = scratch->parts[i].next) {
         if (token_list_append(list, scratch->parts[i].token)) {
             return -1;

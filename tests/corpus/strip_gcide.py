@@ -80,7 +80,7 @@ def check_markup():
 def check_hostile():
     """Lines without an end, brackets in brackets: no more time or memory than for others."""
     for unit in b"[", b"]", b"(", b"{", b"\\", b"[a", b"a\n", b" .", b"[[a]]", b"\0", b"A \\x\n":
-        data = b"H \\H\\\n" + unit * (400000 // len(unit))
+        data = b"H \\H\\\n" + unit * (300000 // len(unit))
         status, text, errors = run("-", data)
         expect((status, errors), (0, b""), f"many {unit!r}")
         expect(len(text) <= len(data), True, f"the size of many {unit!r}")
