@@ -33,7 +33,8 @@ command -v python3 >/dev/null || fail "no python3"
 
 meta=$output/meta.json
 if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
-    [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && grep -q '"strip_markup": "gcide"' "$meta"; then
+    [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && [ "$meta" -nt "$root/data/gcide/strip_markup.py" ] &&
+    grep -q '"strip_markup": "gcide"' "$meta"; then
     echo "$output is up to date"
     exit 0
 fi
