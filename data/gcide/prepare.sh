@@ -8,7 +8,7 @@
 # GCIDE_DICT  (environment) the dictionary; default /usr/share/dictd/gcide.dict.dz
 #
 # Does nothing when the output is up to date. Headwords, definitions and quotations are kept as plain text, see
-# hc_prepare --help on --strip-markup.
+# data/gcide/strip_markup.py. Needs python3.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -28,13 +28,21 @@ else
     prepare=$(command -v hc_prepare) || fail "no hc_prepare; build it first (cmake --preset release && cmake --build --preset release) or name it as the second argument"
 fi
 [ -x "$prepare" ] || fail "$prepare is not a program"
+command -v python3 >/dev/null || fail "no python3"
 [ -r "$dictionary" ] || fail "$dictionary is not there; install Debian's package dict-gcide (ci/setup.sh does)"
 
 meta=$output/meta.json
 if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
-    [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && grep -q '"strip_markup": "gcide"' "$meta"; then
+    [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && [ "$meta" -nt "$root/data/gcide/strip_markup.py" ] &&
+    grep -q '"strip_markup": "gcide"' "$meta"; then
     echo "$output is up to date"
     exit 0
 fi
 
-"$prepare" --out "$output" --strip-markup gcide "$dictionary"
+# The text goes through a file, so that a failure half-way is seen before anything is made of it.
+text=$(mktemp)
+trap 'rm -f "$text"' EXIT
+trap 'exit 130' INT TERM HUP
+python3 "$root/data/gcide/strip_markup.py" "$dictionary" >"$text" || fail "cannot take the markup out of $dictionary"
+"$prepare" --out "$output" - <"$text"
+python3 "$root/data/gcide/describe.py" "$meta" "$dictionary"

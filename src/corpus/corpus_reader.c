@@ -1,7 +1,7 @@
 #include "src/corpus/corpus_reader.h"
 #include "runtime/files/input.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include "src/corpus/markup_gcide.h"
 #include "src/text/json_lines.h"
 #include "src/text/utf8.h"
 #include <stdlib.h>
@@ -17,45 +17,42 @@ enum {
 
 struct corpus_reader {
     struct corpus_settings settings;
-    struct corpus_place place; /* after the last piece given */
-    uint64_t skip;             /* pieces of the current source that an earlier reader has given */
+    json_t *done;        /* sources that were read to their end: path, bytes, sha256 */
+    uint64_t done_bytes; /* of them, as stored */
+    size_t source;       /* the current one */
+    uint64_t before;     /* documents of the sources before it */
+    uint64_t pieces;     /* given out of it */
+    uint64_t skip;       /* more pieces of it that an earlier reader has given */
     uint64_t documents;
     uint32_t part; /* of the current document, the next one */
-    uint64_t line; /* of the current source, where the next piece begins; 0: not known */
+    uint64_t line; /* of the current source, where the next piece begins */
     size_t chunk_bytes;
     struct input *input;  /* the current source, NULL between two */
     bool stopped, at_end; /* of the current source */
     struct json_lines lines;
-    char *block;             /* [BLOCK_BYTES] */
     struct text_buffer text; /* read and not yet given */
-    struct markup_gcide gcide;
-    struct corpus_source *sources; /* [source_count] */
 };
-
-size_t corpus_chunk_bytes(uint64_t total, double val_fraction) {
-    const double wanted = (double)total * val_fraction / LEAST_HELD_OUT_CHUNKS;
-    return total > 0 && val_fraction > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
-}
 
 /* ---- opening and closing */
 
-int corpus_reader_open(const struct corpus_settings *settings, struct corpus_place begin,
-                       struct corpus_reader **opened) {
+int corpus_reader_open(const struct corpus_settings *settings, const json_t *saved, struct corpus_reader **opened) {
     struct corpus_reader *reader = calloc(1, sizeof *reader);
+    json_t *done = json_array();
+    const json_t *source;
     *opened = NULL;
-    if (!reader) {
+    if (!reader || !done) {
+        free(reader);
+        json_decref(done);
         return error_set("out of memory");
     }
-    reader->settings = *settings;
-    reader->chunk_bytes = settings->chunk_bytes;
-    reader->place = (struct corpus_place){begin.source, 0, begin.documents};
-    reader->skip = begin.pieces;
-    reader->documents = begin.documents;
-    reader->block = malloc(BLOCK_BYTES);
-    reader->sources = calloc(settings->source_count, sizeof *reader->sources);
-    if (!reader->block || !reader->sources) {
-        corpus_reader_close(reader);
-        return error_set("out of memory");
+    *reader = (struct corpus_reader){.settings = *settings,
+                                     .done = done,
+                                     .before = json_file_number(saved, "documents"),
+                                     .skip = json_file_number(saved, "pieces")};
+    reader->documents = reader->before;
+    json_array_extend(done, json_object_get(saved, "done"));
+    json_array_foreach(done, reader->source, source) {
+        reader->done_bytes += json_file_number(source, "bytes");
     }
     *opened = reader;
     return 0;
@@ -67,21 +64,19 @@ void corpus_reader_close(struct corpus_reader *reader) {
     }
     input_close(reader->input);
     json_lines_free(&reader->lines);
-    markup_gcide_free(&reader->gcide);
     text_free(&reader->text);
-    free(reader->block);
-    free(reader->sources);
+    json_decref(reader->done);
     free(reader);
 }
 
 static const char *source_path(const struct corpus_reader *reader) {
-    return reader->settings.sources[reader->place.source];
+    return reader->settings.sources[reader->source];
 }
 
 static int open_source(struct corpus_reader *reader) {
     reader->at_end = false;
     reader->part = 0;
-    reader->line = reader->settings.markup == CORPUS_MARKUP_NONE ? 1 : 0;
+    reader->line = 1;
     if (input_open(source_path(reader), reader->settings.stop_descriptor, &reader->input)) {
         return -1;
     }
@@ -91,19 +86,24 @@ static int open_source(struct corpus_reader *reader) {
 
 /* At the end of a source. */
 static int finish_source(struct corpus_reader *reader) {
-    struct corpus_source *source = &reader->sources[reader->place.source];
-    source->bytes = input_stored_bytes(reader->input);
+    char digest[CHECKSUM_SIZE];
     if (reader->skip > 0) {
         return error_set("%s has fewer documents than before: it was changed; begin anew with --no-resume",
                          input_label(reader->input));
     }
-    if (input_digest(reader->input, source->sha256)) {
+    if (input_digest(reader->input, digest)) {
         return -1;
     }
+    const uint64_t bytes = input_stored_bytes(reader->input);
+    json_array_append_new(reader->done, json_pack("{s:o, s:I, s:s}", "path", json_file_name(source_path(reader)),
+                                                  "bytes", (json_int_t)bytes, "sha256", digest));
     input_close(reader->input);
     json_lines_free(&reader->lines);
     reader->input = NULL;
-    reader->place = (struct corpus_place){reader->place.source + 1, 0, reader->documents};
+    reader->done_bytes += bytes;
+    reader->source++;
+    reader->before = reader->documents;
+    reader->pieces = 0;
     return 0;
 }
 
@@ -119,7 +119,7 @@ static int give(struct corpus_reader *reader, struct text_batch *batch, const ch
                                      .line = line};
     reader->documents += ends;
     reader->part = ends ? 0 : reader->part + 1;
-    reader->place.pieces++;
+    reader->pieces++;
     if (reader->skip > 0) {
         reader->skip--;
         return 0;
@@ -141,25 +141,6 @@ static bool is_full(const struct text_batch *batch) {
 
 /* ---- text */
 
-/* Reads a block on, without its markup. */
-static int read_text(struct corpus_reader *reader) {
-    size_t bytes;
-    if (input_read(reader->input, reader->block, BLOCK_BYTES, &bytes)) {
-        return -1;
-    }
-    reader->at_end = bytes < BLOCK_BYTES;
-    if (reader->settings.markup == CORPUS_MARKUP_NONE) {
-        return text_append(&reader->text, reader->block, bytes);
-    }
-    int result = markup_gcide_add(&reader->gcide, reader->block, bytes, &reader->text);
-    if (result == 0 && reader->at_end) {
-        result = markup_gcide_finish(&reader->gcide, &reader->text);
-        markup_gcide_free(&reader->gcide);
-        reader->gcide = (struct markup_gcide){0};
-    }
-    return result;
-}
-
 /* Where a chunk of bytes ends, from `least` to `most`: at a blank line, else at a line's end. */
 static size_t end_of_bytes(const char *text, size_t least, size_t most) {
     const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
@@ -172,10 +153,7 @@ static size_t end_of_bytes(const char *text, size_t least, size_t most) {
 
 /* All bytes, but for a character at the end that is not whole. */
 static size_t end_of_characters(const char *text, size_t bytes) {
-    size_t last = bytes - 1;
-    while (last > 0 && bytes - last < 4 && !utf8_is_boundary(text, last)) {
-        last--;
-    }
+    const size_t last = utf8_last(text, bytes);
     return last > 0 && utf8_is_begun(text + last, bytes - last) ? last : bytes;
 }
 
@@ -211,29 +189,25 @@ static size_t next_chunk(const struct corpus_reader *reader, const char *text, s
 
 /* The bytes of the next part of a file that is one document; 0 as above. */
 static size_t next_part(const struct corpus_reader *reader, const char *text, size_t bytes) {
-    if (reader->at_end && bytes <= BLOCK_BYTES) {
-        return bytes;
-    }
     if (bytes <= BLOCK_BYTES) {
-        return 0;
+        return reader->at_end ? bytes : 0;
     }
-    const size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
-    if (cut > 0) {
-        return cut;
+    size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
+    if (cut == 0) { /* words longer than a block */
+        cut = tokenizer_cut(text, bytes);
     }
-    /* words longer than a block */
-    const size_t later = tokenizer_cut(text, bytes);
-    const bool waits = later == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
-    return later > 0 ? later : waits ? 0 : end_of_characters(text, bytes);
+    const bool waits = cut == 0 && !reader->at_end && bytes < MOST_UNCUT_BYTES;
+    return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
-/* Chunks are sized when the first text has come, by what is known of how much there will be. */
-static void choose_chunks(struct corpus_reader *reader) {
-    if (reader->chunk_bytes == 0) {
-        const bool is_all = reader->settings.source_count == 1 && reader->at_end;
-        reader->chunk_bytes =
-            corpus_chunk_bytes(is_all ? input_stored_bytes(reader->input) : 0, reader->settings.val_fraction);
-    }
+/* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them
+ * are held out. */
+static size_t choose_chunk_bytes(const struct corpus_reader *reader) {
+    const struct corpus_settings *settings = &reader->settings;
+    const bool is_all = settings->source_count == 1 && reader->at_end;
+    const uint64_t total = settings->total > 0 ? settings->total : is_all ? input_stored_bytes(reader->input) : 0;
+    const double wanted = (double)total * settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
+    return wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
 }
 
 /* Gives the pieces that are complete; all of the rest at the end of the source. */
@@ -250,7 +224,7 @@ static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
         }
         const bool source_ends = reader->at_end && bytes == left;
         result = give(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
-        reader->line += reader->line > 0 ? count_lines(text + done, bytes) : 0;
+        reader->line += count_lines(text + done, bytes);
         done += bytes;
     }
     text_drop(&reader->text, done);
@@ -258,14 +232,14 @@ static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
 }
 
 static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
-    if (read_text(reader)) {
+    if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
         return -1;
     }
-    choose_chunks(reader);
+    reader->chunk_bytes = reader->chunk_bytes > 0 ? reader->chunk_bytes : choose_chunk_bytes(reader);
     if (give_text(reader, batch)) {
         return -1;
     }
-    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->place.pieces == 0;
+    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->pieces == 0;
     return is_empty ? give(reader, batch, "", 0, 1, true, true) : 0;
 }
 
@@ -298,7 +272,6 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
     }
     const int result =
         reader->settings.kind == DOCUMENT_JSONL ? fill_from_lines(reader, batch) : fill_from_text(reader, batch);
-    reader->sources[reader->place.source].bytes = input_stored_bytes(reader->input);
     if (result) {
         reader->stopped = input_stopped(reader->input);
         return -1;
@@ -307,26 +280,25 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
 }
 
 int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
-    while (reader->place.source < reader->settings.source_count && !is_full(batch)) {
-        const uint64_t before = reader->place.source;
+    while (reader->source < reader->settings.source_count && !is_full(batch)) {
+        const size_t before = reader->source;
         if (fill_from_source(reader, batch)) {
             return -1;
         }
-        if (reader->place.source == before && batch->count > 0) {
+        if (reader->source == before && batch->count > 0) {
             break; /* a block of a long source is enough, small sources go together */
         }
     }
-    return reader->place.source < reader->settings.source_count;
+    return reader->source < reader->settings.source_count;
 }
 
 bool corpus_reader_stopped(const struct corpus_reader *reader) {
     return reader->stopped;
 }
 
-struct corpus_place corpus_reader_place(const struct corpus_reader *reader) {
-    struct corpus_place place = reader->place;
-    place.pieces += reader->skip;
-    return place;
+json_t *corpus_reader_save(const struct corpus_reader *reader) {
+    return json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before, "pieces",
+                     (json_int_t)(reader->pieces + reader->skip));
 }
 
 uint64_t corpus_reader_documents(const struct corpus_reader *reader) {
@@ -337,6 +309,10 @@ size_t corpus_reader_chunk_bytes(const struct corpus_reader *reader) {
     return reader->chunk_bytes;
 }
 
-const struct corpus_source *corpus_reader_sources(const struct corpus_reader *reader) {
-    return reader->sources;
+uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader) {
+    return reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0);
+}
+
+json_t *corpus_reader_sources(const struct corpus_reader *reader) {
+    return reader->done;
 }

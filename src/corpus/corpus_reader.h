@@ -3,37 +3,27 @@
 #ifndef HC_SRC_CORPUS_READER_H
 #define HC_SRC_CORPUS_READER_H
 
-#include "runtime/files/checksum.h"
 #include "src/corpus/document_kind.h"
 #include "src/corpus/encoder.h"
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-enum corpus_markup { CORPUS_MARKUP_NONE, CORPUS_MARKUP_GCIDE };
 
 struct corpus_settings {
     const char *const *sources; /* files, "-" is standard input */
     size_t source_count;
     enum document_kind kind;
-    enum corpus_markup markup; /* to strip from text */
-    bool bytes;                /* tokens are bytes, so that text can be cut anywhere */
-    size_t chunk_bytes;        /* of running text, 0: to be chosen from the size of the first source */
-    double val_fraction;       /* for that choice */
-    int stop_descriptor;       /* see input_open */
-};
-
-/* Where a reader stands: what a later one begins at. */
-struct corpus_place {
-    uint64_t source;    /* its number */
-    uint64_t pieces;    /* given out of it */
-    uint64_t documents; /* that were before it */
+    bool bytes;          /* tokens are bytes, so that text can be cut anywhere */
+    uint64_t total;      /* stored bytes of all sources, 0: not known; chooses the size of chunks of running text */
+    double val_fraction; /* for that choice, too */
+    int stop_descriptor; /* see input_open */
 };
 
 struct corpus_reader;
 
-/* sources [source_count] of the settings stay the caller's, the rest is copied. */
-int corpus_reader_open(const struct corpus_settings *settings, struct corpus_place begin,
-                       struct corpus_reader **opened);
+/* sources [source_count] of the settings stay the caller's, the rest is copied. saved: NULL, or what
+ * corpus_reader_save gave, after which the next piece is the one that was next then. */
+int corpus_reader_open(const struct corpus_settings *settings, const json_t *saved, struct corpus_reader **opened);
 void corpus_reader_close(struct corpus_reader *reader);
 
 /* Adds pieces to an empty batch, about a MiB. 1: there may be more, 0: that was all, -1 with an error text. */
@@ -42,8 +32,8 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch);
 /* Whether the last failure was the wish to stop. */
 bool corpus_reader_stopped(const struct corpus_reader *reader);
 
-/* After the last piece that was given. */
-struct corpus_place corpus_reader_place(const struct corpus_reader *reader);
+/* How to go on after the last piece that was given; the caller's. NULL when memory runs out. */
+json_t *corpus_reader_save(const struct corpus_reader *reader);
 
 /* Documents so far; chunks of running text count as such. */
 uint64_t corpus_reader_documents(const struct corpus_reader *reader);
@@ -51,16 +41,10 @@ uint64_t corpus_reader_documents(const struct corpus_reader *reader);
 /* Of running text; 0: not known yet. */
 size_t corpus_reader_chunk_bytes(const struct corpus_reader *reader);
 
-/* What was read of a source, as stored; all digits once it has been read to its end, "" before. */
-struct corpus_source {
-    uint64_t bytes;
-    char sha256[CHECKSUM_SIZE];
-};
+/* Bytes read of all sources, as stored. */
+uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader);
 
-/* [source_count] */
-const struct corpus_source *corpus_reader_sources(const struct corpus_reader *reader);
-
-/* How large chunks of a text of so many bytes are, so that a few of them are held out. */
-size_t corpus_chunk_bytes(uint64_t total, double val_fraction);
+/* The sources that were read to their end: path, bytes as stored, sha256 of each. */
+json_t *corpus_reader_sources(const struct corpus_reader *reader);
 
 #endif

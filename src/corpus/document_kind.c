@@ -1,5 +1,6 @@
 #include "src/corpus/document_kind.h"
 #include "runtime/system/error.h"
+#include <fnmatch.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -11,22 +12,12 @@ const char *document_kind_name(enum document_kind kind) {
     return kind_names[kind];
 }
 
-/* Where the ending begins if it is the last one before `end`; NULL: it is not. */
-static const char *before_ending(const char *name, const char *end, const char *ending) {
-    const size_t bytes = strlen(ending);
-    return (size_t)(end - name) > bytes && memcmp(end - bytes, ending, bytes) == 0 ? end - bytes : NULL;
-}
-
 static bool is_json_lines(const char *name) {
-    static const char *const compressed[] = {".gz", ".zst"};
-    static const char *const lines[] = {".jsonl", ".ndjson", ".json"};
-    const char *end = name + strlen(name);
-    for (size_t i = 0; i < COUNT(compressed); i++) {
-        const char *shorter = before_ending(name, end, compressed[i]);
-        end = shorter ? shorter : end;
-    }
-    for (size_t i = 0; i < COUNT(lines); i++) {
-        if (before_ending(name, end, lines[i])) {
+    static const char *const patterns[] = {"?*.jsonl",  "?*.jsonl.gz",  "?*.jsonl.zst",  "?*.jsonl.zst.gz",
+                                           "?*.json",   "?*.json.gz",   "?*.json.zst",   "?*.json.zst.gz",
+                                           "?*.ndjson", "?*.ndjson.gz", "?*.ndjson.zst", "?*.ndjson.zst.gz"};
+    for (size_t i = 0; i < COUNT(patterns); i++) {
+        if (fnmatch(patterns[i], name, 0) == 0) {
             return true;
         }
     }

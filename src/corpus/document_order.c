@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include <endian.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,20 +12,11 @@ enum { ENTRY_BYTES = 8 };
 
 static const size_t most_list_bytes = (size_t)1 << 34; /* two billion documents */
 
-static uint64_t entry_at(const char *list, uint64_t i) {
-    const unsigned char *bytes = (const unsigned char *)list + i * ENTRY_BYTES;
-    uint64_t value = 0;
-    for (int byte = ENTRY_BYTES; byte-- > 0;) {
-        value = value << 8 | bytes[byte];
-    }
-    return value;
-}
-
 /* From the documents in order to the place of each. */
-static int invert(struct document_order *order, const char *list) {
+static int invert(struct document_order *order, const uint64_t *list) {
     memset(order->places, 0xff, order->count * sizeof *order->places);
     for (uint64_t i = 0; i < order->count; i++) {
-        const uint64_t document = entry_at(list, i);
+        const uint64_t document = le64toh(list[i]);
         if (document >= order->count || order->places[document] != UINT64_MAX) {
             return error_set("entry %" PRIu64 " is %" PRIu64 ": in an order of %" PRIu64
                              " documents each number below that stands once",
@@ -48,7 +40,7 @@ static int read_list(struct document_order *order, const char *path) {
         order->count = bytes / ENTRY_BYTES;
         order->held_out = (uint64_t)ceil(order->fraction * (double)order->count);
         order->places = malloc(order->count * sizeof *order->places);
-        result = order->places ? invert(order, list) : error_set("out of memory");
+        result = order->places ? invert(order, (const uint64_t *)(void *)list) : error_set("out of memory");
     }
     free(list);
     return result ? error_prefix("%s", path) : 0;

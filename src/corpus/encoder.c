@@ -13,13 +13,11 @@ enum {
     MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
 };
 
-enum batch_state { BATCH_VACANT, BATCH_WAITING, BATCH_ENCODING, BATCH_READY };
-
 struct slot {
     struct text_batch batch;
-    enum batch_state state;
-    char *error; /* of the encoding, NULL: none */
-    bool failed;
+    bool ready;  /* encoded, and not yet taken */
+    bool failed; /* to be encoded */
+    char *error; /* the text of that, as error_keep gives it */
 };
 
 struct encoder {
@@ -36,24 +34,14 @@ struct encoder {
 };
 
 int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
-    if (batch->count == batch->capacity) {
-        const size_t capacity = batch->capacity ? 2 * batch->capacity : 64;
-        struct text_piece *grown = realloc(batch->pieces, capacity * sizeof *grown);
-        if (!grown) {
-            return error_set("out of memory");
-        }
-        batch->pieces = grown;
-        batch->capacity = capacity;
+    if (memory_reserve((void **)&batch->pieces, &batch->capacity, batch->count + 1, sizeof *batch->pieces)) {
+        return -1;
     }
-    struct text_piece *added = &batch->pieces[batch->count];
+    struct text_piece *added = &batch->pieces[batch->count++];
     *added = *piece;
     added->at = batch->text.size;
     added->bytes = bytes;
-    if (text_append(&batch->text, text, bytes)) {
-        return -1;
-    }
-    batch->count++;
-    return 0;
+    return text_append(&batch->text, text, bytes);
 }
 
 /* ---- encoding, on one of the threads */
@@ -74,12 +62,10 @@ static int take_field(struct worker *worker, const struct text_piece *piece, con
     return 0;
 }
 
-static int mark_end(const struct tokenizer *tokenizer, struct token_list *tokens) {
-    const uint32_t end = tokenizer_end_of_text(tokenizer);
-    if (end != UINT32_MAX) {
-        return token_list_append(tokens, end);
-    }
-    return token_list_append(tokens, '\n') || token_list_append(tokens, '\n') ? -1 : 0;
+static int mark_end(const struct worker *worker, struct token_list *tokens) {
+    const uint32_t end = tokenizer_end_of_text(worker->settings->tokenizer);
+    return end != UINT32_MAX ? token_list_append(tokens, end)
+                             : tokenizer_encode(worker->settings->tokenizer, worker->scratch, "\n\n", 2, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
@@ -96,7 +82,7 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
     if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
-    return piece->ends && settings->marks_end ? mark_end(settings->tokenizer, &batch->tokens) : 0;
+    return piece->ends && settings->marks_end ? mark_end(worker, &batch->tokens) : 0;
 }
 
 static int encode_batch(struct worker *worker, struct text_batch *batch) {
@@ -115,20 +101,16 @@ static struct slot *claim(struct encoder *encoder) {
     while (encoder->claimed == encoder->sent && !encoder->closing) {
         pthread_cond_wait(&encoder->submitted, &encoder->lock);
     }
-    struct slot *slot = NULL;
-    if (!encoder->closing) {
-        slot = &encoder->slots[encoder->claimed++ % encoder->slot_count];
-        slot->state = BATCH_ENCODING;
-    }
+    struct slot *slot = encoder->closing ? NULL : &encoder->slots[encoder->claimed++ % encoder->slot_count];
     pthread_mutex_unlock(&encoder->lock);
     return slot;
 }
 
-static void finish(struct encoder *encoder, struct slot *slot, bool failed) {
-    slot->failed = failed;
-    slot->error = failed ? error_keep() : NULL;
+static void finish(struct encoder *encoder, struct slot *slot, int result) {
+    slot->failed = result != 0;
+    slot->error = result ? error_keep() : NULL;
     pthread_mutex_lock(&encoder->lock);
-    slot->state = BATCH_READY;
+    slot->ready = true;
     pthread_cond_signal(&encoder->encoded);
     pthread_mutex_unlock(&encoder->lock);
 }
@@ -139,9 +121,7 @@ static void *work(void *context) {
                             .scratch = tokenizer_scratch_create(encoder->settings.tokenizer)};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
-        const bool failed =
-            worker.scratch ? encode_batch(&worker, &slot->batch) != 0 : error_set("out of memory") != 0;
-        finish(encoder, slot, failed);
+        finish(encoder, slot, worker.scratch ? encode_batch(&worker, &slot->batch) : error_set("out of memory"));
         if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
             text_free(&worker.field);
             text_free(&worker.valid);
@@ -221,35 +201,35 @@ struct text_batch *encoder_vacant(struct encoder *encoder) {
 void encoder_submit(struct encoder *encoder) {
     encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
     pthread_mutex_lock(&encoder->lock);
-    encoder->slots[encoder->sent++ % encoder->slot_count].state = BATCH_WAITING;
+    encoder->sent++;
     pthread_cond_signal(&encoder->submitted);
     pthread_mutex_unlock(&encoder->lock);
 }
 
-struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed) {
-    *failed = false;
+int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch) {
     if (encoder->taken == encoder->sent) {
-        return NULL;
+        return 0;
     }
     struct slot *slot = &encoder->slots[encoder->taken % encoder->slot_count];
     pthread_mutex_lock(&encoder->lock);
-    while (wait && slot->state != BATCH_READY) {
+    while (wait && !slot->ready) {
         pthread_cond_wait(&encoder->encoded, &encoder->lock);
     }
-    const bool ready = slot->state == BATCH_READY;
+    const bool ready = slot->ready;
     pthread_mutex_unlock(&encoder->lock);
+    *batch = &slot->batch;
     if (ready && slot->failed) {
-        *failed = true;
         error_restore(slot->error);
         slot->error = NULL;
+        return -1;
     }
-    return ready ? &slot->batch : NULL;
+    return ready;
 }
 
 void encoder_release(struct encoder *encoder) {
     struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
     encoder->under_way -= slot->batch.text.size;
-    slot->state = BATCH_VACANT;
+    slot->ready = false;
     if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
         text_free(&slot->batch.text);
         token_list_free(&slot->batch.tokens);

@@ -13,7 +13,7 @@ struct text_piece {
     uint32_t part;      /* of the document, from 0 */
     bool ends;          /* the document */
     const char *source; /* name for messages */
-    uint64_t line;      /* of the source where it begins, from 1; 0: not known */
+    uint64_t line;      /* of the source where it begins, from 1 */
     size_t token_end;   /* out: its tokens end there in those of the batch, and begin where the last ones ended */
 };
 
@@ -47,10 +47,9 @@ struct text_batch *encoder_vacant(struct encoder *encoder);
 /* Sends off the batch of encoder_vacant. */
 void encoder_submit(struct encoder *encoder);
 
-/* The oldest batch that was sent off, with its tokens: NULL where there is none, or, without `wait`, where it is
- * not ready. If it could not be encoded *failed is set and the error text names source and line. encoder_release
- * makes it vacant. */
-struct text_batch *encoder_take(struct encoder *encoder, bool wait, bool *failed);
+/* The oldest batch that was sent off, with its tokens. 1: here it is, and encoder_release makes it vacant; 0: there is
+ * none, or, without `wait`, it is not ready; -1: it could not be encoded, and the error text names source and line. */
+int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch);
 void encoder_release(struct encoder *encoder);
 
 #endif

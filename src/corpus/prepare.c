@@ -16,18 +16,17 @@
 #include <unistd.h>
 
 enum {
-    MOST_BUCKETS = 256,   /* files open at once */
-    UNKNOWN_BUCKETS = 64, /* where it is not known how much there will be */
-    MOST_STATE_BYTES = 1 << 28,
+    MOST_PILES = 256,   /* files open at once */
+    UNKNOWN_PILES = 64, /* where it is not known how much there will be */
+    MOST_JSON_BYTES = 1 << 28,
 };
 
 struct preparation {
     const struct prepare_settings *settings;
     struct tokenizer *tokenizer;
     struct document_order order;
-    char ranks_digest[CHECKSUM_SIZE], order_digest[CHECKSUM_SIZE]; /* "" without */
+    char vocabulary_digest[CHECKSUM_SIZE], order_digest[CHECKSUM_SIZE]; /* "" without */
     json_t *task; /* settings and sources: what saved work must have been for */
-    json_t *done; /* [source_count] of sources that were read to their end: bytes, sha256 */
     char *work;   /* the folder of work in progress */
     int lock;     /* on the folder of results */
     bool made_folder;
@@ -73,108 +72,107 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
     return from_stdin < 2 ? 0 : error_set("standard input (-) can be given once only");
 }
 
-static int describe_task(struct preparation *preparation) {
+/* Opens what is read beside the sources, and says what the task is. */
+static int begin_task(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
+    const char *order = settings->order, *vocabulary = settings->vocabulary;
+    if (document_order_begin(&preparation->order, settings->seed, settings->val_fraction, order) ||
+        (order && checksum_file(order, preparation->order_digest)) ||
+        tokenizer_open(vocabulary, &preparation->tokenizer) ||
+        (vocabulary && checksum_file(vocabulary, preparation->vocabulary_digest)) ||
+        check_is_no_result(preparation, order) || check_is_no_result(preparation, vocabulary)) {
+        return -1;
+    }
     json_t *sources = json_array();
-    if (check_is_no_result(preparation, settings->order) || check_is_no_result(preparation, settings->ranks) ||
-        examine_sources(preparation, sources)) {
+    if (examine_sources(preparation, sources)) {
         json_decref(sources);
         return -1;
     }
-    preparation->task =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
-                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256", preparation->ranks_digest,
-                  "documents", document_kind_name(settings->kind), "field",
-                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "markup", (int)settings->markup,
-                  "replace_invalid", settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
-                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
-                  preparation->order_digest, "sources", sources);
-    preparation->done = json_array();
-    return preparation->task && preparation->done ? 0 : error_set("out of memory");
-}
-
-static int open_tokenizer(struct preparation *preparation) {
-    const char *ranks = preparation->settings->ranks;
-    return tokenizer_open(ranks, &preparation->tokenizer) ||
-                   (ranks && checksum_file(ranks, preparation->ranks_digest))
-               ? -1
-               : 0;
+    preparation->task = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
+                                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256",
+                                  preparation->vocabulary_digest, "documents", document_kind_name(settings->kind),
+                                  "field", settings->kind == DOCUMENT_JSONL ? settings->field : "",
+                                  "replace_invalid", settings->replace_invalid, "val_fraction",
+                                  settings->val_fraction, "seed", (json_int_t)settings->seed, "shuffle",
+                                  settings->shuffle, "order_sha256", preparation->order_digest, "sources", sources);
+    return preparation->task ? 0 : error_set("out of memory");
 }
 
 /* ---- work in progress */
 
-static char *state_path(const struct preparation *preparation) {
-    return files_path("%s/state.json", preparation->work);
+static int read_json(const char *folder, const char *name, json_t **json) {
+    char *path = files_path("%s/%s", folder, name);
+    const int result = path ? json_file_read(path, MOST_JSON_BYTES, json) : -1;
+    free(path);
+    return result;
 }
 
-/* What was saved last; NULL: nothing, or it cannot be read, which is not said. */
-static json_t *read_state(const struct preparation *preparation) {
-    char *path = state_path(preparation);
-    json_t *state = NULL;
-    if (path && files_exist(path) && json_file_read(path, MOST_STATE_BYTES, &state)) {
+/* Releases the object, too. */
+static int write_json(const char *folder, const char *name, json_t *json, size_t flags) {
+    char *path = files_path("%s/%s", folder, name);
+    const int result = path ? json_file_write(path, json, flags) : -1;
+    json_decref(json);
+    free(path);
+    return result;
+}
+
+/* Settles what an earlier process left. 1: it had all but moved the results of this task, and they are in place now;
+ * 0: there is work to do, from *state on, the caller's, or from the beginning where that is NULL; -1: what was left
+ * stays there. Another task's work is not thrown away unasked; a state that cannot be read is none. */
+static int take_up(const struct preparation *preparation, json_t **state) {
+    const struct prepare_settings *settings = preparation->settings;
+    json_t *left = NULL;
+    int result = 0;
+    if (read_json(preparation->work, "state.json", &left)) {
         error_clear();
     }
-    free(path);
-    return state;
-}
-
-static bool is_same_task(const struct preparation *preparation, const json_t *state) {
-    return preparation->can_resume && json_equal(json_object_get(state, "task"), preparation->task);
-}
-
-/* What an earlier process left: *state is the caller's, NULL where there is nothing to go on from. Another task's
- * work is not thrown away unasked. */
-static int take_up(const struct preparation *preparation, json_t **state) {
-    *state = read_state(preparation);
-    if (*state && !preparation->settings->resume) {
-        json_decref(*state);
-        *state = NULL;
+    const json_t *moving = json_object_get(left, "moving");
+    const bool same =
+        settings->resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
+    if (moving && prepare_move(settings->folder, preparation->work, json_is_true(moving)) == 0) {
+        result = same;
+    } else if (moving) {
+        result = settings->resume ? -1 : 0;
+    } else if (same) {
+        *state = json_incref(left);
+    } else if (left && settings->resume) {
+        result = error_set("%s has unfinished work of other files or settings: give --no-resume to discard it, or "
+                           "choose another --out",
+                           preparation->work);
     }
-    if (!*state || is_same_task(preparation, *state)) {
-        return 0;
-    }
-    json_decref(*state);
-    *state = NULL;
-    return error_set("%s has unfinished work of other files or settings: give --no-resume to discard it, or choose "
-                     "another --out",
-                     preparation->work);
+    json_decref(left);
+    return result;
 }
 
 static int open_spool(struct preparation *preparation, const json_t *saved) {
     const struct prepare_settings *settings = preparation->settings;
-    const uint64_t wanted = preparation->total / settings->bucket_bytes + 1;
-    const uint64_t buckets = preparation->total == 0 ? UNKNOWN_BUCKETS
-                             : wanted < MOST_BUCKETS ? wanted
-                                                     : MOST_BUCKETS;
+    const uint64_t wanted = preparation->total / settings->pile_bytes + 1;
+    const uint64_t piles = preparation->total == 0 ? UNKNOWN_PILES : wanted < MOST_PILES ? wanted : MOST_PILES;
     const bool sorts = settings->kind != DOCUMENT_CHUNKS && (settings->shuffle || settings->order);
     return token_spool_open(&(struct token_spool_settings){.folder = preparation->work,
                                                            .shown = settings->folder,
                                                            .order = &preparation->order,
-                                                           .buckets = sorts ? (unsigned)buckets : 0},
+                                                           .piles = sorts ? (unsigned)piles : 0},
                             saved, &preparation->spool);
 }
 
-static int open_reader(struct preparation *preparation, const json_t *state) {
+static int open_reader(struct preparation *preparation, const json_t *saved) {
     const struct prepare_settings *settings = preparation->settings;
-    const struct corpus_place place = {.source = json_file_number(state, "source"),
-                                       .pieces = json_file_number(state, "pieces"),
-                                       .documents = json_file_number(state, "documents")};
     const struct corpus_settings corpus = {
         .sources = settings->sources,
         .source_count = settings->source_count,
         .kind = settings->kind,
-        .markup = settings->markup,
-        .bytes = settings->ranks == NULL,
-        .chunk_bytes = preparation->total > 0 ? corpus_chunk_bytes(preparation->total, settings->val_fraction) : 0,
+        .bytes = settings->vocabulary == NULL,
+        .total = preparation->total,
         .val_fraction = settings->val_fraction,
         .stop_descriptor = settings->stop_descriptor,
     };
-    return corpus_reader_open(&corpus, place, &preparation->reader);
+    return corpus_reader_open(&corpus, saved, &preparation->reader);
 }
 
 static int open_encoder(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
-    const bool plain = settings->kind == DOCUMENT_CHUNKS && settings->ranks == NULL;
+    const bool plain = settings->kind == DOCUMENT_CHUNKS && settings->vocabulary == NULL;
     return encoder_create(&(struct encoder_settings){.tokenizer = preparation->tokenizer,
                                                      .threads = settings->threads,
                                                      .field =
@@ -188,11 +186,7 @@ static int open_encoder(struct preparation *preparation) {
 static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
-    if (files_make_folder(folder)) {
-        preparation->made_folder = false;
-        return -1;
-    }
-    if (files_lock_folder(folder, &preparation->lock)) {
+    if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock)) {
         return -1;
     }
     files_stage_clean(folder);
@@ -200,32 +194,20 @@ static int begin_folder(struct preparation *preparation) {
     return preparation->work ? 0 : -1;
 }
 
-/* Makes the work folder, or goes on from what an earlier process left there. */
+/* Makes the work folder, or goes on from what an earlier process left there. Results as take_up's. */
 static int begin_work(struct preparation *preparation) {
+    const char *work = preparation->work;
     json_t *state = NULL;
-    if (take_up(preparation, &state)) {
-        preparation->saved = true; /* what is there stays there */
-        return -1;
+    const int left = take_up(preparation, &state);
+    preparation->saved = state || left < 0;
+    if (left != 0) {
+        return left;
     }
-    if ((!state && files_exist(preparation->work) && files_remove_folder(preparation->work)) ||
-        files_make_folder(preparation->work)) {
-        return -1;
-    }
-    preparation->saved = state != NULL;
-    json_array_extend(preparation->done, json_object_get(state, "done"));
-    const int result = open_spool(preparation, json_object_get(state, "spool")) || open_reader(preparation, state);
+    const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
+                       open_spool(preparation, json_object_get(state, "spool")) ||
+                       open_reader(preparation, json_object_get(state, "reader")) || open_encoder(preparation);
     json_decref(state);
-    return result || open_encoder(preparation) ? -1 : 0;
-}
-
-/* Sources that were read to their end since the last time. */
-static void note_sources(struct preparation *preparation) {
-    const struct corpus_source *sources = corpus_reader_sources(preparation->reader);
-    for (size_t i = json_array_size(preparation->done);
-         i < preparation->settings->source_count && *sources[i].sha256; i++) {
-        json_array_append_new(preparation->done, json_pack("{s:I, s:s}", "bytes", (json_int_t)sources[i].bytes,
-                                                           "sha256", sources[i].sha256));
-    }
+    return result ? -1 : 0;
 }
 
 /* All batches must have been written. */
@@ -238,17 +220,13 @@ static int save_state(struct preparation *preparation) {
     if (token_spool_save(preparation->spool, &spool)) {
         return -1;
     }
-    note_sources(preparation);
-    const struct corpus_place place = corpus_reader_place(preparation->reader);
-    json_t *state = json_pack("{s:O, s:O, s:I, s:I, s:I, s:o}", "task", preparation->task, "done",
-                              preparation->done, "source", (json_int_t)place.source, "pieces",
-                              (json_int_t)place.pieces, "documents", (json_int_t)place.documents, "spool", spool);
-    char *path = state_path(preparation);
-    const int result = path ? json_file_write(path, state, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
-    preparation->saved = preparation->saved || result == 0;
-    json_decref(state);
-    free(path);
-    return result;
+    json_t *state = json_pack("{s:O, s:o, s:o}", "task", preparation->task, "reader",
+                              corpus_reader_save(preparation->reader), "spool", spool);
+    if (write_json(preparation->work, "state.json", state, JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
+        return -1;
+    }
+    preparation->saved = true;
+    return 0;
 }
 
 /* ---- reading and encoding */
@@ -260,18 +238,8 @@ static void begin_progress(struct preparation *preparation, int64_t first) {
     preparation->progress.shown = preparation->progress.start;
 }
 
-static uint64_t stored_bytes(const struct preparation *preparation) {
-    const struct corpus_source *sources = corpus_reader_sources(preparation->reader);
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < preparation->settings->source_count; i++) {
-        const json_t *done = json_array_get(preparation->done, i);
-        bytes += done ? json_file_number(done, "bytes") : sources[i].bytes;
-    }
-    return bytes;
-}
-
 static void show_reading(struct preparation *preparation) {
-    const uint64_t bytes = stored_bytes(preparation);
+    const uint64_t bytes = corpus_reader_stored_bytes(preparation->reader);
     const double seconds = progress_clock() - preparation->progress.start;
     const double rate = ((double)bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
     char details[80];
@@ -284,10 +252,9 @@ static void show_reading(struct preparation *preparation) {
 
 static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
     size_t at = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct text_piece *piece = &batch->pieces[i];
-        if (token_spool_add(preparation->spool, piece->document, piece->part,
-                            batch->tokens.tokens ? batch->tokens.tokens + at : NULL, piece->token_end - at)) {
+    for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
+        const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
+        if (token_spool_add(preparation->spool, piece->document, piece->part, tokens, piece->token_end - at)) {
             return -1;
         }
         at = piece->token_end;
@@ -298,15 +265,16 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
 /* Writes batches that are encoded: all of them with `wait`, else those that are ready, and one at least if none is
  * vacant. */
 static int drain(struct preparation *preparation, bool wait) {
-    struct text_batch *batch;
-    bool failed;
-    while ((batch = encoder_take(preparation->encoder, wait || !encoder_vacant(preparation->encoder), &failed))) {
-        if (failed || write_batch(preparation, batch)) {
+    struct encoder *encoder = preparation->encoder;
+    const struct text_batch *batch;
+    int found;
+    while ((found = encoder_take(encoder, wait || !encoder_vacant(encoder), &batch)) == 1) {
+        if (write_batch(preparation, batch)) {
             return -1;
         }
-        encoder_release(preparation->encoder);
+        encoder_release(encoder);
     }
-    return 0;
+    return found;
 }
 
 /* After a wish to stop: what has been read is written and noted. */
@@ -383,90 +351,83 @@ static double entropy(const uint64_t counts[TOKEN_VALUES], uint64_t total) {
     return sum;
 }
 
-static json_t *describe_sources(const struct preparation *preparation) {
-    const json_t *given = json_object_get(preparation->task, "sources");
-    json_t *list = json_array();
-    for (size_t i = 0; i < preparation->settings->source_count; i++) {
-        json_t *source = json_pack("{s:O}", "path", json_object_get(json_array_get(given, i), "path"));
-        json_object_update(source, json_array_get(preparation->done, i));
-        json_array_append_new(list, source);
-    }
-    return list;
-}
-
-static int write_meta(const struct preparation *preparation, const struct prepare_report *report) {
+static int write_meta(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
-    const uint64_t tokens = report->train_tokens + report->val_tokens;
+    const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
+    const bool chunks = settings->kind == DOCUMENT_CHUNKS;
     json_t *meta =
         json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s}", "vocab_size",
                   (int)tokenizer_count(preparation->tokenizer), "tokenizer", tokenizer_name(preparation->tokenizer),
-                  "train_tokens", (json_int_t)report->train_tokens, "val_tokens", (json_int_t)report->val_tokens,
-                  "held_out_fraction", (double)report->val_tokens / (double)tokens, "val_fraction",
-                  settings->val_fraction, "unigram_entropy", report->unigram_entropy, "seed",
-                  (json_int_t)settings->seed, "documents", document_kind_name(settings->kind), "train_documents",
-                  (json_int_t)counts->train_documents, "val_documents", (json_int_t)counts->val_documents, "order",
-                  settings->kind == DOCUMENT_CHUNKS ? "kept"
-                  : settings->order                 ? "listed"
-                  : settings->shuffle               ? "shuffled"
-                                                    : "kept",
-                  "strip_markup", settings->markup == CORPUS_MARKUP_GCIDE ? "gcide" : "none");
-    if (settings->kind == DOCUMENT_CHUNKS) {
+                  "train_tokens", (json_int_t)train, "val_tokens", (json_int_t)val, "held_out_fraction",
+                  (double)val / (double)(train + val), "val_fraction", settings->val_fraction, "unigram_entropy",
+                  entropy(counts->train_values, train), "seed", (json_int_t)settings->seed, "documents",
+                  document_kind_name(settings->kind), "train_documents",
+                  (json_int_t)counts->documents[TOKENS_TRAIN], "val_documents",
+                  (json_int_t)counts->documents[TOKENS_VAL], "order",
+                  chunks              ? "kept"
+                  : settings->order   ? "listed"
+                  : settings->shuffle ? "shuffled"
+                                      : "kept",
+                  "strip_markup", "none"); /* data/gcide/describe.py puts something else there */
+    if (chunks) {
         json_object_set_new(meta, "chunk_bytes",
                             json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
     }
-    json_object_set_new(meta, "sources", describe_sources(preparation));
-    if (settings->ranks) {
-        json_object_set_new(meta, "ranks_sha256", json_string(preparation->ranks_digest));
+    json_object_set(meta, "sources", corpus_reader_sources(preparation->reader));
+    if (settings->vocabulary) {
+        json_object_set_new(meta, "ranks_sha256", json_string(preparation->vocabulary_digest));
     }
     if (settings->order) {
         json_object_set_new(meta, "order_sha256", json_string(preparation->order_digest));
     }
-    char *path = files_path("%s/meta.json", preparation->work);
-    const int result = path ? json_file_write(path, meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : -1;
-    json_decref(meta);
-    free(path);
-    return result ? error_prefix("cannot write %s/meta.json", settings->folder) : 0;
+    return write_json(preparation->work, "meta.json", meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10))
+               ? error_prefix("cannot write %s/meta.json", settings->folder)
+               : 0;
 }
 
-static int check_result(const struct preparation *preparation, const struct prepare_report *report) {
+static int check_result(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
+    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
+    const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
     const double fraction = settings->val_fraction;
-    if (report->train_tokens + report->val_tokens == 0) {
-        return error_set("there is no text in the input%s", report->source_bytes == 0 ? ": it is empty"
-                                                            : settings->markup != CORPUS_MARKUP_NONE
-                                                                ? " after its markup was stripped"
-                                                                : "");
+    if (train + val == 0) {
+        return error_set("there is no text in the input%s",
+                         corpus_reader_stored_bytes(preparation->reader) == 0 ? ": it is empty" : "");
     }
-    if (report->train_tokens > 0 && (fraction == 0 || report->val_tokens > 0)) {
+    if (train > 0 && (fraction == 0 || val > 0)) {
         return 0;
     }
     return settings->kind == DOCUMENT_CHUNKS
                ? error_set(
                      "the input, %" PRIu64
                      " tokens of text, is too small to hold out %g %% of it; give more text or --val-fraction 0",
-                     report->train_tokens + report->val_tokens, 100 * fraction)
+                     train + val, 100 * fraction)
                : error_set("%" PRIu64 " documents are too few to hold out %g %% of them; give more, another "
                            "--val-fraction (0: none), or take the text as one with --documents chunks",
-                           report->documents, 100 * fraction);
+                           corpus_reader_documents(preparation->reader), 100 * fraction);
 }
 
-static void fill_report(const struct preparation *preparation, struct prepare_report *report) {
-    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
-    report->source_bytes = stored_bytes(preparation);
-    report->documents = corpus_reader_documents(preparation->reader);
-    report->train_tokens = counts->train_tokens;
-    report->val_tokens = counts->val_tokens;
-    report->unigram_entropy = entropy(counts->train_values, counts->train_tokens);
+/* Moves complete results to their place. Whatever happens now, the next process goes on with that. */
+static int move_results(struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
+    const bool has_val = settings->val_fraction > 0;
+    json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", has_val);
+    preparation->saved = true;
+    return write_json(preparation->work, "state.json", state, JSON_REAL_PRECISION(17)) ||
+                   prepare_move(settings->folder, preparation->work, has_val)
+               ? -1
+               : 0;
 }
 
-/* What meta.json says of results that were complete before. */
-static int report_meta(const struct preparation *preparation, struct prepare_report *report) {
-    char *path = files_path("%s/meta.json", preparation->settings->folder);
+/* What meta.json says of results that are in place. */
+static int fill_report(const struct preparation *preparation, struct prepare_report *report) {
     json_t *meta = NULL;
     const json_t *source;
     size_t i;
-    const int result = path ? json_file_read(path, MOST_STATE_BYTES, &meta) : -1;
+    if (read_json(preparation->settings->folder, "meta.json", &meta)) {
+        return -1;
+    }
     report->train_tokens = json_file_number(meta, "train_tokens");
     report->val_tokens = json_file_number(meta, "val_tokens");
     report->documents = json_file_number(meta, "train_documents") + json_file_number(meta, "val_documents");
@@ -475,53 +436,27 @@ static int report_meta(const struct preparation *preparation, struct prepare_rep
         report->source_bytes += json_file_number(source, "bytes");
     }
     json_decref(meta);
-    free(path);
-    return result;
+    return 0;
 }
 
-/* 1: an earlier process had all but moved the results of this task, and they are in place now; 0: there is work to
- * do. */
-static int finish_earlier(struct preparation *preparation, struct prepare_report *report) {
-    const struct prepare_settings *settings = preparation->settings;
-    json_t *task = NULL;
-    int result = prepare_finish_move(settings->folder, preparation->work, &task);
-    if (result < 0) {
-        preparation->saved = settings->resume; /* what is there stays there */
-        return settings->resume ? -1 : 0;
-    }
-    const bool same =
-        result == 1 && settings->resume && preparation->can_resume && json_equal(task, preparation->task);
-    json_decref(task);
-    return !same ? 0 : report_meta(preparation, report) ? -1 : 1;
-}
-
-static int prepare(struct preparation *preparation, struct prepare_report *report) {
-    const struct prepare_settings *settings = preparation->settings;
-    if (document_order_begin(&preparation->order, settings->seed, settings->val_fraction, settings->order) ||
-        (settings->order && checksum_file(settings->order, preparation->order_digest)) ||
-        open_tokenizer(preparation) || describe_task(preparation) || begin_folder(preparation)) {
+static int prepare(struct preparation *preparation) {
+    if (begin_task(preparation) || begin_folder(preparation)) {
         return -1;
     }
-    const int earlier = finish_earlier(preparation, report);
-    if (earlier != 0 || begin_work(preparation)) {
-        return earlier == 1 ? 0 : -1;
+    const int left = begin_work(preparation);
+    if (left != 0) {
+        return left == 1 ? 0 : -1;
     }
     preparation->saved_at = progress_clock();
-    begin_progress(preparation, (int64_t)(stored_bytes(preparation) / 1000000));
+    begin_progress(preparation, (int64_t)(corpus_reader_stored_bytes(preparation->reader) / 1000000));
     if (read_all(preparation) || sort_all(preparation)) {
         return -1;
     }
-    note_sources(preparation);
-    fill_report(preparation, report);
-    if (check_result(preparation, report)) {
+    if (check_result(preparation)) {
         preparation->saved = false; /* the same would come out again */
         return -1;
     }
-    if (write_meta(preparation, report)) {
-        return -1;
-    }
-    preparation->saved = true; /* whatever happens now, the next process goes on with it */
-    return prepare_move(settings->folder, preparation->work, settings->val_fraction > 0, preparation->task);
+    return write_meta(preparation) || move_results(preparation) ? -1 : 0;
 }
 
 /* Work that can go on stays, all else goes. */
@@ -533,7 +468,6 @@ static void clean_up(struct preparation *preparation, bool failed, struct prepar
     tokenizer_close(preparation->tokenizer);
     document_order_end(&preparation->order);
     json_decref(preparation->task);
-    json_decref(preparation->done);
     report->kept = failed && preparation->saved && preparation->work;
     if (failed && !report->kept && preparation->work) {
         files_remove_folder(preparation->work);
@@ -550,7 +484,7 @@ static void clean_up(struct preparation *preparation, bool failed, struct prepar
 enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report) {
     struct preparation preparation = {.settings = settings, .lock = -1};
     *report = (struct prepare_report){0};
-    const int result = prepare(&preparation, report);
+    const int result = prepare(&preparation) || fill_report(&preparation, report) ? -1 : 0;
     char *kept = result ? error_keep() : NULL;
     clean_up(&preparation, result != 0, report);
     if (result) {

@@ -1,8 +1,8 @@
 #include "src/corpus/token_spool.h"
-#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include <errno.h>
+#include "src/text/text_buffer.h"
+#include <endian.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,148 +13,131 @@
 #include <unistd.h>
 
 enum {
-    TRAIN,
-    VAL,
-    OUTPUTS,
-    STREAM_BYTES = 1 << 16, /* a bucket's buffer */
+    STREAM_BYTES = 1 << 16, /* a file's buffer */
     TOKEN_BLOCK = 1 << 14,  /* tokens written at once */
-    HEADER_BYTES = 16,      /* of a part in a bucket: document, part, count */
+    HEADER_BYTES = 16,      /* of a part in a pile: document, part, count */
 };
 
 /* A file that grows. */
 struct output {
-    FILE *stream;
-    char *path, *shown; /* owned */
+    FILE *stream; /* NULL: not opened, or a pile that is merged */
+    char name[32];
     uint64_t bytes;
 };
 
 struct token_spool {
     struct token_spool_settings settings;
-    struct output files[OUTPUTS];
-    struct output *buckets; /* [settings.buckets] */
-    unsigned merged;        /* of the buckets */
+    int folder;           /* a descriptor */
+    struct output *files; /* [file_count]: train.bin, val.bin and the piles */
+    size_t file_count;
+    unsigned merged; /* of the piles */
     struct token_spool_counts counts;
 };
 
-/* ---- files */
-
-/* Opens the file with its first `bytes`, or makes it anew. */
-static int output_open(struct output *output, const struct token_spool *spool, const char *name, uint64_t bytes) {
-    output->path = files_path("%s/%s", spool->settings.folder, name);
-    output->shown = files_path("%s/%s", spool->settings.shown, name);
-    if (!output->path || !output->shown) {
-        return -1;
-    }
-    const int descriptor = open(output->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    struct stat status;
-    if (descriptor < 0 || fstat(descriptor, &status)) {
-        error_set_errno("cannot write %s", output->shown);
-    } else if ((uint64_t)status.st_size < bytes) {
-        error_set("%s is shorter than it was: begin anew with --no-resume", output->shown);
-    } else if (ftruncate(descriptor, (off_t)bytes) || lseek(descriptor, 0, SEEK_END) < 0 ||
-               !(output->stream = fdopen(descriptor, "r+b"))) {
-        error_set_errno("cannot write %s", output->shown);
-    }
-    if (!output->stream) {
-        if (descriptor >= 0) {
-            close(descriptor);
-        }
-        return -1;
-    }
-    output->bytes = bytes;
-    setvbuf(output->stream, NULL, _IOFBF, STREAM_BYTES);
-    return fseeko(output->stream, 0, SEEK_END) == 0 ? 0 : error_set_errno("cannot write %s", output->shown);
+static struct output *pile(const struct token_spool *spool, size_t number) {
+    return &spool->files[TOKEN_SPLITS + number];
 }
 
-static int output_write(struct output *output, const void *data, size_t bytes) {
+/* ---- files */
+
+static int fail_write(const struct token_spool *spool, const struct output *output) {
+    return error_set_errno("cannot write %s/%s", spool->settings.shown, output->name);
+}
+
+/* Opens the file with its first output->bytes, or makes it anew. */
+static int output_open(const struct token_spool *spool, struct output *output) {
+    const int descriptor = openat(spool->folder, output->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    struct stat status;
+    if (descriptor < 0) {
+        return fail_write(spool, output);
+    }
+    output->stream = fdopen(descriptor, "r+b");
+    if (!output->stream) {
+        fail_write(spool, output);
+        close(descriptor);
+        return -1;
+    }
+    setvbuf(output->stream, NULL, _IOFBF, STREAM_BYTES);
+    if (fstat(descriptor, &status)) {
+        return fail_write(spool, output);
+    }
+    if ((uint64_t)status.st_size < output->bytes) {
+        return error_set("%s/%s is shorter than it was: begin anew with --no-resume", spool->settings.shown,
+                         output->name);
+    }
+    return ftruncate(descriptor, (off_t)output->bytes) || fseeko(output->stream, 0, SEEK_END)
+               ? fail_write(spool, output)
+               : 0;
+}
+
+static int output_write(const struct token_spool *spool, struct output *output, const void *data, size_t bytes) {
     if (fwrite(data, 1, bytes, output->stream) != bytes) {
-        return error_set_errno("cannot write %s", output->shown);
+        return fail_write(spool, output);
     }
     output->bytes += bytes;
     return 0;
 }
 
-/* Little-endian, whatever the host is. */
-static int output_tokens(struct output *output, const uint16_t *tokens, size_t count) {
-    unsigned char encoded[2 * TOKEN_BLOCK];
-    for (size_t done = 0; done < count;) {
-        const size_t some = count - done < TOKEN_BLOCK ? count - done : TOKEN_BLOCK;
-        for (size_t i = 0; i < some; i++) {
-            encoded[2 * i] = (unsigned char)tokens[done + i];
-            encoded[2 * i + 1] = (unsigned char)(tokens[done + i] >> 8);
-        }
-        if (output_write(output, encoded, 2 * some)) {
-            return -1;
-        }
-        done += some;
-    }
-    return 0;
+static int output_sync(const struct token_spool *spool, const struct output *output) {
+    const bool done = !output->stream || (fflush(output->stream) == 0 && fsync(fileno(output->stream)) == 0);
+    return done ? 0 : fail_write(spool, output);
 }
 
-static int output_sync(struct output *output) {
-    if (!output->stream) {
-        return 0;
+static void output_close(struct output *output) {
+    if (output->stream) {
+        fclose(output->stream);
+        output->stream = NULL;
     }
-    return fflush(output->stream) == 0 && fsync(fileno(output->stream)) == 0
-               ? 0
-               : error_set_errno("cannot write %s", output->shown);
-}
-
-static int output_close(struct output *output) {
-    const int result =
-        output->stream && fclose(output->stream) ? error_set_errno("cannot write %s", output->shown) : 0;
-    free(output->path);
-    free(output->shown);
-    *output = (struct output){0};
-    return result;
 }
 
 /* ---- opening */
 
 /* How often each token is in what train.bin already has. */
 static int count_train(struct token_spool *spool) {
-    FILE *stream = spool->files[TRAIN].stream;
-    unsigned char block[2 * TOKEN_BLOCK];
+    const struct output *train = &spool->files[TOKENS_TRAIN];
+    uint16_t block[TOKEN_BLOCK];
     size_t got;
-    rewind(stream);
-    while ((got = fread(block, 2, TOKEN_BLOCK, stream)) > 0) {
+    rewind(train->stream);
+    while ((got = fread(block, sizeof *block, TOKEN_BLOCK, train->stream)) > 0) {
         for (size_t i = 0; i < got; i++) {
-            spool->counts.train_values[block[2 * i] | block[2 * i + 1] << 8]++;
+            spool->counts.train_values[le16toh(block[i])]++;
         }
     }
-    return ferror(stream) || fseeko(stream, 0, SEEK_END)
-               ? error_set_errno("cannot read %s", spool->files[TRAIN].shown)
+    return ferror(train->stream) || fseeko(train->stream, 0, SEEK_END)
+               ? error_set_errno("cannot read %s/%s", spool->settings.shown, train->name)
                : 0;
 }
 
-static int open_outputs(struct token_spool *spool, const json_t *saved) {
-    struct token_spool_counts *counts = &spool->counts;
-    counts->train_tokens = json_file_number(saved, "train_tokens");
-    counts->val_tokens = json_file_number(saved, "val_tokens");
-    counts->train_documents = json_file_number(saved, "train_documents");
-    counts->val_documents = json_file_number(saved, "val_documents");
-    return output_open(&spool->files[TRAIN], spool, "train.bin", 2 * counts->train_tokens) ||
-                   output_open(&spool->files[VAL], spool, "val.bin", 2 * counts->val_tokens)
-               ? -1
-               : count_train(spool);
+/* Number `i` of a list in what was saved, 0 where there is none. */
+static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
+    const json_int_t number = json_integer_value(json_array_get(json_object_get(saved, list), i));
+    return number > 0 ? (uint64_t)number : 0;
 }
 
-static int open_buckets(struct token_spool *spool, const json_t *saved) {
-    const json_t *sizes = json_object_get(saved, "buckets");
-    spool->buckets = calloc(spool->settings.buckets, sizeof *spool->buckets);
-    if (!spool->buckets) {
-        return error_set("out of memory");
+static int open_files(struct token_spool *spool, const json_t *saved) {
+    static const char *const split_names[] = {"train.bin", "val.bin"};
+    spool->folder = open(spool->settings.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    spool->files = calloc(spool->file_count, sizeof *spool->files);
+    if (spool->folder < 0 || !spool->files) {
+        return error_set_errno("cannot write into %s", spool->settings.shown);
     }
     spool->merged = (unsigned)json_file_number(saved, "merged");
-    for (unsigned i = spool->merged; i < spool->settings.buckets; i++) {
-        char name[32];
-        const json_int_t bytes = json_integer_value(json_array_get(sizes, i));
-        snprintf(name, sizeof name, "bucket-%04u", i);
-        if (output_open(&spool->buckets[i], spool, name, bytes > 0 ? (uint64_t)bytes : 0)) {
+    for (size_t i = 0; i < spool->file_count; i++) {
+        struct output *output = &spool->files[i];
+        const bool is_split = i < TOKEN_SPLITS;
+        output->bytes = saved_number(saved, "bytes", i);
+        if (is_split) {
+            snprintf(output->name, sizeof output->name, "%s", split_names[i]);
+            spool->counts.tokens[i] = output->bytes / sizeof(uint16_t);
+            spool->counts.documents[i] = saved_number(saved, "documents", i);
+        } else {
+            snprintf(output->name, sizeof output->name, "pile-%04zu", i - TOKEN_SPLITS);
+        }
+        if ((is_split || i - TOKEN_SPLITS >= spool->merged) && output_open(spool, output)) {
             return -1;
         }
     }
-    return 0;
+    return count_train(spool);
 }
 
 int token_spool_open(const struct token_spool_settings *settings, const json_t *saved,
@@ -165,7 +148,8 @@ int token_spool_open(const struct token_spool_settings *settings, const json_t *
         return error_set("out of memory");
     }
     spool->settings = *settings;
-    if (open_outputs(spool, saved) || (settings->buckets > 0 && open_buckets(spool, saved))) {
+    spool->file_count = TOKEN_SPLITS + settings->piles;
+    if (open_files(spool, saved)) {
         token_spool_close(spool);
         return -1;
     }
@@ -177,41 +161,50 @@ void token_spool_close(struct token_spool *spool) {
     if (!spool) {
         return;
     }
-    for (int i = 0; i < OUTPUTS; i++) {
+    for (size_t i = 0; spool->files && i < spool->file_count; i++) {
         output_close(&spool->files[i]);
     }
-    for (unsigned i = 0; spool->buckets && i < spool->settings.buckets; i++) {
-        output_close(&spool->buckets[i]);
+    if (spool->folder >= 0) {
+        close(spool->folder);
     }
-    free(spool->buckets);
+    free(spool->files);
     free(spool);
 }
 
 /* ---- adding */
 
+/* Appends tokens to train.bin or val.bin, little-endian, whatever the host is. */
 static int write_part(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
                       size_t count) {
     struct token_spool_counts *counts = &spool->counts;
-    if (document_order_holds_out(spool->settings.order, document)) {
-        counts->val_tokens += count;
-        counts->val_documents += part == 0;
-        return output_tokens(&spool->files[VAL], tokens, count);
-    }
-    for (size_t i = 0; i < count; i++) {
+    const enum token_split split =
+        document_order_holds_out(spool->settings.order, document) ? TOKENS_VAL : TOKENS_TRAIN;
+    uint16_t block[TOKEN_BLOCK];
+    counts->tokens[split] += count;
+    counts->documents[split] += part == 0;
+    for (size_t i = 0; split == TOKENS_TRAIN && i < count; i++) {
         counts->train_values[tokens[i]]++;
     }
-    counts->train_tokens += count;
-    counts->train_documents += part == 0;
-    return output_tokens(&spool->files[TRAIN], tokens, count);
+    for (size_t done = 0; done < count;) {
+        const size_t some = count - done < TOKEN_BLOCK ? count - done : TOKEN_BLOCK;
+        for (size_t i = 0; i < some; i++) {
+            block[i] = htole16(tokens[done + i]);
+        }
+        if (output_write(spool, &spool->files[split], block, some * sizeof *block)) {
+            return -1;
+        }
+        done += some;
+    }
+    return 0;
 }
 
 int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
                     size_t count) {
-    if (spool->settings.buckets == 0) {
+    if (spool->settings.piles == 0) {
         return write_part(spool, document, part, tokens, count);
     }
     const uint64_t place = document_order_place(spool->settings.order, document);
-    const size_t bucket = (size_t)((unsigned __int128)place * spool->settings.buckets >> 64);
+    struct output *output = pile(spool, (size_t)((unsigned __int128)place * spool->settings.piles >> 64));
     const uint32_t tokens_here = (uint32_t)count;
     unsigned char header[HEADER_BYTES]; /* of this host: the file does not leave it */
     memcpy(header, &document, sizeof document);
@@ -220,39 +213,33 @@ int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part,
     if (count > UINT32_MAX) {
         return error_set("a part of document %" PRIu64 " has too many tokens", document);
     }
-    return output_write(&spool->buckets[bucket], header, sizeof header) ||
-                   output_write(&spool->buckets[bucket], tokens, count * sizeof *tokens)
+    return output_write(spool, output, header, sizeof header) ||
+                   output_write(spool, output, tokens, count * sizeof *tokens)
                ? -1
                : 0;
 }
 
 int token_spool_save(struct token_spool *spool, json_t **saved) {
-    const struct token_spool_counts *counts = &spool->counts;
-    json_t *sizes = json_array();
-    int result = output_sync(&spool->files[TRAIN]) || output_sync(&spool->files[VAL]);
-    for (unsigned i = 0; result == 0 && i < spool->settings.buckets; i++) {
-        result = output_sync(&spool->buckets[i]) ||
-                 json_array_append_new(sizes, json_integer((json_int_t)spool->buckets[i].bytes));
+    const uint64_t *documents = spool->counts.documents;
+    json_t *bytes = json_array();
+    *saved = NULL;
+    for (size_t i = 0; i < spool->file_count; i++) {
+        if (output_sync(spool, &spool->files[i])) {
+            json_decref(bytes);
+            return -1;
+        }
+        json_array_append_new(bytes, json_integer((json_int_t)spool->files[i].bytes));
     }
-    *saved = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "buckets", sizes, "merged", (json_int_t)spool->merged,
-                       "train_tokens", (json_int_t)counts->train_tokens, "val_tokens",
-                       (json_int_t)counts->val_tokens, "train_documents", (json_int_t)counts->train_documents,
-                       "val_documents", (json_int_t)counts->val_documents);
-    if (result == 0 && !*saved) {
-        result = error_set("out of memory");
-    }
-    if (result) {
-        json_decref(*saved);
-        *saved = NULL;
-    }
-    return result ? -1 : 0;
+    *saved = json_pack("{s:o, s:I, s:[I, I]}", "bytes", bytes, "merged", (json_int_t)spool->merged, "documents",
+                       (json_int_t)documents[TOKENS_TRAIN], (json_int_t)documents[TOKENS_VAL]);
+    return *saved ? 0 : error_set("out of memory");
 }
 
-/* ---- sorting a bucket */
+/* ---- sorting a pile */
 
 struct entry {
     uint64_t place, document;
-    size_t at; /* of its tokens in the bucket */
+    size_t at; /* of its tokens in the pile */
     uint32_t part, count;
 };
 
@@ -267,42 +254,37 @@ static int by_place(const void *a, const void *b) {
     return first->part < second->part ? -1 : first->part > second->part;
 }
 
-/* The bucket's parts; their number, or with `entries` [that many] also the parts themselves. SIZE_MAX: the file is
- * not whole. */
-static size_t list_parts(const struct token_spool *spool, const unsigned char *data, size_t bytes,
-                         struct entry *entries) {
-    size_t count = 0, at = 0;
-    while (bytes - at >= HEADER_BYTES) {
+/* Lists the parts in a pile's file; *entries is the caller's to free, also on failure. */
+static int list_parts(const struct token_spool *spool, const struct output *output, const unsigned char *data,
+                      struct entry **entries, size_t *count) {
+    size_t at = 0, capacity = 0;
+    while (output->bytes - at >= HEADER_BYTES) {
         struct entry entry = {.at = at + HEADER_BYTES};
         memcpy(&entry.document, data + at, sizeof entry.document);
         memcpy(&entry.part, data + at + 8, sizeof entry.part);
         memcpy(&entry.count, data + at + 12, sizeof entry.count);
-        const size_t tokens_bytes = entry.count * sizeof(uint16_t);
-        if (tokens_bytes > bytes - entry.at) {
-            return SIZE_MAX;
+        at = entry.at + entry.count * sizeof(uint16_t);
+        if (at > output->bytes) {
+            break;
         }
-        if (entries) {
-            entry.place = document_order_place(spool->settings.order, entry.document);
-            entries[count] = entry;
+        entry.place = document_order_place(spool->settings.order, entry.document);
+        if (memory_reserve((void **)entries, &capacity, *count + 1, sizeof **entries)) {
+            return -1;
         }
-        count++;
-        at = entry.at + tokens_bytes;
+        (*entries)[(*count)++] = entry;
     }
-    return at == bytes ? count : SIZE_MAX;
+    return at == output->bytes ? 0
+                               : error_set("%s/%s is not as it was written: begin anew with --no-resume",
+                                           spool->settings.shown, output->name);
 }
 
-static int write_sorted(struct token_spool *spool, const struct output *bucket, const unsigned char *data) {
-    const size_t count = list_parts(spool, data, bucket->bytes, NULL);
-    if (count == SIZE_MAX) {
-        return error_set("%s is not as it was written: begin anew with --no-resume", bucket->shown);
+static int write_sorted(struct token_spool *spool, const struct output *output, const unsigned char *data) {
+    struct entry *entries = NULL;
+    size_t count = 0;
+    int result = list_parts(spool, output, data, &entries, &count);
+    if (result == 0) {
+        qsort(entries, count, sizeof *entries, by_place);
     }
-    struct entry *entries = malloc((count + 1) * sizeof *entries);
-    if (!entries) {
-        return error_set("out of memory for the order of %zu documents", count);
-    }
-    list_parts(spool, data, bucket->bytes, entries);
-    qsort(entries, count, sizeof *entries, by_place);
-    int result = 0;
     for (size_t i = 0; result == 0 && i < count; i++) {
         /* headers and tokens are even, so tokens are aligned */
         const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
@@ -312,39 +294,43 @@ static int write_sorted(struct token_spool *spool, const struct output *bucket, 
     return result;
 }
 
-static int merge_bucket(struct token_spool *spool, struct output *bucket) {
-    if (fflush(bucket->stream)) {
-        return error_set_errno("cannot write %s", bucket->shown);
+static int merge_pile(struct token_spool *spool, const struct output *output) {
+    if (fflush(output->stream)) {
+        return fail_write(spool, output);
     }
-    if (bucket->bytes == 0) {
+    if (output->bytes == 0) {
         return 0;
     }
-    /* mapped, since a bucket may be larger than memory after all */
-    void *data = mmap(NULL, bucket->bytes, PROT_READ, MAP_PRIVATE, fileno(bucket->stream), 0);
+    /* mapped, since a pile may be larger than memory after all */
+    void *data = mmap(NULL, output->bytes, PROT_READ, MAP_PRIVATE, fileno(output->stream), 0);
     if (data == MAP_FAILED) {
-        return error_set_errno("cannot read %s", bucket->shown);
+        return error_set_errno("cannot read %s/%s", spool->settings.shown, output->name);
     }
-    const int result = write_sorted(spool, bucket, data);
-    munmap(data, bucket->bytes);
+    const int result = write_sorted(spool, output, data);
+    munmap(data, output->bytes);
     return result;
 }
 
 int token_spool_merge(struct token_spool *spool, unsigned *left) {
-    if (spool->merged < spool->settings.buckets) {
-        if (merge_bucket(spool, &spool->buckets[spool->merged])) {
+    if (spool->merged < spool->settings.piles) {
+        if (merge_pile(spool, pile(spool, spool->merged))) {
             return -1;
         }
         spool->merged++;
     }
-    *left = spool->settings.buckets - spool->merged;
-    return *left > 0 ? 0 : output_sync(&spool->files[TRAIN]) || output_sync(&spool->files[VAL]) ? -1 : 0;
+    *left = spool->settings.piles - spool->merged;
+    return *left == 0 && (output_sync(spool, &spool->files[TOKENS_TRAIN]) ||
+                          output_sync(spool, &spool->files[TOKENS_VAL]))
+               ? -1
+               : 0;
 }
 
 void token_spool_remove_merged(struct token_spool *spool) {
     for (unsigned i = 0; i < spool->merged; i++) {
-        if (spool->buckets[i].path) {
-            unlink(spool->buckets[i].path);
-            output_close(&spool->buckets[i]);
+        struct output *output = pile(spool, i);
+        if (output->stream) {
+            unlinkat(spool->folder, output->name, 0);
+            output_close(output);
         }
     }
 }

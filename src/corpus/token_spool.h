@@ -1,5 +1,5 @@
 /* Where the tokens of documents go on their way to train.bin and val.bin: straight there, or, to be shuffled, first
- * into buckets, files that each hold a range of the order, so that no more than one has to be sorted at a time. Its
+ * onto piles, files that each hold a range of the order, so that no more than one has to be sorted at a time. Its
  * files are in a folder of its own, and it can be left and taken up again. */
 #ifndef HC_SRC_TOKEN_SPOOL_H
 #define HC_SRC_TOKEN_SPOOL_H
@@ -10,13 +10,16 @@
 
 enum { TOKEN_VALUES = 65536 }; /* that 16 bits have */
 
+/* The parts that documents are divided into. */
+enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
+
 struct token_spool;
 
 struct token_spool_settings {
     const char *folder; /* for its files; train.bin and val.bin are there at the end */
     const char *shown;  /* the folder's name in messages */
     const struct document_order *order;
-    unsigned buckets; /* 0: documents are written as they come */
+    unsigned piles; /* 0: documents are written as they come */
 };
 
 /* saved: NULL, or what token_spool_save gave, after which its files are as they were then. The settings are copied.
@@ -31,16 +34,16 @@ int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part,
 /* Writes to disk what is not there yet. *saved, the caller's, says how to go on from here. */
 int token_spool_save(struct token_spool *spool, json_t **saved);
 
-/* After all has been added: sorts the next bucket into train.bin and val.bin. *left is how many there still are;
- * at 0 the two files are complete. Documents that are not shuffled have none. */
+/* After all has been added: sorts the next pile into train.bin and val.bin. *left is how many there still are; at 0
+ * the two files are complete. Documents that are not shuffled have none. */
 int token_spool_merge(struct token_spool *spool, unsigned *left);
 
-/* Removes buckets that are merged. Only after what token_spool_save gave since then is safe. */
+/* Removes piles that are merged. Only after what token_spool_save gave since then is safe. */
 void token_spool_remove_merged(struct token_spool *spool);
 
 /* What is in the files. */
 struct token_spool_counts {
-    uint64_t train_tokens, val_tokens, train_documents, val_documents;
+    uint64_t tokens[TOKEN_SPLITS], documents[TOKEN_SPLITS];
     uint64_t train_values[TOKEN_VALUES]; /* how often each token is in train.bin */
 };
 

@@ -98,19 +98,17 @@ static int check_text(struct documents *documents, const char **text, size_t *by
 
 static int read_whole(struct documents *documents) {
     struct text_buffer *raw = &documents->raw;
-    size_t got = READ_BYTES;
+    bool at_end = false;
     raw->size = 0;
-    while (got == READ_BYTES) {
+    while (!at_end) {
         if (raw->size > MOST_FILE_BYTES) {
             return error_set("%s has more than 1 GiB, too much for one document: is it JSON lines (--documents "
                              "jsonl)? Else divide it",
                              input_name(file_name(documents)));
         }
-        if (text_reserve(raw, READ_BYTES) ||
-            input_read(documents->input, raw->bytes + raw->size, READ_BYTES, &got)) {
+        if (text_read(raw, documents->input, READ_BYTES, &at_end)) {
             return -1;
         }
-        raw->size += got;
     }
     return 0;
 }

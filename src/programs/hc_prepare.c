@@ -62,15 +62,21 @@ static int run(const struct settings *settings, const char *const *sources, size
         .field = settings->field,
         .val_fraction = settings->val_fraction,
         .seed = (uint64_t)settings->seed,
-        .markup = strcmp(settings->strip_markup, "gcide") == 0 ? CORPUS_MARKUP_GCIDE : CORPUS_MARKUP_NONE,
         .replace_invalid = strcmp(settings->invalid, "replace") == 0,
         .shuffle = settings->shuffle,
         .order = settings->order && *settings->order ? settings->order : NULL,
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
         .save_interval = PREPARE_SAVE_INTERVAL,
-        .bucket_bytes = PREPARE_BUCKET_BYTES,
+        .pile_bytes = PREPARE_PILE_BYTES,
     };
+    if (strcmp(settings->strip_markup, "none") != 0) {
+        error_set(
+            "--strip-markup gcide is a script of its own now: python3 data/gcide/strip_markup.py %s >gcide.txt, "
+            "then %s --out %s gcide.txt (with your other options)",
+            sources[0], program.name, settings->out);
+        return settings_fail(program.name, EXIT_WRONG_USAGE);
+    }
     if (document_kind_choose(settings->documents, sources, source_count, DOCUMENT_CHUNKS, &prepare.kind)) {
         return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
@@ -78,11 +84,8 @@ static int run(const struct settings *settings, const char *const *sources, size
         error_set("--order is of documents, but running text has none: see --documents");
         return settings_fail(program.name, EXIT_WRONG_USAGE);
     }
-    if (prepare.markup != CORPUS_MARKUP_NONE && prepare.kind == DOCUMENT_JSONL) {
-        error_set("--strip-markup is for text, not for JSON lines");
-        return settings_fail(program.name, EXIT_WRONG_USAGE);
-    }
-    if (strcmp(settings->tokenizer, "gpt2") == 0 && !(prepare.ranks = tokenizer_find_ranks(settings->ranks))) {
+    if (strcmp(settings->tokenizer, "gpt2") == 0 &&
+        !(prepare.vocabulary = tokenizer_find_vocabulary(settings->ranks))) {
         return settings_fail(program.name, EXIT_FAILED);
     }
     interrupt_install();
@@ -172,7 +175,7 @@ int main(int argc, char **argv) {
          .target = &settings.strip_markup,
          .default_value = "none",
          .choices = "none|gcide",
-         .help = "markup to take out first: of the dictionary GCIDE in dict's format"},
+         .help = "none; data/gcide/strip_markup.py takes out the markup of the dictionary GCIDE"},
     };
     const size_t count = sizeof specs / sizeof specs[0];
     int first_free = argc;

@@ -1,6 +1,7 @@
 #include "src/text/bpe.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "src/text/text_buffer.h"
 #include <limits.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -16,10 +17,13 @@
 
 /* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
 struct bpe {
-    char *arena;      /* all strings, one after the other */
-    uint32_t *starts; /* [count + 1], in the arena */
-    uint32_t count;
-    uint32_t *strings; /* token + 1 by the string's hash, 0: free */
+    char *arena; /* [arena_bytes] of all strings, one after the other */
+    size_t arena_bytes;
+    struct place {
+        uint32_t start, bytes; /* in the arena; 0 bytes: the file has not had that rank */
+    } * places;                /* [TOKENS_LIMIT] by token, which is the merge rank */
+    uint32_t count;            /* highest rank + 1 */
+    uint32_t *strings;         /* token + 1 by the string's hash, 0: free */
     size_t strings_mask;
     uint64_t *pairs; /* (left << 16 | right) + 1 << 16 | both, by left and right, 0: free */
     size_t pairs_mask;
@@ -49,59 +53,45 @@ static uint64_t hash_string(const char *string, size_t bytes) {
     return mix(hash ^ word);
 }
 
-static uint32_t find_string(const struct bpe *bpe, const char *string, size_t bytes) {
-    for (size_t at = hash_string(string, bytes) & bpe->strings_mask; bpe->strings[at] != 0;
-         at = (at + 1) & bpe->strings_mask) {
-        const uint32_t token = bpe->strings[at] - 1;
-        if (bpe->starts[token + 1] - bpe->starts[token] == bytes &&
-            memcmp(bpe->arena + bpe->starts[token], string, bytes) == 0) {
-            return token;
+/* Where the string is in the table, or would be. */
+static inline uint32_t *string_entry(const struct bpe *bpe, const char *string, size_t bytes) {
+    size_t at = hash_string(string, bytes) & bpe->strings_mask;
+    for (uint32_t entry; (entry = bpe->strings[at]) != 0; at = (at + 1) & bpe->strings_mask) {
+        const struct place place = bpe->places[entry - 1];
+        if (place.bytes == bytes && memcmp(bpe->arena + place.start, string, bytes) == 0) {
+            break;
         }
     }
-    return NO_TOKEN;
+    return &bpe->strings[at];
 }
 
-static void add_string(struct bpe *bpe, uint32_t token) {
-    const char *string = bpe->arena + bpe->starts[token];
-    size_t at = hash_string(string, bpe->starts[token + 1] - bpe->starts[token]) & bpe->strings_mask;
-    while (bpe->strings[at] != 0) {
-        at = (at + 1) & bpe->strings_mask;
-    }
-    bpe->strings[at] = token + 1;
+static inline uint32_t find_string(const struct bpe *bpe, const char *string, size_t bytes) {
+    return *string_entry(bpe, string, bytes) - 1; /* NO_TOKEN where the entry is free */
 }
 
 /* ---- pairs */
 
-static size_t pair_at(const struct bpe *bpe, uint64_t pair) {
-    return mix(pair * 0x9e3779b97f4a7c15U) & bpe->pairs_mask;
+/* Where the pair is in the table, or would be. */
+static inline uint64_t *pair_entry(const struct bpe *bpe, uint64_t pair) {
+    size_t at = mix(pair * 0x9e3779b97f4a7c15U) & bpe->pairs_mask;
+    while (bpe->pairs[at] != 0 && bpe->pairs[at] >> 16 != pair + 1) {
+        at = (at + 1) & bpe->pairs_mask;
+    }
+    return &bpe->pairs[at];
 }
 
 /* What two neighbours become, NO_TOKEN: they stay apart. */
 static inline uint32_t find_pair(const struct bpe *bpe, uint32_t left, uint32_t right) {
-    const uint64_t pair = (uint64_t)left << 16 | right;
-    for (size_t at = pair_at(bpe, pair); bpe->pairs[at] != 0; at = (at + 1) & bpe->pairs_mask) {
-        if (bpe->pairs[at] >> 16 == pair + 1) {
-            return (uint32_t)(bpe->pairs[at] & 0xffff);
-        }
-    }
-    return NO_TOKEN;
-}
-
-static void add_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t both) {
-    const uint64_t pair = (uint64_t)left << 16 | right;
-    size_t at = pair_at(bpe, pair);
-    while (bpe->pairs[at] != 0) {
-        at = (at + 1) & bpe->pairs_mask;
-    }
-    bpe->pairs[at] = (pair + 1) << 16 | both;
+    const uint64_t entry = *pair_entry(bpe, (uint64_t)left << 16 | right);
+    return entry != 0 ? (uint32_t)(entry & 0xffff) : NO_TOKEN;
 }
 
 /* Every way in which two strings of the vocabulary make a third. Without a table, just their number. */
 static size_t for_all_pairs(struct bpe *bpe) {
     size_t count = 0;
     for (uint32_t token = 0; token < bpe->count; token++) {
-        const char *string = bpe->arena + bpe->starts[token];
-        const size_t bytes = bpe->starts[token + 1] - bpe->starts[token];
+        size_t bytes;
+        const char *string = bpe_bytes(bpe, token, &bytes);
         for (size_t left_bytes = 1; left_bytes < bytes; left_bytes++) {
             const uint32_t left = find_string(bpe, string, left_bytes);
             const uint32_t right =
@@ -111,7 +101,8 @@ static size_t for_all_pairs(struct bpe *bpe) {
             }
             count++;
             if (bpe->pairs) {
-                add_pair(bpe, left, right, token);
+                const uint64_t pair = (uint64_t)left << 16 | right;
+                *pair_entry(bpe, pair) = (pair + 1) << 16 | token;
             }
         }
     }
@@ -128,37 +119,33 @@ static size_t table_size(size_t entries) {
 
 /* ---- opening */
 
-static int fail_line(const char *path, size_t line, const char *what) {
-    return error_set("%s:%zu: %s", path, line, what);
-}
-
-/* The strings as they come from a file: those of rank r at places[r]. */
+/* A vocabulary on its way from a file. */
 struct reader {
+    struct bpe *bpe;
     const char *path;
     size_t line;
-    char *arena;
-    size_t arena_bytes;
-    struct place {
-        uint32_t start, bytes;       /* bytes == 0: not there yet */
-    } * places;                      /* [TOKENS_LIMIT] */
-    uint32_t count;                  /* highest rank + 1 */
     unsigned char byte_of[ALPHABET]; /* vocab.bpe's characters */
 };
 
+static int fail_line(const struct reader *reader, const char *what) {
+    return error_set("%s:%zu: %s", reader->path, reader->line, what);
+}
+
 static int add(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
+    struct bpe *bpe = reader->bpe;
     if (rank >= TOKENS_LIMIT) {
-        return fail_line(reader->path, reader->line, "more than 65535 tokens");
+        return fail_line(reader, "more than 65535 tokens");
     }
-    if (bytes == 0 || reader->places[rank].bytes != 0) {
-        return fail_line(reader->path, reader->line, bytes == 0 ? "an empty token" : "the rank comes twice");
+    if (bytes == 0 || bpe->places[rank].bytes != 0) {
+        return fail_line(reader, bytes == 0 ? "an empty token" : "the rank comes twice");
     }
-    if (bytes > ARENA_LIMIT - reader->arena_bytes) {
-        return fail_line(reader->path, reader->line, "more than 16 MiB of tokens");
+    if (bytes > ARENA_LIMIT - bpe->arena_bytes) {
+        return fail_line(reader, "more than 16 MiB of tokens");
     }
-    memcpy(reader->arena + reader->arena_bytes, string, bytes);
-    reader->places[rank] = (struct place){(uint32_t)reader->arena_bytes, (uint32_t)bytes};
-    reader->arena_bytes += bytes;
-    reader->count = rank >= reader->count ? (uint32_t)rank + 1 : reader->count;
+    memcpy(bpe->arena + bpe->arena_bytes, string, bytes);
+    bpe->places[rank] = (struct place){(uint32_t)bpe->arena_bytes, (uint32_t)bytes};
+    bpe->arena_bytes += bytes;
+    bpe->count = rank >= bpe->count ? (uint32_t)rank + 1 : bpe->count;
     return 0;
 }
 
@@ -166,18 +153,18 @@ static int add(struct reader *reader, uint64_t rank, const char *string, size_t 
 static int read_tiktoken_line(struct reader *reader, char *line, size_t bytes) {
     char *space = memchr(line, ' ', bytes);
     if (!space || space == line || (space - line) % 4 != 0 || space - line > INT_MAX) {
-        return fail_line(reader->path, reader->line, "a line is a token in base64, a space and its rank");
+        return fail_line(reader, "a line is a token in base64, a space and its rank");
     }
     char *end;
     const size_t digits = (size_t)(space - line);
     const unsigned long long rank = strtoull(space + 1, &end, 10);
     if (space[1] < '0' || space[1] > '9' || end != line + bytes) {
-        return fail_line(reader->path, reader->line, "the rank is no number");
+        return fail_line(reader, "the rank is no number");
     }
     const size_t padding = line[digits - 1] != '=' ? 0 : line[digits - 2] != '=' ? 1 : 2;
     const int decoded = EVP_DecodeBlock((unsigned char *)line, (const unsigned char *)line, (int)digits);
     if (decoded < 0) {
-        return fail_line(reader->path, reader->line, "the token is no base64");
+        return fail_line(reader, "the token is no base64");
     }
     return add(reader, rank, line, (size_t)decoded - padding);
 }
@@ -200,7 +187,7 @@ static int add_bytes(struct reader *reader) {
     for (unsigned pass = 0; pass < 2; pass++) {
         for (unsigned byte = 0; byte < BYTES; byte++) {
             const char string = (char)byte;
-            if (is_printable(byte) == (pass == 0) && add(reader, reader->count, &string, 1)) {
+            if (is_printable(byte) == (pass == 0) && add(reader, reader->bpe->count, &string, 1)) {
                 return -1;
             }
         }
@@ -224,14 +211,14 @@ static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
                 first >= 0xc2 && first <= 0xc5 && second >> 6 == 2 ? (first & 31U) << 6 | (second & 63U) : 0;
         }
         if (character >= ALPHABET || (character < 0x100 && !is_printable(character))) {
-            return fail_line(reader->path, reader->line, "a character that stands for no byte");
+            return fail_line(reader, "a character that stands for no byte");
         }
         line[written++] = (char)reader->byte_of[character];
     }
     if (spaces != 1) {
-        return fail_line(reader->path, reader->line, "a line is two strings with a space between");
+        return fail_line(reader, "a line is two strings with a space between");
     }
-    return add(reader, reader->count, line, written);
+    return add(reader, reader->bpe->count, line, written);
 }
 
 static int read_lines(struct reader *reader, char *text, size_t bytes) {
@@ -257,31 +244,24 @@ static int read_lines(struct reader *reader, char *text, size_t bytes) {
     return 0;
 }
 
-static int take_strings(struct bpe *bpe, const struct reader *reader) {
-    size_t at = 0;
-    bpe->count = reader->count;
-    bpe->arena = malloc(reader->arena_bytes + 1);
-    bpe->starts = calloc((size_t)bpe->count + 1, sizeof *bpe->starts);
+static int make_strings(struct bpe *bpe, const char *path) {
     const size_t size = table_size(bpe->count);
     bpe->strings_mask = size - 1;
     bpe->strings = calloc(size, sizeof *bpe->strings);
-    if (!bpe->arena || !bpe->starts || !bpe->strings) {
+    if (!bpe->strings) {
         return error_set("out of memory");
     }
     for (uint32_t token = 0; token < bpe->count; token++) {
-        const struct place place = reader->places[token];
-        if (place.bytes == 0) {
-            return error_set("%s: there is no token of rank %u, but of rank %u", reader->path, token,
-                             bpe->count - 1);
+        size_t bytes;
+        const char *string = bpe_bytes(bpe, token, &bytes);
+        if (bytes == 0) {
+            return error_set("%s: there is no token of rank %u, but of rank %u", path, token, bpe->count - 1);
         }
-        memcpy(bpe->arena + at, reader->arena + place.start, place.bytes);
-        bpe->starts[token] = (uint32_t)at;
-        at += place.bytes;
-        bpe->starts[token + 1] = (uint32_t)at;
-        if (find_string(bpe, bpe->arena + bpe->starts[token], place.bytes) != NO_TOKEN) {
-            return error_set("%s: the token of rank %u comes twice", reader->path, token);
+        uint32_t *entry = string_entry(bpe, string, bytes);
+        if (*entry != 0) {
+            return error_set("%s: the token of rank %u comes twice", path, token);
         }
-        add_string(bpe, token);
+        *entry = token + 1;
     }
     return 0;
 }
@@ -310,19 +290,20 @@ static int make_pairs(struct bpe *bpe, const char *path) {
 }
 
 static int read_file(struct bpe *bpe, const char *path) {
-    struct reader reader = {.path = path};
-    char *text = NULL;
-    size_t bytes = 0;
-    reader.arena = malloc(ARENA_LIMIT);
-    reader.places = calloc(TOKENS_LIMIT, sizeof *reader.places);
-    int status =
-        reader.arena && reader.places ? files_read(path, FILE_LIMIT, &text, &bytes) : error_set("out of memory");
-    status =
-        status || read_lines(&reader, text, bytes) || take_strings(bpe, &reader) || make_pairs(bpe, path) ? -1 : 0;
+    struct reader reader = {.bpe = bpe, .path = path};
+    char *text;
+    size_t bytes;
+    bpe->arena = malloc(ARENA_LIMIT); /* of which the system gives what is used */
+    bpe->places = calloc(TOKENS_LIMIT, sizeof *bpe->places);
+    if (!bpe->arena || !bpe->places) {
+        return error_set("out of memory");
+    }
+    if (files_read(path, FILE_LIMIT, &text, &bytes)) {
+        return -1;
+    }
+    const int status = read_lines(&reader, text, bytes);
     free(text);
-    free(reader.arena);
-    free(reader.places);
-    return status;
+    return status || make_strings(bpe, path) || make_pairs(bpe, path) ? -1 : 0;
 }
 
 int bpe_open(const char *path, struct bpe **opened) {
@@ -342,7 +323,7 @@ int bpe_open(const char *path, struct bpe **opened) {
 void bpe_close(struct bpe *bpe) {
     if (bpe) {
         free(bpe->arena);
-        free(bpe->starts);
+        free(bpe->places);
         free(bpe->strings);
         free(bpe->pairs);
         free(bpe);
@@ -354,30 +335,15 @@ uint32_t bpe_count(const struct bpe *bpe) {
 }
 
 const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes) {
-    *bytes = bpe->starts[token + 1] - bpe->starts[token];
-    return bpe->arena + bpe->starts[token];
+    *bytes = bpe->places[token].bytes;
+    return bpe->arena + bpe->places[token].start;
 }
 
 /* ---- memory */
 
-/* Room for `wanted` elements in a block that doubles. */
-static int reserve(void **block, size_t *capacity, size_t wanted, size_t element) {
-    if (wanted <= *capacity) {
-        return 0;
-    }
-    const size_t grown = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
-    void *moved = grown <= SIZE_MAX / 2 / element ? realloc(*block, grown * element) : NULL;
-    if (!moved) {
-        return error_set("out of memory for tokens");
-    }
-    *block = moved;
-    *capacity = grown;
-    return 0;
-}
-
 int token_list_append(struct token_list *list, uint32_t token) {
     if (list->count == list->capacity &&
-        reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens)) {
+        memory_reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens)) {
         return -1;
     }
     list->tokens[list->count++] = (uint16_t)token;
@@ -438,17 +404,13 @@ static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t 
 }
 
 /* The heap holds rank << 32 | place, the smallest on top. What has changed since is found out when it comes up. */
-static int heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
-    if (reserve((void **)&scratch->heap, &scratch->heap_capacity, *count + 1, sizeof *scratch->heap)) {
-        return -1;
-    }
+static void heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
     const uint64_t entry = (uint64_t)rank << 32 | place;
     size_t at = (*count)++;
     for (; at > 0 && scratch->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
         scratch->heap[at] = scratch->heap[(at - 1) / 2];
     }
     scratch->heap[at] = entry;
-    return 0;
 }
 
 static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
@@ -467,20 +429,22 @@ static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
 }
 
 /* Renews what the part at `place` becomes with the next one. */
-static int update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
-                       uint32_t place) {
+static void update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
+                        uint32_t place) {
     struct bpe_part *part = &scratch->parts[place];
     part->both = part->next < bytes ? both_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
-    return part->both == NO_TOKEN ? 0 : heap_push(scratch, count, part->both, place);
+    if (part->both != NO_TOKEN) {
+        heap_push(scratch, count, part->both, place);
+    }
 }
 
 /* Merges neighbours in linked parts; the first stays at place 0. */
-static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
+static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
     struct bpe_part *parts = scratch->parts;
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
-        if (parts[i].both != NO_TOKEN && heap_push(scratch, &count, parts[i].both, (uint32_t)i)) {
-            return -1;
+        if (parts[i].both != NO_TOKEN) {
+            heap_push(scratch, &count, parts[i].both, (uint32_t)i);
         }
     }
     while (count > 0) {
@@ -497,12 +461,11 @@ static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t
         if (part->next < bytes) {
             parts[part->next].previous = place;
         }
-        if (update_both(bpe, scratch, &count, bytes, place) ||
-            (place > 0 && update_both(bpe, scratch, &count, bytes, part->previous))) {
-            return -1;
+        update_both(bpe, scratch, &count, bytes, place);
+        if (place > 0) {
+            update_both(bpe, scratch, &count, bytes, part->previous);
         }
     }
-    return 0;
 }
 
 static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
@@ -522,13 +485,13 @@ static int encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const
     if (bytes > INT32_MAX) {
         return error_set("a piece of %zu bytes without a place to divide it is too long", bytes);
     }
-    if (reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts)) {
+    /* the heap begins with a pair for each byte at most, and a merge takes one out and puts two in */
+    if (memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts) ||
+        memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, 2 * bytes, sizeof *scratch->heap)) {
         return -1;
     }
     begin(bpe, scratch->parts, piece, bytes);
-    if (merge_long(bpe, scratch, bytes)) {
-        return -1;
-    }
+    merge_long(bpe, scratch, bytes);
     for (size_t i = 0; i < bytes; i = scratch->parts[i].next) {
         if (token_list_append(list, scratch->parts[i].token)) {
             return -1;

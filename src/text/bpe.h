@@ -1,6 +1,6 @@
-/* Byte-pair encoding as GPT-2 and tiktoken have it: a vocabulary of byte strings, each with a rank; a piece of text
- * begins as single bytes, and as long as two neighbours together are in the vocabulary, those with the lowest rank
- * (the first of them) become one. The rank is the token. */
+/* Byte-pair encoding as GPT-2 and tiktoken have it: a vocabulary of byte strings, each with a merge rank; a piece of
+ * text begins as single bytes, and as long as two neighbours together are in the vocabulary, those with the lowest
+ * merge rank (the first of them) become one. The merge rank is the token. */
 #ifndef HC_SRC_BPE_H
 #define HC_SRC_BPE_H
 

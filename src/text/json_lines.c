@@ -21,20 +21,13 @@ static bool is_blank(const char *text, size_t bytes) {
 
 /* Reads on behind what is held; what was given is dropped. */
 static int read_more(struct json_lines *lines) {
-    size_t got;
     text_drop(&lines->held, lines->at);
     lines->at = 0;
     if (lines->held.size > MOST_LINE_BYTES) {
         return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is the file one of JSON lines?",
                          input_label(lines->input), lines->line + 1, MOST_LINE_BYTES);
     }
-    if (text_reserve(&lines->held, READ_BYTES) ||
-        input_read(lines->input, lines->held.bytes + lines->held.size, READ_BYTES, &got)) {
-        return -1;
-    }
-    lines->held.size += got;
-    lines->at_end = got < READ_BYTES;
-    return 0;
+    return text_read(&lines->held, lines->input, READ_BYTES, &lines->at_end);
 }
 
 /* As json_lines_next, blank lines too. */

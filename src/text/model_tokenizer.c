@@ -16,27 +16,21 @@ static const char *choose(const struct model_config *config, const char *name) {
                                          : NULL;
 }
 
-static int open_named(const char *name, const char *ranks, struct tokenizer **opened) {
-    if (strcmp(name, "byte") == 0) {
-        return tokenizer_open(NULL, opened);
-    }
-    if (strcmp(name, "gpt2") != 0) {
-        return error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
-    }
-    const char *path = tokenizer_find_ranks(ranks);
-    return path ? tokenizer_open(path, opened) : -1;
-}
-
 int model_tokenizer_open(const struct model_config *config, const struct tokenizer_settings *settings,
                          struct tokenizer **opened) {
-    const char *name = choose(config, settings->name);
+    const char *name = choose(config, settings->name), *vocabulary = NULL;
     *opened = NULL;
     if (!name) {
         return error_set("the checkpoint does not say what its %" PRId64
                          " tokens are: --tokenizer byte or --tokenizer gpt2 does",
                          config->vocab_size);
     }
-    if (open_named(name, settings->ranks, opened)) {
+    const bool gpt2 = strcmp(name, "gpt2") == 0;
+    if (!gpt2 && strcmp(name, "byte") != 0) {
+        return error_set("the model's tokenizer '%s' is none of byte and gpt2", name);
+    }
+    if ((gpt2 && !(vocabulary = tokenizer_find_vocabulary(settings->vocabulary))) ||
+        tokenizer_open(vocabulary, opened)) {
         return -1;
     }
     if (tokenizer_count(*opened) > config->vocab_size) {

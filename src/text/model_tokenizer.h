@@ -6,8 +6,8 @@
 #include "src/text/tokenizer.h"
 
 struct tokenizer_settings {
-    char *name;  /* "byte" or "gpt2"; NULL or "auto": what the model's config.json says */
-    char *ranks; /* GPT-2's vocabulary, see tokenizer_find_ranks; may be NULL */
+    char *name;       /* "byte" or "gpt2"; NULL or "auto": what the model's config.json says */
+    char *vocabulary; /* GPT-2's vocabulary, see tokenizer_find_vocabulary; may be NULL */
 };
 
 /* Rows for tables of options. */
@@ -19,7 +19,7 @@ struct tokenizer_settings {
      .choices = "auto|byte|gpt2",                                                                                  \
      .help = "what the model's tokens are; auto: as the checkpoint says"},                                         \
     {                                                                                                              \
-        .type = OPTION_TEXT, .name = "ranks", .target = &(settings)->ranks, .help = TOKENIZER_RANKS_HELP           \
+        .type = OPTION_TEXT, .name = "ranks", .target = &(settings)->vocabulary, .help = TOKENIZER_RANKS_HELP      \
     }
 
 /* Opens the tokenizer of a model. Where nothing names it, 256 tokens are bytes, and 50257 and some more GPT-2's.

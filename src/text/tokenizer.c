@@ -41,19 +41,14 @@ static const char end_of_text[] = "<|endoftext|>";
 struct tokenizer {
     struct bpe *bpe; /* NULL: bytes */
     pcre2_code *pieces;
-    bool compiled; /* to machine code */
+    bool compiled;   /* to machine code */
+    char bytes[256]; /* each at its place: tokens where there is no vocabulary */
 };
 
 struct tokenizer_scratch {
     struct bpe_scratch bpe;
     pcre2_match_data *match;
 };
-
-static const char all_bytes[256] = {
-#define FOUR(n)    (char)(n), (char)((n) + 1), (char)((n) + 2), (char)((n) + 3)
-#define SIXTEEN(n) FOUR(n), FOUR((n) + 4), FOUR((n) + 8), FOUR((n) + 12)
-#define QUARTER(n) SIXTEEN(n), SIXTEEN((n) + 16), SIXTEEN((n) + 32), SIXTEEN((n) + 48)
-    QUARTER(0), QUARTER(64), QUARTER(128), QUARTER(192)};
 
 /* ---- opening */
 
@@ -71,13 +66,16 @@ static int compile_pieces(struct tokenizer *tokenizer) {
     return 0;
 }
 
-int tokenizer_open(const char *ranks, struct tokenizer **opened) {
+int tokenizer_open(const char *vocabulary, struct tokenizer **opened) {
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     *opened = NULL;
     if (!tokenizer) {
         return error_set("out of memory");
     }
-    if (ranks && (bpe_open(ranks, &tokenizer->bpe) || compile_pieces(tokenizer))) {
+    for (size_t i = 0; i < sizeof tokenizer->bytes; i++) {
+        tokenizer->bytes[i] = (char)i;
+    }
+    if (vocabulary && (bpe_open(vocabulary, &tokenizer->bpe) || compile_pieces(tokenizer))) {
         tokenizer_close(tokenizer);
         return -1;
     }
@@ -93,15 +91,15 @@ void tokenizer_close(struct tokenizer *tokenizer) {
     }
 }
 
-const char *tokenizer_find_ranks(const char *given) {
+const char *tokenizer_find_vocabulary(const char *given) {
     const char *named = getenv("HCTRAIN_RANKS");
-    const char *ranks = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
-    if (access(ranks, F_OK) == 0) {
-        return ranks;
+    const char *path = given && *given ? given : named && *named ? named : "data/corpus/gpt2.tiktoken";
+    if (access(path, F_OK) == 0) {
+        return path;
     }
     error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/ranks.sh gets it; --ranks FILE or "
               "HCTRAIN_RANKS in the environment name another place",
-              ranks);
+              path);
     return NULL;
 }
 
@@ -126,7 +124,7 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, s
         return end_of_text;
     }
     *bytes = 1;
-    return tokenizer->bpe ? bpe_bytes(tokenizer->bpe, token, bytes) : all_bytes + token;
+    return tokenizer->bpe ? bpe_bytes(tokenizer->bpe, token, bytes) : tokenizer->bytes + token;
 }
 
 /* ---- encoding */
@@ -202,10 +200,7 @@ bool tokenizer_is_cut(const char *text, size_t at) {
     if (after != ' ' && (after < '\t' || after > '\r')) {
         return false;
     }
-    size_t before = at - 1;
-    while (before > 0 && at - before < 4 && !utf8_is_boundary(text, before)) {
-        before--;
-    }
+    const size_t before = utf8_last(text, at);
     uint32_t character;
     return utf8_decode(text + before, at - before, &character) == at - before && !utf8_is_space(character);
 }

@@ -12,14 +12,14 @@ enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
     "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_RANKS of the environment, else " \
     "data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it"
 
-/* ranks: GPT-2's vocabulary (see bpe_open); NULL: a token is a byte. */
-int tokenizer_open(const char *ranks, struct tokenizer **opened);
+/* vocabulary: GPT-2's vocabulary (see bpe_open); NULL: a token is a byte. */
+int tokenizer_open(const char *vocabulary, struct tokenizer **opened);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* The path of GPT-2's vocabulary: `given`, or, if that is NULL or empty, what the environment's HCTRAIN_RANKS
  * names, or data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it. NULL, with an error that says how to get
  * it, where there is none. */
-const char *tokenizer_find_ranks(const char *given);
+const char *tokenizer_find_vocabulary(const char *given);
 
 /* "gpt2" or "byte", as meta.json has it. */
 const char *tokenizer_name(const struct tokenizer *tokenizer);

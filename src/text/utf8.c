@@ -26,10 +26,16 @@ static size_t matching(const unsigned char *text, size_t bytes, size_t length) {
     return count;
 }
 
+/* The length of the character at the beginning; 0: there is none, or it is not whole. */
+static size_t whole(const unsigned char *text, size_t bytes) {
+    const size_t length = announced(*text);
+    return matching(text, bytes, length) < length ? 0 : length;
+}
+
 size_t utf8_decode(const char *text, size_t bytes, uint32_t *character) {
     const unsigned char *at = (const unsigned char *)text;
-    const size_t length = announced(at[0]);
-    if (length == 0 || matching(at, bytes, length) < length) {
+    const size_t length = whole(at, bytes);
+    if (length == 0) {
         return 0;
     }
     *character = length == 1 ? at[0] : at[0] & (0x7fu >> length);
@@ -50,9 +56,8 @@ size_t utf8_prefix(const char *text, size_t bytes) {
                 continue;
             }
         }
-        const unsigned char *here = (const unsigned char *)text + at;
-        const size_t length = announced(*here);
-        if (length == 0 || matching(here, bytes - at, length) < length) {
+        const size_t length = whole((const unsigned char *)text + at, bytes - at);
+        if (length == 0) {
             break;
         }
         at += length;
@@ -73,19 +78,12 @@ bool utf8_is_begun(const char *text, size_t bytes) {
 }
 
 int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
-    size_t at = 0;
-    while (at < bytes) {
-        const size_t valid = utf8_prefix(text + at, bytes - at);
-        if (text_append(out, text + at, valid)) {
+    for (size_t at = 0; at < bytes;) {
+        const size_t valid = utf8_prefix(text + at, bytes - at), bad = at + valid;
+        if (text_append(out, text + at, valid) || (bad < bytes && text_append(out, "\xef\xbf\xbd", 3))) {
             return -1;
         }
-        at += valid;
-        if (at < bytes) {
-            if (text_append(out, "\xef\xbf\xbd", 3)) {
-                return -1;
-            }
-            at += utf8_part(text + at, bytes - at);
-        }
+        at = bad < bytes ? bad + utf8_part(text + bad, bytes - bad) : bytes;
     }
     return 0;
 }
@@ -120,6 +118,10 @@ bool utf8_is_space(uint32_t character) {
            character == 0x2029 || character == 0x202f || character == 0x205f || character == 0x3000;
 }
 
-bool utf8_is_boundary(const char *text, size_t at) {
-    return (unsigned char)text[at] >> 6 != 2;
+size_t utf8_last(const char *text, size_t bytes) {
+    size_t last = bytes - 1;
+    while (last > 0 && bytes - last < 4 && (unsigned char)text[last] >> 6 == 2) {
+        last--;
+    }
+    return last;
 }

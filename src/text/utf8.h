@@ -33,7 +33,7 @@ bool utf8_is_begun(const char *text, size_t bytes);
 /* Whether Unicode calls the character white space. */
 bool utf8_is_space(uint32_t character);
 
-/* Whether a character begins at text[at], as far as that byte tells. */
-bool utf8_is_boundary(const char *text, size_t at);
+/* Where the last character of text [bytes > 0], whole or not, begins, if it is UTF-8 that far. */
+size_t utf8_last(const char *text, size_t bytes);
 
 #endif

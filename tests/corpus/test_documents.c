@@ -115,7 +115,7 @@ static struct prepare_settings usual(const char *const *sources, size_t count) {
     return (struct prepare_settings){.folder = out,
                                      .sources = sources,
                                      .source_count = count,
-                                     .ranks = ranks,
+                                     .vocabulary = ranks,
                                      .kind = DOCUMENT_JSONL,
                                      .field = "text",
                                      .val_fraction = 0.01,
@@ -124,7 +124,7 @@ static struct prepare_settings usual(const char *const *sources, size_t count) {
                                      .threads = 3,
                                      .resume = true,
                                      .save_interval = PREPARE_SAVE_INTERVAL,
-                                     .bucket_bytes = PREPARE_BUCKET_BYTES,
+                                     .pile_bytes = PREPARE_PILE_BYTES,
                                      .stop_descriptor = -1};
 }
 
@@ -279,7 +279,7 @@ static void test_kept_order(void **state) {
     remove_out();
 }
 
-/* As test_shuffled, through a pipe: many buckets instead of one. */
+/* As test_shuffled, through a pipe: many piles instead of one. */
 static void test_standard_input(void **state) {
     (void)state;
     const char *const sources[] = {lines}, *const from_pipe[] = {"-"};
@@ -432,7 +432,7 @@ static void test_bytes(void **state) {
         "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
     const char *const sources[] = {scratch_write("two.jsonl", two, sizeof two - 1)};
     struct prepare_settings settings = usual(sources, 1);
-    settings.ranks = NULL;
+    settings.vocabulary = NULL;
     settings.val_fraction = 0;
     settings.shuffle = false;
     prepare(&settings);
@@ -508,17 +508,16 @@ static void test_bad_input(void **state) {
 
 /* ---- work that is cut off */
 
-/* A number of the saved state, or of an object in it; 0: there is none. */
+/* A number of an object in the saved state; 0: there is none. */
 static int64_t saved_number(const char *object, const char *name) {
     json_t *saved = json_load_file(in_out(".hc_prepare/state.json"), 0, NULL);
-    const json_t *at = object ? json_object_get(saved, object) : saved;
-    const int64_t number = json_integer_value(json_object_get(at, name));
+    const int64_t number = json_integer_value(json_object_get(json_object_get(saved, object), name));
     json_decref(saved);
     return number;
 }
 
 static bool has_passed(const char *number, int64_t before) {
-    return saved_number(strcmp(number, "merged") == 0 ? "spool" : NULL, number) > before;
+    return saved_number(strcmp(number, "merged") == 0 ? "spool" : "reader", number) > before;
 }
 
 /* Starts the work in a process of its own and kills it as soon as this number has grown in what it saved; true: it
@@ -562,8 +561,8 @@ static bool write_note(const struct prepare_settings *settings) {
     close(ends[0]);
     close(ends[1]);
     json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
-    json_t *note = json_pack("{s:b, s:O}", "val", 1, "task", json_object_get(state, "task"));
-    const bool written = note && json_dump_file(note, in_out(".hc_prepare/moving.json"), 0) == 0;
+    json_t *note = json_pack("{s:b, s:O}", "moving", 1, "task", json_object_get(state, "task"));
+    const bool written = note && json_dump_file(note, in_out(".hc_prepare/state.json"), 0) == 0;
     json_decref(note);
     json_decref(state);
     assert_int_equal(files_remove_folder(folder), 0);
@@ -583,7 +582,7 @@ static void test_killed(void **state) {
         digests(whole);
         remove_out();
         int kills = 0;
-        while (!run_and_kill(&settings, saved_number(NULL, "pieces"))) {
+        while (!run_and_kill(&settings, saved_number("reader", "pieces"))) {
             kills++;
             assert_false(files_exist(in_out("train.bin")));
         }
@@ -597,7 +596,7 @@ static void test_killed(void **state) {
     }
 }
 
-/* Also while buckets are sorted, of which there are many here. */
+/* Also while piles are sorted, of which there are many here. */
 static void test_killed_while_sorting(void **state) {
     (void)state;
     const char *const sources[] = {lines};
@@ -606,7 +605,7 @@ static void test_killed_while_sorting(void **state) {
     prepare(&settings);
     digests(whole);
     remove_out();
-    settings.bucket_bytes = 20000;
+    settings.pile_bytes = 20000;
     settings.save_interval = 0;
     int in_sorting = 0;
     for (bool done = false; !done;) {
