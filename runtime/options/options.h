@@ -1,5 +1,5 @@
 /* Settings from tables: command line (GNU long options) and config files (`name = value`) fill the same variables.
- */
+ * Rows of tables are written with the macros of option_rows.h; a function may put a table together as well. */
 #ifndef HC_RUNTIME_OPTIONS_H
 #define HC_RUNTIME_OPTIONS_H
 
@@ -14,7 +14,7 @@ enum option_type {
     OPTION_FLOAT,   /* double */
     OPTION_BOOL,    /* bool: --bias, --bias=true, --no-bias, bias = false */
     OPTION_TEXT,    /* char *: heap string owned by the settings, freed by options_free */
-    OPTION_CHOICE,  /* as OPTION_TEXT, one of `choices` */
+    OPTION_CHOICE,  /* int: the place of the word in `choices`, from 0, for which callers have an enum */
 };
 
 struct option_spec {
@@ -29,6 +29,13 @@ struct option_spec {
     bool given;                /* out: set by command line or config file */
 };
 
+/* A table that functions put together from parts. */
+struct option_table {
+    struct option_spec rows[128];
+    size_t count;
+};
+void options_append(struct option_table *table, const struct option_spec *rows, size_t count);
+
 struct program_info {
     const char *name;     /* hc_train */
     const char *summary;  /* what it does, a sentence or more */
@@ -36,47 +43,50 @@ struct program_info {
     const char *examples; /* lines shown at the end of --help; may be NULL */
 };
 
+/* Sets all targets to their defaults. Texts must be NULL before, or what an earlier call has set, which is freed.
+ * Refuses a table with a name that is not spelled with underscores. */
+int options_set_defaults(struct option_spec *specs, size_t count);
+
+void options_free(struct option_spec *specs, size_t count);
+
+/* What a command line says, and the contents of the config files that it names. Points into specs and argv. */
+struct options_given;
+
 enum options_result {
     OPTIONS_OK,
-    OPTIONS_DONE,   /* --help or --version was printed to stdout: exit 0 */
-    OPTIONS_FAILED, /* --help or --version could not be printed; error text is set: print it and exit 1 */
-    OPTIONS_WRONG,  /* error text is set: print it and exit 2 */
+    OPTIONS_HELP,    /* --help and */
+    OPTIONS_VERSION, /* --version are for options_answer */
+    OPTIONS_WRONG,   /* the error text is set: print it and exit 2 */
 };
 
-/* Applies defaults, then every `--config FILE` in order, then the command line, which wins wherever it stands.
- * --help,
- * --version and --config are added. Unknown names, wrong types, values out of range: OPTIONS_WRONG with a message
- * that names option, file and line, and a near name if there is one. Abbreviations are not taken. Arguments that
- * are not options are left, in order, in argv[*first_free .. argc).
+/* Goes through the command line and reads the config files, once, since they may be pipes. Sets no target and does
+ * nothing else that can be seen, so that --help leaves no trace. argv ends with NULL as main's does. *given is NULL
+ * unless OPTIONS_OK is returned, and is freed by options_given_free (NULL does nothing).
  *
- * In config files a value may stand in double quotes, where \" \\ \n \r \t \xHH mean what they do in C and # begins
- * no comment. Texts that the targets hold before the call are not freed: call options_free first when parsing
- * again. */
-enum options_result options_parse(struct option_spec *specs, size_t count, const struct program_info *program,
-                                  int argc, char **argv, int *first_free);
-
-/* The steps of options_parse, for programs that put other settings under those that are given:
- *
- *   options_read           goes through the command line and reads the config files, once, since they may be pipes
- *   options_set_defaults   sets all targets to their defaults; texts that they hold are not freed
- *   options_apply_text     applies the lines of a config file, which it changes; `name` is for messages
- *   options_apply_given    applies the config files and then the command line; may be repeated
- *   options_given_order    puts options first into argv; the index of the first argument that is none
- *
- * *given points into argv and specs and is freed by options_given_free (NULL does nothing). */
-struct options_given;
-enum options_result options_read(struct option_spec *specs, size_t count, const struct program_info *program,
-                                 int argc, char **argv, struct options_given **given);
-int options_set_defaults(struct option_spec *specs, size_t count);
-int options_apply_text(struct option_spec *specs, size_t count, const char *name, char *text, size_t bytes);
-int options_apply_given(const struct options_given *given, struct option_spec *specs, size_t count);
-int options_given_order(const struct options_given *given, char **argv);
+ * --help, --version and --config are added to the table. Unknown names are wrong, and the message has a near name
+ * if there is one. Abbreviations are not taken. Options may stand before and after other arguments; these end up,
+ * in order, in argv[*first_free .. argc), behind all options. */
+enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
+                                 struct options_given **given);
 void options_given_free(struct options_given *given);
+
+/* Sets the targets: by every `--config FILE` in order, then by the command line, which wins wherever it stands. May
+ * be repeated. Wrong types and values out of range are errors that name option, file and line. */
+int options_apply_given(const struct options_given *given);
+
+/* Sets the targets by the lines of a config file; `name` is for messages. A value may stand in double quotes, where
+ * \" \\ \n \r \t \xHH mean what they do in C and # begins no comment. */
+int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
+
+/* Prints to stdout what OPTIONS_HELP or OPTIONS_VERSION asks for. */
+int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
+                   const struct program_info *program);
 
 /* Writes all settings as a config file that reproduces them: `name = value` lines with their headings as comments.
  */
 int options_write(const struct option_spec *specs, size_t count, FILE *file);
 
-void options_free(struct option_spec *specs, size_t count);
+/* The word at this place among "rc|hc|mhc", "" beyond the last; `bytes` are the room for it. Returns `word`. */
+const char *options_word(const char *choices, int place, char *word, size_t bytes);
 
 #endif

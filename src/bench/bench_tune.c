@@ -12,21 +12,22 @@
 #define TYPE      ELEMENT_BF16 /* on matrix units; fp16 runs at the same rate */
 
 static int check(const struct bench_settings *settings, const struct ranks *ranks) {
-    const char *gemm = settings->train.device.gemm;
+    const int gemm = settings->train.device.gemm;
+    char word[16];
     struct model_config config = settings->train.model;
     config.vocab_size = config.vocab_size == 0 ? 1 : config.vocab_size;
     if (ranks->count > 1) {
         return error_set("--tune measures one device: start one process");
     }
-    if (strcmp(gemm, "auto") != 0 && strcmp(gemm, "clblast") != 0 && strcmp(gemm, "mma") != 0) {
+    if (gemm != GEMM_AUTO && gemm != GEMM_CLBLAST && gemm != GEMM_MMA) {
         return error_set("--tune is about CLBlast, or with --gemm mma about matrix units: leave --gemm %s out",
-                         gemm);
+                         options_word(GEMM_WORDS, gemm, word, sizeof word));
     }
     return model_config_check(&config);
 }
 
 static bool is_about_units(const struct bench_settings *settings) {
-    return strcmp(settings->train.device.gemm, "mma") == 0;
+    return settings->train.device.gemm == GEMM_MMA;
 }
 
 static int open_device(const struct bench_settings *settings, struct compute **compute) {

@@ -24,14 +24,8 @@ static bool is_json_lines(const char *name) {
     return false;
 }
 
-int document_kind_choose(const char *word, const char *const *names, size_t count, enum document_kind otherwise,
-                         enum document_kind *kind) {
-    for (size_t i = 0; i < COUNT(kind_names); i++) {
-        if (strcmp(word, kind_names[i]) == 0) {
-            *kind = (enum document_kind)i;
-            return 0;
-        }
-    }
+int document_kind_by_names(const char *const *names, size_t count, enum document_kind otherwise,
+                           enum document_kind *kind) {
     size_t json = 0;
     for (size_t i = 0; i < count; i++) {
         json += is_json_lines(names[i]);

@@ -66,9 +66,13 @@ static int check_usage(const struct eval_settings *settings) {
     return 0;
 }
 
+static const char *split_name(const struct eval_settings *settings) {
+    return settings->split == SPLIT_VAL ? "val" : "train";
+}
+
 static int open_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    char *path = files_path("%s/%s.bin", settings->data, settings->split);
+    char *path = files_path("%s/%s.bin", settings->data, split_name(settings));
     int status = path ? 0 : -1;
     if (path && !files_exist(path)) {
         status = error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path, settings->data);
@@ -86,11 +90,12 @@ static int open_documents(struct evaluation *evaluation) {
         .count = settings->file_count,
         .field = settings->field,
         .count_field = settings->count_field,
-        .replace_invalid = strcmp(settings->invalid, "replace") == 0,
+        .replace_invalid = settings->invalid == INVALID_REPLACE,
         .limit = (uint64_t)settings->limit,
     };
-    return document_kind_choose(settings->documents, settings->files, settings->file_count, DOCUMENT_FILES,
-                                &documents->kind) ||
+    documents->kind = settings->documents == DOCUMENTS_JSONL ? DOCUMENT_JSONL : DOCUMENT_FILES;
+    return (settings->documents == DOCUMENTS_BY_NAME &&
+            document_kind_by_names(settings->files, settings->file_count, DOCUMENT_FILES, &documents->kind)) ||
                    documents_open(documents, &evaluation->documents) ||
                    model_tokenizer_open(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
                ? -1
@@ -177,7 +182,7 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
                                         .ranks = evaluation->ranks,
-                                        .type = settings_type(settings->dtype)};
+                                        .type = (enum element_type)settings->dtype};
     return settings_open_device(&settings->device, options.type, (unsigned)evaluation->ranks->local_index,
                                 &evaluation->compute) ||
                    gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
@@ -258,10 +263,10 @@ static void print_rate(const struct evaluation *evaluation, uint64_t tokens) {
 static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, double *loss) {
     const struct eval_settings *settings = evaluation->settings;
     struct sampler sampler;
-    const char *purpose = strcmp(settings->split, "val") == 0 ? EVALUATE_PURPOSE("val") : EVALUATE_PURPOSE("train");
+    const char *purpose = settings->split == SPLIT_VAL ? EVALUATE_PURPOSE("val") : EVALUATE_PURPOSE("train");
     if (sampler_create(&sampler, evaluation->file, (uint64_t)settings->seed, purpose, settings->batch_size,
                        evaluation->config.block_size, (uint32_t)evaluation->config.vocab_size)) {
-        return error_prefix("%s/%s.bin", settings->data, settings->split);
+        return error_prefix("%s/%s.bin", settings->data, split_name(settings));
     }
     const int status = evaluate_loss(&evaluation->gpt, &sampler, settings->eval_iters, &evaluation->progress, loss);
     *tokens = (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
@@ -275,8 +280,8 @@ static int report_split(struct evaluation *evaluation, uint64_t tokens, double l
     const double perplexity = perplexity_of(&sums).token_perplexity;
     json_t *results =
         json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
-                  settings->split, "eval_iters", (json_int_t)settings->eval_iters, "tokens", (json_int_t)tokens,
-                  "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
+                  split_name(settings), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
+                  (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
     const int status = write_json(evaluation, results, tokens);
     if (status == 0 && talks(evaluation)) {
         print_figure("loss", 6, loss);

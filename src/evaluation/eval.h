@@ -6,25 +6,33 @@
 #include "src/settings/settings.h"
 #include "src/text/model_tokenizer.h"
 
+/* The words of choices, and what they are called here. */
+#define SPLIT_WORDS "train|val"
+enum split_word { SPLIT_TRAIN, SPLIT_VAL };
+#define DOCUMENTS_WORDS "auto|files|jsonl"
+enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FILES, DOCUMENTS_JSONL };
+
 struct eval_settings {
     char *checkpoint;
     int64_t batch_size; /* sequences at a time, on each rank */
-    char *data, *split; /* a folder of token files, and "train" or "val" */
+    char *data;         /* a folder of token files */
+    int split;          /* which of them: an enum split_word */
     int64_t eval_iters; /* random batches of the split; 0: all of it */
     int64_t seed;
     const char *const *files; /* [file_count] of documents */
     size_t file_count;
-    char *documents;           /* what they are: "auto", "files" or "jsonl" */
+    int documents;             /* what they are: an enum documents_word */
     char *field, *count_field; /* of JSON lines, as documents_settings has them */
-    char *invalid;             /* "error" or "replace" */
+    int invalid;               /* an enum invalid_word */
     struct tokenizer_settings tokenizer;
     int64_t limit; /* documents; 0: all */
     char *json, *per_document;
     struct device_settings device;
-    char *dtype; /* for settings_type */
+    int dtype; /* an enum element_type */
 };
 
-enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED };
+/* As exit statuses of programs. */
+enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED = 130 };
 
 /* Collective. Prints the figures (rank 0); on failure the error text is set, see ranks_end_others. */
 enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks);

@@ -10,7 +10,7 @@ struct probe_settings {
     char *batch;      /* safetensors file with x and y, I32 [B, T], or [iterations, micro, B, T] with train */
     char *out;        /* file, or folder with train */
     bool logits, grad, streams, train;
-    char *dtype; /* for settings_type; NULL: fp32 */
+    int dtype; /* an enum element_type */
     struct optimizer_settings optimizer;
 };
 

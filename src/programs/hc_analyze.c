@@ -5,31 +5,35 @@
 #include "runtime/system/interrupt.h"
 #include "src/analysis/analyze.h"
 #include "src/analysis/report.h"
-#include "src/settings/settings.h"
+#include "src/programs/program.h"
+#include "src/settings/shared_rows.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static const struct program_info program = {
-    .name = "hc_analyze",
-    .summary = "Shows what the paper shows, of your own runs: reads the records of run directories, measures the "
-               "residual matrices "
-               "H_res of their checkpoints on samples of a token file, and writes OUT/report.html, one page with "
-               "everything in it, "
-               "OUT/figures/ with each picture as SVG, PNG, gnuplot's script and CSV, and OUT/analysis.json with "
-               "all numbers.",
-    .usage = "--out OUT [OPTIONS] RUN_OR_CHECKPOINT...",
-    .examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
-                "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
-                "hc_analyze --out report --watch 60 out/shc",
+static struct program program = {
+    .info.name = "hc_analyze",
+    .info.summary = "Shows what the paper shows, of your own runs: reads the records of run directories, measures "
+                    "the residual matrices H_res of their checkpoints on samples of a token file, and writes "
+                    "OUT/report.html, one page with everything in it, OUT/figures/ with each picture as SVG, PNG, "
+                    "gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
+    .info.usage = "--out OUT [OPTIONS] RUN_OR_CHECKPOINT...",
+    .info.examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
+                     "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
+                     "hc_analyze --out report --watch 60 out/shc",
+    .computes = true,
+    .takes_arguments = true,
 };
+
+/* --split */
+#define SPLIT_WORDS "val|train"
+enum split_word { SPLIT_VAL, SPLIT_TRAIN };
 
 struct settings {
     struct device_settings device;
-    char *out, *data_dir, *split, *bench;
+    char *out, *data_dir, *bench;
+    int split; /* enum split_word */
     int64_t samples, batch_size, watch;
     bool all_checkpoints;
 };
@@ -69,17 +73,18 @@ static int analyze_all(struct compute *compute, const struct settings *settings,
     return result;
 }
 
-static int run(const struct settings *settings, const char *const *inputs, size_t input_count) {
+static int run(const struct settings *settings) {
     struct compute *compute = NULL;
     const bool computes = settings->data_dir && *settings->data_dir;
-    if (!settings->out || input_count == 0) {
+    interrupt_install();
+    if (!settings->out || program.argument_count == 0) {
         error_set("--out and at least one run directory or checkpoint are needed; see hc_analyze --help");
-        return settings_fail(program.name, 2);
+        return PROGRAM_WRONG;
     }
-    struct analyze_settings analyze = {.inputs = inputs,
-                                       .input_count = input_count,
+    struct analyze_settings analyze = {.inputs = program.arguments,
+                                       .input_count = program.argument_count,
                                        .data_dir = computes ? settings->data_dir : NULL,
-                                       .split = settings->split,
+                                       .split = settings->split == SPLIT_VAL ? "val" : "train",
                                        .samples = settings->samples,
                                        .batch_size = settings->batch_size,
                                        .all_checkpoints = settings->all_checkpoints,
@@ -87,66 +92,30 @@ static int run(const struct settings *settings, const char *const *inputs, size_
     int result = computes ? settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute) : 0;
     result = result || analyze_all(compute, settings, &analyze);
     compute_close(compute);
-    return result ? settings_fail(program.name, interrupt_requested() ? 130 : 1) : 0;
+    return result ? program_failed(&program) : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {
     static struct settings settings;
     struct option_spec specs[] = {
-        {.type = OPTION_HEADING, .help = "What to measure"},
-        {.type = OPTION_TEXT,
-         .name = "out",
-         .target = &settings.out,
-         .help = "folder of the results, made if missing"},
-        {.type = OPTION_TEXT,
-         .name = "data_dir",
-         .target = &settings.data_dir,
-         .help = "folder of token files to measure H_res on; without it only the records of runs are read"},
-        {.type = OPTION_CHOICE,
-         .name = "split",
-         .target = &settings.split,
-         .default_value = "val",
-         .choices = "val|train",
-         .help = "which of its files"},
-        {.type = OPTION_INT,
-         .name = "samples",
-         .target = &settings.samples,
-         .default_value = "1024",
-         .minimum = 1,
-         .maximum = 1e9,
-         .help = "sequences of block_size tokens, spread evenly over the file"},
-        {.type = OPTION_INT,
-         .name = "batch_size",
-         .target = &settings.batch_size,
-         .default_value = "8",
-         .minimum = 1,
-         .maximum = 1e6,
-         .help = "sequences at a time"},
-        {.type = OPTION_BOOL,
-         .name = "all_checkpoints",
-         .target = &settings.all_checkpoints,
-         .default_value = "false",
-         .help = "measure every checkpoint of a run directory, not only the newest"},
-        {.type = OPTION_TEXT,
-         .name = "bench",
-         .target = &settings.bench,
-         .help = "what hc_bench --compare --json wrote: throughput and auxiliary parameters against streams"},
-        {.type = OPTION_INT,
-         .name = "watch",
-         .target = &settings.watch,
-         .default_value = "0",
-         .minimum = 0,
-         .maximum = 1e6,
-         .help = "do it again after so many seconds, until Ctrl-C; an open page loads itself again. 0: once"},
+        HEADING("What to measure"),
+        TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
+        TEXT("data_dir", &settings.data_dir, NULL,
+             "folder of token files to measure H_res on; without it only the records of runs are read"),
+        CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of its files"),
+        INT("samples", &settings.samples, "1024", 1, 1e9,
+            "sequences of block_size tokens, spread evenly over the file"),
+        INT("batch_size", &settings.batch_size, "8", 1, 1e6, "sequences at a time"),
+        BOOL("all_checkpoints", &settings.all_checkpoints, "false",
+             "measure every checkpoint of a run directory, not only the newest"),
+        TEXT("bench", &settings.bench, NULL,
+             "what hc_bench --compare --json wrote: throughput and auxiliary parameters against streams"),
+        INT("watch", &settings.watch, "0", 0, 1e6,
+            "do it again after so many seconds, until Ctrl-C; an open page loads itself again. 0: once"),
         DEVICE_OPTIONS(&settings.device),
     };
-    int first_free = argc;
-    device_prepare_environment();
-    interrupt_install();
-    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, &first_free);
-    if (status == 0) {
-        status = run(&settings, (const char *const *)argv + first_free, (size_t)(argc - first_free));
+    if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
+        program.status = run(&settings);
     }
-    options_free(specs, COUNT(specs));
-    return status < 0 ? 0 : status;
+    return program_end(&program);
 }

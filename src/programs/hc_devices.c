@@ -2,18 +2,19 @@
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include "src/settings/settings.h"
+#include "src/programs/program.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct program_info program = {
-    .name = "hc_devices",
-    .summary =
+static struct program program = {
+    .info.name = "hc_devices",
+    .info.summary =
         "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows which of them each "
         "word that --device takes would pick for this process. Exit status 1 means that there is none.",
-    .usage = "[OPTIONS]",
-    .examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
+    .info.usage = "[OPTIONS]",
+    .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
+    .computes = true,
 };
 
 static const char *type_name(const struct device *device) {
@@ -52,8 +53,7 @@ static int print_all(void) {
     struct device *devices;
     size_t count;
     if (device_list(&devices, &count)) {
-        fprintf(stderr, "hc_devices: %s\n", error_text());
-        return 1;
+        return PROGRAM_FAILED;
     }
     for (size_t i = 0; i < count; i++) {
         print_device(i, &devices[i]);
@@ -65,22 +65,21 @@ static int print_all(void) {
     }
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+    for (size_t i = 0; i < COUNT(words); i++) {
         print_choice(words[i], host_local_rank());
     }
-    return count ? 0 : 1;
+    if (fflush(stdout) || ferror(stdout)) {
+        error_set_errno("cannot write");
+        return PROGRAM_FAILED;
+    }
+    error_clear(); /* what there is to say of no device is on stdout */
+    return count ? PROGRAM_DONE : PROGRAM_FAILED;
 }
 
 int main(int argc, char **argv) {
     struct option_spec none[1];
-    device_prepare_environment();
-    int status = settings_parse(none, 0, &program, argc, argv, NULL);
-    if (status == 0) {
-        status = print_all();
+    if (program_begin(&program, none, 0, argc, argv)) {
+        program.status = print_all();
     }
-    if (fflush(stdout) || ferror(stdout)) {
-        perror("hc_devices: cannot write");
-        return 1;
-    }
-    return status < 0 ? 0 : status;
+    return program_end(&program);
 }

@@ -3,27 +3,24 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/export.h"
-#include "src/settings/settings.h"
+#include "src/programs/program.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static const struct program_info program = {
-    .name = "hc_export",
-    .summary =
-        "Writes a checkpoint as a folder for others: for Hugging Face's transformers (GPT2LMHeadModel, models with "
-        "plain residual connections), or for PyTorch alone, with a model.py that runs every variant. No device is "
-        "needed. hc_train --init-from reads both kinds of folders.",
-    .usage = "--checkpoint DIR --out DIR [OPTIONS]",
-    .examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
-                "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
-                "python shc-mine/model.py --state-dict shc.pt",
+static struct program program = {
+    .info.name = "hc_export",
+    .info.summary = "Writes a checkpoint as a folder for others: for Hugging Face's transformers (GPT2LMHeadModel, "
+                    "models with plain residual connections), or for PyTorch alone, with a model.py that runs "
+                    "every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
+    .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
+    .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
+                     "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
+                     "python shc-mine/model.py --state-dict shc.pt",
 };
 
 struct settings {
-    char *checkpoint, *out, *format;
+    char *checkpoint, *out;
+    int format; /* enum export_format */
     int64_t vocab_size;
 };
 
@@ -42,51 +39,34 @@ static int run(const struct settings *settings) {
     const struct export_settings export = {
         .checkpoint = settings->checkpoint,
         .out = settings->out,
-        .format = strcmp(settings->format, "hf") == 0 ? EXPORT_HUGGING_FACE : EXPORT_TORCH,
+        .format = (enum export_format)settings->format,
         .vocab_size = settings->vocab_size,
     };
     struct export_report report;
+    interrupt_install();
     if (!settings->checkpoint || !settings->out || !*settings->out) {
         error_set("--checkpoint and --out are both needed; see hc_export --help");
-        return settings_fail(program.name, 2);
+        return PROGRAM_WRONG;
     }
     if (export_run(&export, &report)) {
-        return settings_fail(program.name, interrupt_requested() ? 130 : 1);
+        return program_failed(&program);
     }
-    return print_report(settings, &report) ? settings_fail(program.name, 1) : 0;
+    return print_report(settings, &report) ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {
     struct settings settings = {0};
     struct option_spec specs[] = {
-        {.type = OPTION_TEXT,
-         .name = "checkpoint",
-         .target = &settings.checkpoint,
-         .help = "checkpoint folder, or a GPT-2 as transformers saves it"},
-        {.type = OPTION_TEXT,
-         .name = "out",
-         .target = &settings.out,
-         .help = "folder to write; an earlier export there is replaced, nothing else is"},
-        {.type = OPTION_CHOICE,
-         .name = "format",
-         .target = &settings.format,
-         .default_value = "hf",
-         .choices = "hf|torch",
-         .help = "hf: for transformers, rc models only; torch: with model.py, all variants"},
-        {.type = OPTION_INT,
-         .name = "vocab_size",
-         .target = &settings.vocab_size,
-         .default_value = "0",
-         .minimum = 0,
-         .maximum = 1 << 24,
-         .help = "rows of the token embedding to keep; 0 keeps all, but with hf and GPT-2's tokens the 50257 that "
-                 "are no padding"},
+        TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder, or a GPT-2 as transformers saves it"),
+        TEXT("out", &settings.out, NULL, "folder to write; an earlier export there is replaced, nothing else is"),
+        CHOICE("format", &settings.format, "hf", "hf|torch",
+               "hf: for transformers, rc models only; torch: with model.py, all variants"),
+        INT("vocab_size", &settings.vocab_size, "0", 0, 1 << 24,
+            "rows of the token embedding to keep; 0 keeps all, but with hf and GPT-2's tokens the 50257 that are "
+            "no padding"),
     };
-    interrupt_install();
-    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
-    if (status == 0) {
-        status = run(&settings);
+    if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
+        program.status = run(&settings);
     }
-    options_free(specs, COUNT(specs));
-    return status < 0 ? 0 : status;
+    return program_end(&program);
 }

@@ -3,25 +3,25 @@
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
+#include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
-#include "src/settings/settings.h"
+#include "src/settings/shared_rows.h"
 #include "src/text/model_tokenizer.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static const struct program_info program = {
-    .name = "hc_sample",
-    .summary = "Continues a prompt with a checkpoint's model and prints the text as it comes.",
-    .usage = "--checkpoint DIR [OPTIONS]",
-    .examples =
+static struct program program = {
+    .info.name = "hc_sample",
+    .info.summary = "Continues a prompt with a checkpoint's model and prints the text as it comes.",
+    .info.usage = "--checkpoint DIR [OPTIONS]",
+    .info.examples =
         "hc_sample --checkpoint out/shc/ckpt-best --prompt 'Light, n. '\n"
         "hc_sample --checkpoint out/shc/ckpt-500 --temperature 0.7 --top-k 40 --max-new-tokens 500 --seed 7\n"
         "hc_sample --checkpoint out/gpt2/ckpt-best --prompt-file story.txt --top-p 0.9 --num-samples 4 --stop 'The "
         "End'",
+    .computes = true,
 };
 
 enum { LARGEST_PROMPT = 1 << 26 };
@@ -30,7 +30,8 @@ struct settings {
     struct device_settings device;
     struct sample_settings sample;
     struct tokenizer_settings tokenizer;
-    char *checkpoint, *prompt, *prompt_file, *stop, *dtype;
+    char *checkpoint, *prompt, *prompt_file, *stop;
+    int dtype; /* enum element_type */
     int64_t seed, batch_size;
 };
 
@@ -136,7 +137,7 @@ static int open_model(struct session *session) {
     const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
                                         .sequence = sequence_of(session),
                                         .mode = GPT_GENERATION,
-                                        .type = settings_type(settings->dtype)};
+                                        .type = (enum element_type)settings->dtype};
     return settings_open_device(&settings->device, options.type, 0, &session->compute) ||
                    gpt_plan(session->compute, &session->config, &options, &session->gpt) ||
                    gpt_create(&session->gpt) || checkpoint_load_weights(settings->checkpoint, &session->gpt)
@@ -165,10 +166,12 @@ static int print_samples(struct session *session) {
 
 static int run(const struct settings *settings) {
     struct session session = {.settings = settings};
+    interrupt_install();
+    signal(SIGPIPE, SIG_DFL); /* text that nobody reads is not worth writing */
     if (!settings->checkpoint || (settings->prompt && settings->prompt_file)) {
         error_set(settings->checkpoint ? "--prompt and --prompt-file are two prompts: give one of them"
                                        : "--checkpoint is needed; see hc_sample --help");
-        return settings_fail(program.name, 2);
+        return PROGRAM_WRONG;
     }
     const int status =
         open_tokenizer(&session) || open_prompt(&session) || open_model(&session) || print_samples(&session);
@@ -177,89 +180,39 @@ static int run(const struct settings *settings) {
     tokenizer_close(session.tokenizer);
     text_free(&session.prompt);
     free(session.tokens);
-    return status ? settings_fail(program.name, 1) : interrupt_requested() ? 130 : 0;
+    return status ? PROGRAM_FAILED : interrupt_requested() ? PROGRAM_INTERRUPTED : PROGRAM_DONE;
 }
 
 int main(int argc, char **argv) {
     static struct settings settings;
     struct option_spec specs[] = {
-        {.type = OPTION_HEADING, .help = "What to write"},
-        {.type = OPTION_TEXT, .name = "checkpoint", .target = &settings.checkpoint, .help = "checkpoint folder"},
-        {.type = OPTION_TEXT,
-         .name = "prompt",
-         .target = &settings.prompt,
-         .help = "text to continue; without it a new text begins"},
-        {.type = OPTION_TEXT,
-         .name = "prompt_file",
-         .target = &settings.prompt_file,
-         .help = "file with the text to continue, used as it is, final newline included; - is standard input"},
-        {.type = OPTION_INT,
-         .name = "max_new_tokens",
-         .target = &settings.sample.count,
-         .default_value = "300",
-         .minimum = 0,
-         .maximum = 1e9,
-         .help = "tokens to add, at most"},
-        {.type = OPTION_TEXT,
-         .name = "stop",
-         .target = &settings.stop,
-         .help = "text before which a sample ends, when it comes up in what is added"},
-        {.type = OPTION_INT,
-         .name = "num_samples",
-         .target = &settings.sample.samples,
-         .default_value = "1",
-         .minimum = 1,
-         .maximum = 1e6,
-         .help = "continuations, printed one after the other with a line of dashes between them"},
-        {.type = OPTION_HEADING, .help = "How tokens are chosen"},
-        {.type = OPTION_FLOAT,
-         .name = "temperature",
-         .target = &settings.sample.choice.temperature,
-         .default_value = "0.8",
-         .minimum = 0,
-         .maximum = 100,
-         .help = "below 1 surer, above 1 wilder; 0 always takes the likeliest token"},
-        {.type = OPTION_INT,
-         .name = "top_k",
-         .target = &settings.sample.choice.top_k,
-         .default_value = "0",
-         .minimum = 0,
-         .maximum = 1e9,
-         .help = "choose among the k likeliest only; 0 among all"},
-        {.type = OPTION_FLOAT,
-         .name = "top_p",
-         .target = &settings.sample.choice.top_p,
-         .default_value = "1",
-         .minimum = 0,
-         .maximum = 1,
-         .help = "choose among the fewest tokens that have this probability together, the likeliest first, after "
-                 "top_k; 1 among all"},
-        {.type = OPTION_INT,
-         .name = "seed",
-         .target = &settings.seed,
-         .default_value = "1337",
-         .minimum = 0,
-         .maximum = 9e15,
-         .help = "the same seed gives the same texts, however many are written side by side"},
-        {.type = OPTION_HEADING, .help = "Model"},
+        HEADING("What to write"),
+        TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
+        TEXT("prompt", &settings.prompt, NULL, "text to continue; without it a new text begins"),
+        TEXT("prompt_file", &settings.prompt_file, NULL,
+             "file with the text to continue, used as it is, final newline included; - is standard input"),
+        INT("max_new_tokens", &settings.sample.count, "300", 0, 1e9, "tokens to add, at most"),
+        TEXT("stop", &settings.stop, NULL, "text before which a sample ends, when it comes up in what is added"),
+        INT("num_samples", &settings.sample.samples, "1", 1, 1e6,
+            "continuations, printed one after the other with a line of dashes between them"),
+        HEADING("How tokens are chosen"),
+        FLOAT("temperature", &settings.sample.choice.temperature, "0.8", 0, 100,
+              "below 1 surer, above 1 wilder; 0 always takes the likeliest token"),
+        INT("top_k", &settings.sample.choice.top_k, "0", 0, 1e9, "choose among the k likeliest only; 0 among all"),
+        FLOAT("top_p", &settings.sample.choice.top_p, "1", 0, 1,
+              "choose among the fewest tokens that have this probability together, the likeliest first, after "
+              "top_k; 1 among all"),
+        INT("seed", &settings.seed, "1337", 0, 9e15,
+            "the same seed gives the same texts, however many are written side by side"),
+        HEADING("Model"),
         TOKENIZER_OPTIONS(&settings.tokenizer),
-        {.type = OPTION_INT,
-         .name = "batch_size",
-         .target = &settings.batch_size,
-         .default_value = "8",
-         .minimum = 1,
-         .maximum = FEW_ROWS,
-         .help = "samples written side by side: faster, for more memory"},
+        INT("batch_size", &settings.batch_size, "8", 1, FEW_ROWS,
+            "samples written side by side: faster, for more memory"),
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype),
     };
-    device_prepare_environment();
-    interrupt_install();
-    signal(SIGPIPE, SIG_DFL); /* text that nobody reads is not worth writing */
-    int status = settings_parse(specs, COUNT(specs), &program, argc, argv, NULL);
-    if (status == 0) {
-        status = run(&settings);
+    if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
+        program.status = run(&settings);
     }
-    options_free(specs, COUNT(specs));
-    return status < 0 ? 0 : status;
+    return program_end(&program);
 }

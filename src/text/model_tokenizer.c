@@ -6,10 +6,10 @@
 enum { BYTES = 256, GPT2_PADDED = 50304 };
 
 /* "byte", "gpt2", or what config.json has instead; NULL: nothing tells. */
-static const char *choose(const struct model_config *config, const char *name) {
-    const bool named = name && *name && strcmp(name, "auto") != 0;
+static const char *choose(const struct model_config *config, enum tokenizer_word word) {
     const bool gpt2 = config->vocab_size >= GPT2_TOKENS && config->vocab_size <= GPT2_PADDED;
-    return named                         ? name
+    return word == TOKENIZER_BYTE        ? "byte"
+           : word == TOKENIZER_GPT2      ? "gpt2"
            : *config->tokenizer          ? config->tokenizer
            : config->vocab_size == BYTES ? "byte"
            : gpt2                        ? "gpt2"
@@ -18,7 +18,7 @@ static const char *choose(const struct model_config *config, const char *name) {
 
 int model_tokenizer_open(const struct model_config *config, const struct tokenizer_settings *settings,
                          struct tokenizer **opened) {
-    const char *name = choose(config, settings->name), *vocabulary = NULL;
+    const char *name = choose(config, (enum tokenizer_word)settings->word), *vocabulary = NULL;
     *opened = NULL;
     if (!name) {
         return error_set("the checkpoint does not say what its %" PRId64

@@ -5,22 +5,20 @@
 #include "src/model/model_config.h"
 #include "src/text/tokenizer.h"
 
+/* --tokenizer of programs that read a model */
+#define TOKENIZER_WORDS "auto|byte|gpt2"
+enum tokenizer_word { TOKENIZER_OF_MODEL /* what config.json says */, TOKENIZER_BYTE, TOKENIZER_GPT2 };
+
 struct tokenizer_settings {
-    char *name;       /* "byte" or "gpt2"; NULL or "auto": what the model's config.json says */
+    int word;         /* enum tokenizer_word */
     char *vocabulary; /* GPT-2's vocabulary, see tokenizer_find_vocabulary; may be NULL */
 };
 
-/* Rows for tables of options. */
+/* Rows for tables of options, see runtime/options/option_rows.h. */
 #define TOKENIZER_OPTIONS(settings)                                                                                \
-    {.type = OPTION_CHOICE,                                                                                        \
-     .name = "tokenizer",                                                                                          \
-     .target = &(settings)->name,                                                                                  \
-     .default_value = "auto",                                                                                      \
-     .choices = "auto|byte|gpt2",                                                                                  \
-     .help = "what the model's tokens are; auto: as the checkpoint says"},                                         \
-    {                                                                                                              \
-        .type = OPTION_TEXT, .name = "ranks", .target = &(settings)->vocabulary, .help = TOKENIZER_RANKS_HELP      \
-    }
+    CHOICE("tokenizer", &(settings)->word, "auto", TOKENIZER_WORDS,                                                \
+           "what the model's tokens are; auto: as the checkpoint says"),                                           \
+        TEXT("ranks", &(settings)->vocabulary, NULL, TOKENIZER_RANKS_HELP)
 
 /* Opens the tokenizer of a model. Where nothing names it, 256 tokens are bytes, and 50257 and some more GPT-2's.
  * Fails where neither is so, where GPT-2's vocabulary is missing, and where the model has fewer tokens than the

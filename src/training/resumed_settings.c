@@ -38,63 +38,41 @@ static int apply_file(struct option_spec *specs, size_t count, const char *path)
 }
 
 /* Everything once more, with what the run has below what is given. */
-static enum options_result apply_resumed(struct option_spec *specs, size_t count, struct train_settings *settings,
-                                         const struct options_given *given, const char *out_dir) {
+static enum train_result apply_all(struct option_spec *specs, size_t count, struct train_settings *settings,
+                                   const struct options_given *given, const char *out_dir) {
     if (options_set_defaults(specs, count)) {
-        return OPTIONS_WRONG;
+        return TRAIN_WRONG;
     }
     char *path = files_path("%s/" RUN_SETTINGS, out_dir);
     settings->resumed_from = checkpoint_newest(out_dir);
-    const enum options_result result =
+    const enum train_result result =
         !path || !settings->resumed_from || apply_state(specs, count, settings->resumed_from, files_exist(path))
-            ? OPTIONS_FAILED
-        : apply_file(specs, count, path) ? OPTIONS_WRONG
-                                         : OPTIONS_OK;
+            ? TRAIN_FAILED
+        : apply_file(specs, count, path) ? TRAIN_WRONG
+                                         : TRAIN_DONE;
     free(path);
-    if (result != OPTIONS_OK) {
+    if (result != TRAIN_DONE) {
         return result;
     }
     const int64_t planned = settings->max_iters;
-    if (options_apply_given(given, specs, count)) {
-        return OPTIONS_WRONG;
+    if (options_apply_given(given)) {
+        return TRAIN_WRONG;
     }
     settings->stop_at = settings->max_iters;
     settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
-    return OPTIONS_OK;
+    return TRAIN_DONE;
 }
 
-/* The folder that leads to the settings stays what it is, whatever they say of it. */
-static enum options_result resume(struct option_spec *specs, size_t count, struct train_settings *settings,
-                                  const struct options_given *given) {
-    char *out_dir = settings->out_dir;
+enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
+                                         const struct options_given *given) {
+    settings->stop_at = settings->max_iters;
+    if (strcmp(settings->init_from, "resume") != 0) {
+        return TRAIN_DONE;
+    }
+    char *out_dir = settings->out_dir; /* it leads to the settings, and stays what it is, whatever they say of it */
     settings->out_dir = NULL;
-    options_free(specs, count);
-    const enum options_result result = apply_resumed(specs, count, settings, given, out_dir);
+    const enum train_result result = apply_all(specs, count, settings, given, out_dir);
     free(settings->out_dir);
     settings->out_dir = out_dir;
-    return result;
-}
-
-enum options_result resumed_settings_parse(struct option_spec *specs, size_t count, struct train_settings *settings,
-                                           const struct program_info *program, int argc, char **argv) {
-    struct options_given *given = NULL;
-    if (options_set_defaults(specs, count)) {
-        return OPTIONS_WRONG;
-    }
-    enum options_result result = options_read(specs, count, program, argc, argv, &given);
-    if (result != OPTIONS_OK) {
-        return result;
-    }
-    const int first = options_given_order(given, argv);
-    if (options_apply_given(given, specs, count)) {
-        result = OPTIONS_WRONG;
-    } else if (first < argc) {
-        error_set("unexpected argument '%s'; see %s --help", argv[first], program->name);
-        result = OPTIONS_WRONG;
-    } else {
-        settings->stop_at = settings->max_iters;
-        result = strcmp(settings->init_from, "resume") == 0 ? resume(specs, count, settings, given) : OPTIONS_OK;
-    }
-    options_given_free(given);
     return result;
 }

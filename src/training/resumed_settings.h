@@ -2,17 +2,20 @@
 #ifndef HC_SRC_RESUMED_SETTINGS_H
 #define HC_SRC_RESUMED_SETTINGS_H
 
-#include "src/training/train_settings.h"
+#include "src/training/train.h"
 
-/* Parses as options_parse does, for hc_train. With init_from = resume what is given now lies over what the run has
+/* After the command line has been applied. With init_from = resume what is given now lies over what the run has
  * in out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so
  * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
  *
  * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
  *
  * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
- * given, for this process. */
-enum options_result resumed_settings_parse(struct option_spec *specs, size_t count, struct train_settings *settings,
-                                           const struct program_info *program, int argc, char **argv);
+ * given, for this process.
+ *
+ * TRAIN_DONE; TRAIN_FAILED where the run has no checkpoint that can be read; TRAIN_WRONG for settings that are
+ * wrong. */
+enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
+                                         const struct options_given *given);
 
 #endif

@@ -5,7 +5,8 @@
 #include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
 
-enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED };
+/* As exit statuses of programs. */
+enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED = 130 };
 
 /* Runs to max_iters, together with the other ranks. On TRAIN_FAILED and TRAIN_WRONG the error text, which all ranks
  * have then, says what happened; a failure of one rank alone ends the job before. On interruption a checkpoint has

@@ -1,156 +1,120 @@
 #include "src/training/train_options.h"
+#include "runtime/system/error.h"
+#include "src/settings/shared_rows.h"
 #include "src/training/data_parallel.h"
-#include "src/training/same_job.h"
-#include <stdio.h>
 #include <string.h>
 
-#define INT(option, variable, initial, low, high, text)                                                            \
-    {                                                                                                              \
-        .type = OPTION_INT, .name = option, .target = &settings->variable, .default_value = initial,               \
-        .minimum = low, .maximum = high, .help = text                                                              \
-    }
-#define PROCESS_BOOL(option, variable, text)                                                                       \
-    {                                                                                                              \
-        .type = OPTION_BOOL, .name = option, .target = &settings->variable, .default_value = "false",              \
-        .help = text, .transient = true                                                                            \
-    }
-#define BOOL(option, variable, initial, text)                                                                      \
-    { .type = OPTION_BOOL, .name = option, .target = &settings->variable, .default_value = initial, .help = text }
-#define TEXT(option, variable, initial, text)                                                                      \
-    { .type = OPTION_TEXT, .name = option, .target = &settings->variable, .default_value = initial, .help = text }
-/* Of this process, not of the run: not among the settings that a resumed run goes on with. */
-#define PROCESS_TEXT(option, variable, initial, text)                                                              \
-    {                                                                                                              \
-        .type = OPTION_TEXT, .name = option, .target = &settings->variable, .default_value = initial,              \
-        .help = text, .transient = true                                                                            \
-    }
-#define CHOICE(option, variable, initial, words, text)                                                             \
-    {                                                                                                              \
-        .type = OPTION_CHOICE, .name = option, .target = &settings->variable, .default_value = initial,            \
-        .choices = words, .help = text                                                                             \
-    }
-#define FLOAT(option, variable, initial, low, high, text)                                                          \
-    {                                                                                                              \
-        .type = OPTION_FLOAT, .name = option, .target = &settings->variable, .default_value = initial,             \
-        .minimum = low, .maximum = high, .help = text                                                              \
-    }
-#define HEADING(text)                                                                                              \
-    { .type = OPTION_HEADING, .help = text }
-
-/* Rows of a table that is put together from parts. */
-struct rows {
-    struct option_spec *specs;
-    size_t count, room; /* those beyond the room are counted, and not kept */
-};
-
-static void append(struct rows *rows, const struct option_spec *specs, size_t count) {
-    for (size_t i = 0; i < count; i++, rows->count++) {
-        if (rows->count < rows->room) {
-            rows->specs[rows->count] = specs[i];
-        }
-    }
-}
-
 /* The settings that residual variants bring with them. */
-static void append_residual_settings(struct rows *rows, struct residual_settings *settings) {
+static void append_residual_settings(struct option_table *table, struct residual_settings *settings) {
     static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
     const struct residual_setting *setting;
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        append(rows,
-               &(struct option_spec){.type = types[setting->type],
-                                     .name = setting->name,
-                                     .target = &settings->values[i],
-                                     .default_value = setting->initial,
-                                     .minimum = setting->least,
-                                     .maximum = setting->most,
-                                     .help = setting->help},
-               1);
+        const struct option_spec row = {.type = types[setting->type],
+                                        .name = setting->name,
+                                        .target = &settings->values[i],
+                                        .default_value = setting->initial,
+                                        .minimum = setting->least,
+                                        .maximum = setting->most,
+                                        .help = setting->help};
+        options_append(table, &row, 1);
     }
 }
 
-size_t train_options(struct train_settings *settings, struct option_spec *specs, size_t room) {
-    struct rows rows = {specs, 0, room};
+void train_options(struct train_settings *settings, struct option_table *table) {
     const struct option_spec first[] = {
         HEADING("Data and results"),
-        TEXT("data_dir", data_dir, "data/corpus/gcide",
+        TEXT("data_dir", &settings->data_dir, "data/corpus/gcide",
              "folder with train.bin, val.bin and meta.json (hc_prepare)"),
-        PROCESS_TEXT("out_dir", out_dir, "out", "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
+        PROCESS_TEXT("out_dir", &settings->out_dir, "out",
+                     "run directory: checkpoints, metrics.jsonl, TensorBoard events"),
         PROCESS_TEXT(
-            "init_from", init_from, "scratch",
+            "init_from", &settings->init_from, "scratch",
             "scratch, resume (newest checkpoint and settings in out_dir), or a folder: a checkpoint, or a GPT-2 "
             "as Hugging Face's transformers saves it"),
         PROCESS_BOOL(
-            "start_over", start_over,
+            "start_over", &settings->start_over,
             "out_dir holds a run: remove what it left there (checkpoints, records; no other files) and begin "
             "anew"),
-        PROCESS_BOOL("accept_new_data", accept_new_data,
+        PROCESS_BOOL("accept_new_data", &settings->accept_new_data,
                      "resume with other token files than those that the run was trained on until now"),
-        INT("seed", seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
+        INT("seed", &settings->seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
-        CHOICE("residual", residual_name, "shc", residual_names(), "residual connection"),
-        PROCESS_BOOL("list_residuals", list_residuals, "say what each residual connection is, and stop"),
-        INT("n_streams", model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
-        CHOICE("stream_reduce", stream_reduce, "norm_sum", "norm_sum|sum_norm",
+        CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
+        PROCESS_BOOL("list_residuals", &settings->list_residuals, "say what each residual connection is, and stop"),
+        INT("n_streams", &settings->model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
+        CHOICE("stream_reduce", &settings->stream_reduce, "norm_sum", STREAM_REDUCE_WORDS,
                "at the top: norm each stream, then sum; or sum, then norm"),
     };
     const struct option_spec rest[] = {
-        INT("n_layer", model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
-        INT("n_head", model.n_head, "4", 1, 1024, "attention heads"),
-        INT("n_embd", model.n_embd, "128", 1, 65536, "channels"),
-        INT("block_size", model.block_size, "128", 1, 1 << 20, "tokens of context"),
-        INT("vocab_size", model.vocab_size, "0", 0, 1 << 24, "tokens of the vocabulary; 0 takes meta.json's"),
-        BOOL("bias", model.bias, "false", "biases in layer norms and linear layers"),
-        CHOICE("activation", activation, "gelu", "gelu|gelu_tanh",
+        INT("n_layer", &settings->model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
+        INT("n_head", &settings->model.n_head, "4", 1, 1024, "attention heads"),
+        INT("n_embd", &settings->model.n_embd, "128", 1, 65536, "channels"),
+        INT("block_size", &settings->model.block_size, "128", 1, 1 << 20, "tokens of context"),
+        INT("vocab_size", &settings->model.vocab_size, "0", 0, 1 << 24,
+            "tokens of the vocabulary; 0 takes meta.json's"),
+        BOOL("bias", &settings->model.bias, "false", "biases in layer norms and linear layers"),
+        CHOICE("activation", &settings->activation, "gelu", ACTIVATION_WORDS,
                "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2"),
-        FLOAT("dropout", model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
+        FLOAT("dropout", &settings->model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
         TYPE_OPTION(&settings->dtype),
-        CHOICE("recompute", recompute, "off", "off|layer",
+        CHOICE("recompute", &settings->recompute, "off", RECOMPUTE_WORDS,
                "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
-               "backward pass; "
-               "the same results with less memory, in about a quarter more time"),
+               "backward pass; the same results with less memory, in about a quarter more time"),
         HEADING("Training"),
-        INT("max_iters", max_iters, "1000", 0, 1e12,
+        INT("max_iters", &settings->max_iters, "1000", 0, 1e12,
             "optimiser steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
             "this "
             "time only, at fewer"),
-        INT("batch_size", batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
-        INT("gradient_accumulation_steps", gradient_accumulation_steps, "1", 1, 1e6,
+        INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
+        INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimiser step, over all ranks"),
         OPTIMIZER_OPTIONS(&settings->optimizer),
         HEADING("Evaluation, checkpoints, logs"),
-        INT("eval_interval", eval_interval, "250", 1, 1e12, "iterations between evaluations"),
-        INT("eval_iters", eval_iters, "20", 0, 1e6, "batches of each split in an evaluation, 0 for none"),
-        INT("checkpoint_interval", checkpoint_interval, "250", 1, 1e12, "iterations between checkpoints"),
-        INT("keep_checkpoints", keep_checkpoints, "2", 1, 1e6, "newest checkpoints to keep, beside ckpt-best"),
-        INT("log_interval", log_interval, "1", 1, 1e9, "iterations between lines of metrics.jsonl"),
-        INT("statistics_interval", statistics_interval, "0", 0, 1e12,
+        INT("eval_interval", &settings->eval_interval, "250", 1, 1e12, "iterations between evaluations"),
+        INT("eval_iters", &settings->eval_iters, "20", 0, 1e6,
+            "batches of each split in an evaluation, 0 for none"),
+        INT("checkpoint_interval", &settings->checkpoint_interval, "250", 1, 1e12,
+            "iterations between checkpoints"),
+        INT("keep_checkpoints", &settings->keep_checkpoints, "2", 1, 1e6,
+            "newest checkpoints to keep, beside ckpt-best"),
+        INT("log_interval", &settings->log_interval, "1", 1, 1e9, "iterations between lines of metrics.jsonl"),
+        INT("statistics_interval", &settings->statistics_interval, "0", 0, 1e12,
             "iterations between lines of h_statistics.jsonl, the observations of H_res; 0 for none"),
-        BOOL("tensorboard", tensorboard, "true", "write TensorBoard event files"),
-        PROCESS_BOOL("plan_only", plan_only, "print parameters and memory, and stop"),
+        BOOL("tensorboard", &settings->tensorboard, "true", "write TensorBoard event files"),
+        PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
         HEADING("Data parallel (mpirun -np N)"),
-        CHOICE("allreduce_dtype", allreduce_dtype, "fp32", "fp32|bf16",
+        CHOICE("allreduce_dtype", &settings->allreduce_dtype, "fp32", ALLREDUCE_TYPE_WORDS,
                "gradients travel between ranks as float, or as bfloat16: half the bytes, less exact"),
-        FLOAT("allreduce_bucket", allreduce_bucket, "16", 0.001, 1024,
+        FLOAT("allreduce_bucket", &settings->allreduce_bucket, "16", 0.001, 1024,
               "MiB of gradients that are sent together, while the backward pass goes on"),
-        BOOL("shard_optimizer", shard_optimizer, "false",
+        BOOL("shard_optimizer", &settings->shard_optimizer, "false",
              "each rank keeps and updates its part of the optimiser's moments (ZeRO stage 1)"),
-        FLOAT("rank_timeout", rank_timeout, "600", 0, 1e9,
+        FLOAT("rank_timeout", &settings->rank_timeout, "600", 0, 1e9,
               "seconds without an answer from another rank until the job ends, 0 for never"),
         DEVICE_OPTIONS(&settings->device),
         PROFILE_OPTION(&settings->device),
     };
-    append(&rows, first, sizeof first / sizeof *first);
-    append_residual_settings(&rows, &settings->model.settings);
-    append(&rows, rest, sizeof rest / sizeof *rest);
-    return rows.count;
+    options_append(table, first, sizeof first / sizeof *first);
+    append_residual_settings(table, &settings->model.settings);
+    options_append(table, rest, sizeof rest / sizeof *rest);
 }
 
-void train_options_apply(struct train_settings *settings, const struct option_spec *specs, size_t count) {
-    settings->specs = specs;
-    settings->spec_count = count;
-    settings->model.residual = residual_find(settings->residual_name);
-    settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
-    settings->model.gelu_tanh = strcmp(settings->activation, "gelu_tanh") == 0;
+void train_options_apply(struct train_settings *settings, const struct option_table *table) {
+    settings->specs = table->rows;
+    settings->spec_count = table->count;
+    settings->model.residual = residual_at((size_t)settings->residual);
+    settings->model.norm_sum = settings->stream_reduce == STREAM_REDUCE_NORM_SUM;
+    settings->model.gelu_tanh = settings->activation == ACTIVATION_GELU_TANH;
+}
+
+void train_options_follow_model(struct train_settings *settings) {
+    settings->residual = (int)residual_number(settings->model.residual);
+    settings->stream_reduce = settings->model.norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
+    settings->activation = settings->model.gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
+}
+
+int train_options_list_residuals(void) {
+    return residual_list(stdout) ? error_set("cannot write the list") : 0;
 }
 
 struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks) {
@@ -161,25 +125,8 @@ struct gpt_options train_model_options(const struct train_settings *settings, co
         .ranks = ranks,
         .shard_moments = settings->shard_optimizer && ranks->count > 1,
         .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
-        .recompute = strcmp(settings->recompute, "layer") == 0,
-        .type = settings_type(settings->dtype),
-        .bf16_exchange = strcmp(settings->allreduce_dtype, "bf16") == 0,
+        .recompute = settings->recompute == RECOMPUTE_LAYER,
+        .type = (enum element_type)settings->dtype,
+        .bf16_exchange = settings->allreduce_dtype == ELEMENT_BF16,
     };
-}
-
-int train_start_ranks(const char *program, struct ranks *ranks) {
-    device_prepare_environment();
-    if (ranks_start(ranks)) {
-        return settings_fail(program, 1);
-    }
-    if (ranks->index > 0 && !freopen("/dev/null", "w", stdout)) {
-        fclose(stdout);
-    }
-    if (same_job_program(ranks)) {
-        ranks_end_others(ranks, program);
-        const int status = ranks->index == 0 ? settings_fail(program, 1) : 1;
-        ranks_stop(ranks);
-        return status;
-    }
-    return 0;
 }

@@ -5,20 +5,20 @@
 #include "src/model/gpt.h"
 #include "src/training/train_settings.h"
 
-#define TRAIN_OPTIONS_MOST 96
-
-/* Writes the table of options whose targets are in *settings to specs [room]. Returns its length; more than room is
- * cut off. */
-size_t train_options(struct train_settings *settings, struct option_spec *specs, size_t room);
+/* Appends the options whose targets are in *settings. */
+void train_options(struct train_settings *settings, struct option_table *table);
 
 /* After parsing: what follows from the words, and the table itself, which must stay as long as the settings. */
-void train_options_apply(struct train_settings *settings, const struct option_spec *specs, size_t count);
+void train_options_apply(struct train_settings *settings, const struct option_table *table);
+
+/* The other way: where a checkpoint has brought its model, the options' words follow, so that the settings that are
+ * saved name the model that is trained. */
+void train_options_follow_model(struct train_settings *settings);
+
+/* What --list-residuals asks for, on stdout. */
+int train_options_list_residuals(void);
 
 /* How the model of such a run is laid out. */
 struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks);
-
-/* For mains of programs that run under mpirun: joins the job; only rank 0 has a stdout, so that --help comes once.
- * 0, or the exit status when that failed (said on stderr). */
-int train_start_ranks(const char *program, struct ranks *ranks);
 
 #endif

@@ -6,9 +6,18 @@
 #include "src/model/optimizer.h"
 #include "src/settings/settings.h"
 
+/* The words of choices, and what they are called here. */
+#define STREAM_REDUCE_WORDS "norm_sum|sum_norm"
+enum stream_reduce_word { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
+#define ACTIVATION_WORDS "gelu|gelu_tanh"
+enum activation_word { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
+#define RECOMPUTE_WORDS "off|layer"
+enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
+#define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
+
 struct train_settings {
-    struct model_config model; /* residual is set from residual_name */
-    char *residual_name, *stream_reduce, *activation;
+    struct model_config model;               /* train_options_apply completes it from the next line */
+    int residual, stream_reduce, activation; /* number for residual_at, enum stream_reduce_word, activation_word */
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
@@ -16,9 +25,8 @@ struct train_settings {
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
     int64_t seed;
-    char *dtype;                           /* for settings_type */
-    char *recompute;                       /* "off" or "layer" */
-    char *allreduce_dtype;                 /* "fp32" or "bf16" */
+    int dtype, allreduce_dtype;            /* enum element_type */
+    int recompute;                         /* enum recompute_word */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
     bool tensorboard, plan_only, list_residuals, start_over, accept_new_data;

@@ -35,17 +35,6 @@ static bool is_resume(const struct train_settings *settings) {
     return strcmp(settings->init_from, "resume") == 0;
 }
 
-/* The options' words follow the model, so that the settings that are saved name the one that is trained. */
-static int replace_word(char **word, const char *value) {
-    char *copy = strdup(value);
-    if (!copy) {
-        return error_set("out of memory");
-    }
-    free(*word);
-    *word = copy;
-    return 0;
-}
-
 static int check_same_model(const char *folder, const struct train_settings *settings,
                             const struct model_config *saved) {
     for (size_t i = 0; i < settings->spec_count; i++) {
@@ -82,11 +71,8 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     }
     saved.dropout = was_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
-    return replace_word(&settings->residual_name, saved.residual->name) ||
-                   replace_word(&settings->stream_reduce, saved.norm_sum ? "norm_sum" : "sum_norm") ||
-                   replace_word(&settings->activation, saved.gelu_tanh ? "gelu_tanh" : "gelu")
-               ? -1
-               : 0;
+    train_options_follow_model(settings);
+    return 0;
 }
 
 /* GPT-2's 50257 tokens are padded to 50304, as nanoGPT does: products are faster in round sizes. */

@@ -170,12 +170,16 @@ static double rounding_of(enum element_type type, int64_t layers) {
     return 2.0 * sqrt(8.0 * 2.0 * (double)layers + 4.0) * rounding_unit(type);
 }
 
+static enum element_type type_of(const struct golden_case *golden) {
+    return strcmp(golden->dtype, "bf16") == 0 ? ELEMENT_BF16 : ELEMENT_FP16;
+}
+
 static void compare_rounded(const char *path, const struct golden_case *golden) {
     struct safetensors *actual = tensors_open(path, "");
     struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
     struct model_config config;
     require(config_file_read(golden_path(golden, "."), &config));
-    const double rounding = rounding_of(settings_type(golden->dtype), config.n_layer);
+    const double rounding = rounding_of(type_of(golden), config.n_layer);
     double worst_error = 0.0;
     for (size_t i = 0; i < safetensors_count(actual); i++) {
         const struct tensor_info *info = safetensors_at(actual, i);
@@ -200,7 +204,7 @@ static void pass_in_16_bits_agrees(void **state) {
         .batch = (char *)(uintptr_t)golden_path(golden, "batch.safetensors"),
         .out = (char *)(uintptr_t)scratch_path("rounded.safetensors"),
         .logits = true,
-        .dtype = (char *)(uintptr_t)golden->dtype,
+        .dtype = type_of(golden),
     };
     require(probe_run(compute_of(golden->setting), &settings));
     compare_rounded(settings.out, golden);

@@ -1,0 +1,169 @@
+#include "runtime/files/files.h"
+#include "runtime/options/options_internal.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CONFIG_BYTES = 1 << 20 };
+
+struct options_given {
+    struct option_spec *specs; /* [spec_count], the table */
+    size_t spec_count, count;
+    struct item {
+        struct option_spec *spec; /* NULL: --config */
+        const char *value;        /* what it is set to; the path of a config file */
+        char *text;               /* the content of a config file [bytes] */
+        size_t bytes;
+    } items[];
+};
+
+void options_given_free(struct options_given *given) {
+    for (size_t i = 0; given != NULL && i < given->count; i++) {
+        free(given->items[i].text);
+    }
+    free(given);
+}
+
+static enum options_result refuse_name(const struct options_given *line, const char *argument, size_t length) {
+    char given[MOST_SHOWN + 1], name[MOST_SHOWN + 1], suggestion[MOST_NAME_BYTES];
+    snprintf(given, sizeof given, "%.*s", (int)(length < MOST_SHOWN ? length : MOST_SHOWN), argument + 2);
+    option_copy_name(name, sizeof name, given, '-', '_');
+    const char *near = option_nearest(line->specs, line->spec_count, name, true);
+    if (near == NULL) {
+        error_set("unknown option '--%s' (--help lists all)", given);
+    } else {
+        option_copy_name(suggestion, sizeof suggestion, near, '_', '-');
+        error_set("unknown option '--%s' (did you mean '--%s'?)", given, suggestion);
+    }
+    return OPTIONS_WRONG;
+}
+
+/* The row of a name with underscores, with or without "no_" in front of it if it is one of yes or no. */
+static struct option_spec *find_row(const struct options_given *line, const char *name, bool *negated) {
+    struct option_spec *spec = option_find(line->specs, line->spec_count, name);
+    *negated = spec == NULL && strncmp(name, "no_", 3) == 0;
+    if (*negated) {
+        spec = option_find(line->specs, line->spec_count, name + 3);
+        spec = spec != NULL && spec->type == OPTION_BOOL ? spec : NULL;
+    }
+    return spec;
+}
+
+/* Notes the option that arguments[0] begins. *used: how many arguments it takes, 1 or 2. */
+static enum options_result take_option(struct options_given *line, char *const *arguments, int *used) {
+    const char *argument = arguments[0];
+    if (argument[1] != '-') {
+        error_set("unknown option '%.*s' (--help lists all)", MOST_SHOWN, argument);
+        return OPTIONS_WRONG;
+    }
+    const size_t length = strcspn(argument + 2, "=");
+    const char *value = argument[2 + length] == '=' ? argument + 2 + length + 1 : NULL;
+    char given[MOST_NAME_BYTES], name[MOST_NAME_BYTES];
+    snprintf(given, sizeof given, "%.*s", length < sizeof given ? (int)length : 0, argument + 2);
+    option_copy_name(name, sizeof name, given, '-', '_');
+    const bool config = strcmp(name, "config") == 0, help = strcmp(name, "help") == 0;
+    const bool asks = help || strcmp(name, "version") == 0;
+    bool negated = false;
+    struct option_spec *spec = config || asks ? NULL : find_row(line, name, &negated);
+    if (spec == NULL && !config && !asks) {
+        return refuse_name(line, argument, length);
+    }
+    if (value != NULL && (asks || negated)) {
+        error_set("%.*s takes no value", (int)length + 2, argument);
+        return OPTIONS_WRONG;
+    }
+    if (asks) {
+        return help ? OPTIONS_HELP : OPTIONS_VERSION;
+    }
+    if (value == NULL && spec != NULL && spec->type == OPTION_BOOL) {
+        value = negated ? "false" : "true";
+    } else if (value == NULL) {
+        value = arguments[1];
+        *used = 2;
+    }
+    if (value == NULL) {
+        error_set("%.*s needs a value", MOST_SHOWN, argument);
+        return OPTIONS_WRONG;
+    }
+    line->items[line->count++] = (struct item){.spec = spec, .value = value};
+    return OPTIONS_OK;
+}
+
+/* Notes all options, and moves them before the other arguments, up to "--" or the end. */
+static enum options_result take_all(struct options_given *line, int argc, char **argv, int *first_free) {
+    enum options_result result = OPTIONS_OK;
+    bool ended = false;
+    *first_free = 1;
+    for (int at = 1; result == OPTIONS_OK && !ended && at < argc;) {
+        int used = argv[at][0] == '-' && argv[at][1] != '\0';
+        ended = strcmp(argv[at], "--") == 0;
+        if (used == 0) {
+            at++;
+        } else if (!ended) {
+            result = take_option(line, argv + at, &used);
+        }
+        for (; result == OPTIONS_OK && used > 0; used--, at++) {
+            char *word = argv[at];
+            memmove(argv + *first_free + 1, argv + *first_free, (size_t)(at - *first_free) * sizeof *argv);
+            argv[(*first_free)++] = word;
+        }
+    }
+    return result;
+}
+
+static int read_configs(struct options_given *line) {
+    for (size_t i = 0; i < line->count; i++) {
+        struct item *item = &line->items[i];
+        if (item->spec == NULL &&
+            files_read_stream(item->value, MOST_CONFIG_BYTES, &item->text, &item->bytes) != 0) {
+            return error_prefix("--config");
+        }
+    }
+    return 0;
+}
+
+enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
+                                 struct options_given **given) {
+    struct options_given *line = *given = calloc(1, sizeof *line + (size_t)argc * sizeof *line->items);
+    if (line == NULL) {
+        error_set("out of memory");
+        return OPTIONS_WRONG;
+    }
+    line->specs = specs;
+    line->spec_count = count;
+    enum options_result result = take_all(line, argc, argv, first_free);
+    if (result == OPTIONS_OK && read_configs(line) != 0) {
+        result = OPTIONS_WRONG;
+    }
+    if (result != OPTIONS_OK) {
+        options_given_free(line);
+        *given = NULL;
+    }
+    return result;
+}
+
+static int apply_item(const struct item *item) {
+    char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
+    option_copy_name(name, sizeof name, item->spec->name, '_', '-');
+    snprintf(where, sizeof where, "--%s: ", name);
+    if (option_set(item->spec, item->value, where) != 0) {
+        return -1;
+    }
+    item->spec->given = true;
+    return 0;
+}
+
+int options_apply_given(const struct options_given *given) {
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < given->count; i++) {
+        const struct item *item = &given->items[i];
+        if (item->spec == NULL) {
+            result = options_apply_text(given->specs, given->spec_count, item->value, item->text, item->bytes);
+        }
+    }
+    for (size_t i = 0; result == 0 && i < given->count; i++) {
+        const struct item *item = &given->items[i];
+        result = item->spec != NULL ? apply_item(item) : 0;
+    }
+    return result;
+}

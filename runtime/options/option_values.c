@@ -1,0 +1,150 @@
+#include "runtime/options/options_internal.h"
+#include "runtime/system/error.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *option_range(const struct option_spec *spec, char *text, size_t bytes) {
+    /* Limits beyond what the type holds are none. */
+    const double huge = spec->type == OPTION_INT ? 9e18 : 1e300;
+    const bool low = spec->minimum > -huge, high = spec->maximum < huge;
+    if (spec->minimum == spec->maximum || (!low && !high)) {
+        text[0] = '\0';
+    } else if (!high) {
+        snprintf(text, bytes, "at least %.10g", spec->minimum);
+    } else if (!low) {
+        snprintf(text, bytes, "at most %.10g", spec->maximum);
+    } else {
+        snprintf(text, bytes, "%.10g .. %.10g", spec->minimum, spec->maximum);
+    }
+    return text;
+}
+
+static int check_number(const struct option_spec *spec, double number, const char *where, const char *value) {
+    if (spec->minimum != spec->maximum && (number < spec->minimum || number > spec->maximum)) {
+        char range[80];
+        return error_set("%s%.*s is out of range %s", where, MOST_SHOWN, value,
+                         option_range(spec, range, sizeof range));
+    }
+    return 0;
+}
+
+static int set_int(struct option_spec *spec, const char *value, const char *where) {
+    const size_t sign = strspn(value, "+-");
+    const size_t digits = strspn(value + sign, "0123456789");
+    if (sign > 1 || digits == 0 || value[sign + digits] != '\0') {
+        return error_set("%s'%.*s' is not a whole number", where, MOST_SHOWN, value);
+    }
+    errno = 0;
+    const int64_t number = strtoll(value, NULL, 10);
+    if (errno == ERANGE) {
+        return error_set("%s%.*s does not fit 64 bits", where, MOST_SHOWN, value);
+    }
+    if (check_number(spec, (double)number, where, value) != 0) {
+        return -1;
+    }
+    *(int64_t *)spec->target = number;
+    return 0;
+}
+
+static int set_float(struct option_spec *spec, const char *value, const char *where) {
+    /* strtod would also take blanks in front, hexadecimal numbers, infinities and NaN. Programs do not call
+     * setlocale, so the decimal point is a point. */
+    char *end = NULL;
+    errno = 0;
+    const double number = strtod(value, &end);
+    if (*value == '\0' || value[strspn(value, "0123456789+-.eE")] != '\0' || *end != '\0') {
+        return error_set("%s'%.*s' is not a number", where, MOST_SHOWN, value);
+    }
+    if (!isfinite(number)) {
+        return error_set("%s%.*s is too large a number", where, MOST_SHOWN, value);
+    }
+    if (check_number(spec, number, where, value) != 0) {
+        return -1;
+    }
+    *(double *)spec->target = number;
+    return 0;
+}
+
+static int set_bool(struct option_spec *spec, const char *value, const char *where) {
+    const bool yes = strcmp(value, "true") == 0 || strcmp(value, "True") == 0;
+    if (!yes && strcmp(value, "false") != 0 && strcmp(value, "False") != 0) {
+        return error_set("%s'%.*s' is neither true nor false", where, MOST_SHOWN, value);
+    }
+    *(bool *)spec->target = yes;
+    return 0;
+}
+
+const char *options_word(const char *choices, int place, char *word, size_t bytes) {
+    for (; place > 0; place--) {
+        choices += strcspn(choices, "|");
+        choices += *choices == '|';
+    }
+    snprintf(word, bytes, "%.*s", (int)strcspn(choices, "|"), choices);
+    return word;
+}
+
+static int set_choice(struct option_spec *spec, const char *value, const char *where) {
+    char word[MOST_NAME_BYTES];
+    for (int place = 0; *options_word(spec->choices, place, word, sizeof word) != '\0'; place++) {
+        if (strcmp(word, value) == 0) {
+            *(int *)spec->target = place;
+            return 0;
+        }
+    }
+    return error_set("%s'%.*s' is none of %s", where, MOST_SHOWN, value, spec->choices);
+}
+
+/* A copy; NULL: none. */
+static int set_text(struct option_spec *spec, const char *value) {
+    char *copy = value != NULL ? strdup(value) : NULL;
+    if (value != NULL && copy == NULL) {
+        return error_set("out of memory");
+    }
+    free(*(char **)spec->target);
+    *(char **)spec->target = copy;
+    return 0;
+}
+
+int option_set(struct option_spec *spec, const char *value, const char *where) {
+    switch (spec->type) {
+    case OPTION_INT:
+        return set_int(spec, value, where);
+    case OPTION_FLOAT:
+        return set_float(spec, value, where);
+    case OPTION_BOOL:
+        return set_bool(spec, value, where);
+    case OPTION_CHOICE:
+        return set_choice(spec, value, where);
+    case OPTION_TEXT:
+        return set_text(spec, value);
+    case OPTION_HEADING:
+        break;
+    }
+    return error_set("%sthis is no option", where);
+}
+
+int options_set_defaults(struct option_spec *specs, size_t count) {
+    options_free(specs, count);
+    for (size_t i = 0; i < count; i++) {
+        struct option_spec *spec = &specs[i];
+        spec->given = false;
+        if (spec->type != OPTION_HEADING && strchr(spec->name, '-') != NULL) {
+            return error_set("the table of options has '%s' where names have underscores", spec->name);
+        }
+        if (spec->type != OPTION_HEADING && spec->default_value != NULL &&
+            option_set(spec, spec->default_value, "") != 0) {
+            return error_prefix("the default of %s", spec->name);
+        }
+    }
+    return 0;
+}
+
+void options_free(struct option_spec *specs, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (specs[i].type == OPTION_TEXT) {
+            set_text(&specs[i], NULL);
+        }
+    }
+}

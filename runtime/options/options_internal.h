@@ -1,0 +1,28 @@
+/* What the files of this room share. */
+#ifndef HC_RUNTIME_OPTIONS_INTERNAL_H
+#define HC_RUNTIME_OPTIONS_INTERNAL_H
+
+#include "runtime/options/options.h"
+
+enum {
+    MOST_SHOWN = 60,      /* characters of the user's text in an error text */
+    MOST_NAME_BYTES = 64, /* longer names are none */
+};
+
+/* The row of this name, which is spelled as in the table; NULL: there is none. */
+struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name);
+
+/* The name that is nearest to one that is none, within a few edits; NULL if there is none. With `general`, names
+ * that every program has count too. */
+const char *option_nearest(const struct option_spec *specs, size_t count, const char *name, bool general);
+
+/* Copies a name with all `from` replaced by `to`. */
+void option_copy_name(char *copy, size_t bytes, const char *name, char from, char to);
+
+/* Sets the variable. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
+int option_set(struct option_spec *spec, const char *value, const char *where);
+
+/* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */
+const char *option_range(const struct option_spec *spec, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,60 @@
+/* How all programs begin, fail and end. A main fills in a table of options, and then:
+ *
+ *     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
+ *         program.status = run(&settings);
+ *     }
+ *     return program_end(&program);
+ */
+#ifndef HC_SRC_PROGRAM_H
+#define HC_SRC_PROGRAM_H
+
+#include "runtime/options/option_rows.h"
+#include "runtime/ranks/ranks.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Exit statuses. After PROGRAM_FAILED and PROGRAM_WRONG the error text is still to be printed, unless it is empty:
+ * program_end does. */
+enum program_status {
+    PROGRAM_DONE = 0,
+    PROGRAM_FAILED = 1,
+    PROGRAM_WRONG = 2 /* usage */,
+    PROGRAM_INTERRUPTED = 130
+};
+
+struct program {
+    struct program_info info;
+    bool computes;        /* uses an OpenCL device */
+    bool is_job;          /* may run under mpirun; only rank 0 has a stdout then */
+    bool takes_arguments; /* that are no options */
+
+    /* Set by program_begin: */
+    int status;
+    const char *const *arguments; /* [argument_count] that are no options, if it takes any */
+    size_t argument_count;
+    struct ranks ranks; /* of the job, or this process alone */
+    struct option_spec *specs;
+    size_t spec_count;
+    struct options_given *given; /* what was said on the command line */
+};
+
+/* Parses the command line and joins the job. False where there is nothing more to do: after --help and --version,
+ * and after errors, as program->status tells. Collective in a job. */
+bool program_begin(struct program *program, struct option_spec *specs, size_t count, int argc, char **argv);
+
+/* Whether a step of a job has gone well on all ranks; `status` is this rank's, and goes to program->status, which
+ * is PROGRAM_WRONG where only others have failed. Collective. */
+bool program_agree(struct program *program, int status);
+
+/* Prints "<name>: <error text>" to stderr. */
+void program_print_error(const struct program *program);
+
+/* For work that an interruption ends with an error text: PROGRAM_FAILED, or if there was one PROGRAM_INTERRUPTED,
+ * with the error text printed. */
+int program_failed(const struct program *program);
+
+/* Prints the error text, if there is one after a failure, on rank 0 or on the rank whose error it is, and ends the
+ * other ranks in that case. Frees what the options have set, and leaves the job. Returns the exit status. */
+int program_end(struct program *program);
+
+#endif

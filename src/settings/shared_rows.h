@@ -1,0 +1,40 @@
+/* Rows of options that several programs share, for their tables. */
+#ifndef HC_SRC_SHARED_ROWS_H
+#define HC_SRC_SHARED_ROWS_H
+
+#include "runtime/options/option_rows.h"
+#include "src/model/optimizer.h"
+#include "src/settings/settings.h"
+
+/* settings: a struct device_settings * */
+#define DEVICE_OPTIONS(settings)                                                                                   \
+    HEADING("Device"),                                                                                             \
+        TEXT("device", &(settings)->device, "auto",                                                                \
+             "auto, gpu, cpu, pocl, a number or part of a name as hc_devices lists them"),                         \
+        CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
+               "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
+               "16-bit operands), or a plain kernel")
+#define PROFILE_OPTION(settings)                                                                                   \
+    PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
+
+/* type: an int *, for an enum element_type */
+#define TYPE_OPTION(type)                                                                                          \
+    CHOICE("dtype", type, "fp32", TYPE_WORDS,                                                                      \
+           "what activations, their gradients and the weights in matrix products are stored in; sums, master "     \
+           "weights and the optimiser's moments are fp32 in any case")
+
+/* settings: a struct optimizer_settings * */
+#define OPTIMIZER_OPTIONS(settings)                                                                                \
+    HEADING("Optimiser (AdamW)"),                                                                                  \
+        FLOAT("learning_rate", &(settings)->learning_rate, "6e-4", 0, 10, "highest learning rate, after warm-up"), \
+        FLOAT("min_lr", &(settings)->min_lr, "6e-5", 0, 10, "learning rate at lr_decay_iters and after"),          \
+        INT("warmup_iters", &(settings)->warmup_iters, "200", 0, 1e12, "iterations of linear warm-up"),            \
+        INT("lr_decay_iters", &(settings)->lr_decay_iters, "10000", 0, 1e12, "where the cosine ends"),             \
+        FLOAT("weight_decay", &(settings)->weight_decay, "0.1", 0, 10,                                             \
+              "on Linear, embedding and projection weights"),                                                      \
+        FLOAT("beta1", &(settings)->beta1, "0.9", 0, 0.999999, "decay of the first moment"),                       \
+        FLOAT("beta2", &(settings)->beta2, "0.95", 0, 0.999999, "decay of the second moment"),                     \
+        FLOAT("grad_clip", &(settings)->grad_clip, "1.0", 0, 1e9,                                                  \
+              "largest global gradient norm, 0 for no clipping")
+
+#endif
