@@ -1,0 +1,80 @@
+/* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables of
+ * options are sound. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/scratch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DONE = 0, WRONG_USAGE = 2 };
+
+static const char *const programs[] = {"hc_train",  "hc_bench",   "hc_eval",    "hc_probe",  "hc_sample",
+                                       "hc_export", "hc_prepare", "hc_analyze", "hc_devices"};
+
+/* Runs a program with one argument (NULL: none), where its caches would go to the scratch folder "cache". */
+static int run_alone(const char *name, const char *argument) {
+    char path[512], cache[512];
+    snprintf(path, sizeof path, HC_PROGRAMS "/%s", name);
+    snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", scratch_path("cache"));
+    const char *const environment[] = {cache, "POCL_CACHE_DIR", NULL};
+    const struct child_setup setup = {.output = scratch_path("said"), .environment = environment};
+    return child_finish(child_start_with(&setup, (const char *const[]){path, argument, NULL}));
+}
+
+static void assert_said(const char *expected) {
+    size_t bytes;
+    char *said = scratch_read(scratch_path("said"), &bytes);
+    assert_non_null(said);
+    if (!strstr(said, expected)) {
+        fail_msg("'%s' is not in: %s", expected, said);
+    }
+    free(said);
+}
+
+/* That they print at all says that no row is refused: names have underscores, and defaults are what they should. */
+static void help_and_version_leave_no_trace(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        char text[64];
+        assert_int_equal(run_alone(programs[i], "--version"), DONE);
+        snprintf(text, sizeof text, "%s %s\n", programs[i], HC_VERSION);
+        assert_said(text);
+        assert_int_equal(run_alone(programs[i], "--help"), DONE);
+        snprintf(text, sizeof text, "\nUsage: %s ", programs[i]);
+        assert_said(text);
+        assert_int_equal(run_alone(programs[i], "--nonsense"), WRONG_USAGE);
+        snprintf(text, sizeof text, "%s: unknown option '--nonsense' (--help lists all)\n", programs[i]);
+        assert_string_equal(child_message(), text);
+        assert_false(files_exist(scratch_path("cache")));
+    }
+    run_alone("hc_devices", NULL); /* what uses a device does make the folder: the check above is one */
+    assert_true(files_exist(scratch_path("cache")));
+}
+
+static void bench_takes_tune_minutes_from_config_files(void **state) {
+    (void)state;
+    /* Settings that contradict each other are refused after the config file has been taken. */
+    const char *path = scratch_write("bench.conf", "tune_minutes = 1\n", 17);
+    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--turns", "--json", "x"), WRONG_USAGE);
+    assert_non_null(strstr(child_message(), "--turns talks on stdin and stdout"));
+    path = scratch_write("bench.conf", "tune_minutes = x\n", 17);
+    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--turns", "--json", "x"), WRONG_USAGE);
+    assert_non_null(strstr(child_message(), "bench.conf:1: tune_minutes = 'x' is not a whole number"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_and_version_leave_no_trace),
+        cmocka_unit_test(bench_takes_tune_minutes_from_config_files),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}
