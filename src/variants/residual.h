@@ -10,6 +10,9 @@
 #define RESIDUAL_MIN_STREAMS 2
 #define RESIDUAL_MAX_STREAMS 8
 
+/* Projection leaves that a variant may have; test_structure holds every row of the table to it. */
+#define RESIDUAL_MAX_PROJECTIONS 8
+
 enum leaf_kind {
     LEAF_NORM,       /* gain of the RMSNorm before the projections: [length of a normalised row] */
     LEAF_PROJECTION, /* columns of the projection matrix: [length of a normalised row, width]; has weight decay */
