@@ -12,30 +12,16 @@
 enum { MOST_EVALUATION_BYTES = 1 << 20, MOST_SETTINGS_BYTES = 1 << 20 };
 enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 
-static const char *const step_keys[] = {"iter", "loss", "grad_norm", "tokens_per_sec", NULL};
-static const char *const evaluation_keys[] = {"iter", "train_loss", "val_loss", NULL};
-static const char *const statistics_keys[] = {"iter",
-                                              "row_max_p10",
-                                              "row_max_median",
-                                              "row_max_p90",
-                                              "diagonal_fraction",
-                                              "smallest_entry",
-                                              "negative_fraction",
-                                              "norm_mean",
-                                              "composite_norm_mean",
-                                              "composite_norm_max",
-                                              "stream_cosine",
-                                              "column_sum",
-                                              "row_sum",
-                                              NULL};
-
-/* An object of empty arrays, one for each key. */
-static json_t *columns(const char *const *keys) {
-    json_t *table = json_object();
-    for (; *keys; keys++) {
-        json_object_set_new(table, *keys, json_array());
-    }
-    return table;
+/* Tables are objects of columns, which are arrays. */
+static json_t *empty_record(void) {
+    return json_pack("{s:{s:[], s:[], s:[], s:[]}, s:{s:[], s:[], s:[]},"
+                     " s:{s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[]},"
+                     " s:{}, s:{}, s:[]}",
+                     "steps", "iter", "loss", "grad_norm", "tokens_per_sec", "evaluations", "iter", "train_loss",
+                     "val_loss", "statistics", "iter", "row_max_p10", "row_max_median", "row_max_p90",
+                     "diagonal_fraction", "smallest_entry", "negative_fraction", "norm_mean", "composite_norm_mean",
+                     "composite_norm_max", "stream_cosine", "column_sum", "row_sum", "documents", "settings",
+                     "damaged");
 }
 
 /* Appends the object's values to the arrays of their names; null where it has none. */
@@ -48,37 +34,28 @@ static void append_row(json_t *table, json_t *object) {
     }
 }
 
-typedef void (*take_object)(json_t *record, json_t *object);
-
-/* A line of metrics.jsonl is a step or an evaluation. */
-static void take_metrics(json_t *record, json_t *object) {
-    const bool evaluation = json_object_get(object, "val_loss") || json_object_get(object, "train_loss");
-    append_row(json_object_get(record, evaluation ? "evaluations" : "steps"), object);
-}
-
-static void take_statistics(json_t *record, json_t *object) {
-    append_row(json_object_get(record, "statistics"), object);
-}
-
 /* What goes through a file. */
 struct reading {
     json_t *record;
-    take_object take;
+    bool statistics;             /* lines are those, else of metrics.jsonl: steps and evaluations */
     uint64_t passed_over, first; /* lines that are no records, and the number of the first of them */
 };
 
 static void take_line(void *context, const struct record_line *line) {
     struct reading *reading = context;
     if (line->object) {
-        reading->take(reading->record, line->object);
+        const bool evaluation =
+            json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
+        const char *table = reading->statistics ? "statistics" : evaluation ? "evaluations" : "steps";
+        append_row(json_object_get(reading->record, table), line->object);
     } else if (reading->passed_over++ == 0) {
         reading->first = line->number;
     }
 }
 
 /* Lines that are no records, as a crash of the machine may leave them, cost no others. They are counted. */
-static int read_lines(json_t *record, const char *path, take_object take) {
-    struct reading reading = {.record = record, .take = take};
+static int read_lines(json_t *record, const char *path, bool statistics) {
+    struct reading reading = {.record = record, .statistics = statistics};
     if (!files_exist(path)) {
         return 0;
     }
@@ -194,13 +171,10 @@ static int read_settings(json_t *settings, const char *folder) {
 json_t *run_record_read(const char *folder) {
     char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
          *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
-    json_t *record = json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
-                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents",
-                               "settings", "damaged");
+    json_t *record = empty_record();
     int result = metrics && statistics && record ? 0 : error_set("out of memory");
-    result = result || read_lines(record, metrics, take_metrics) ||
-             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||
-             read_settings(json_object_get(record, "settings"), folder);
+    result = result || read_lines(record, metrics, false) || read_lines(record, statistics, true) ||
+             read_evaluations(record, folder) || read_settings(json_object_get(record, "settings"), folder);
     if (result == 0) {
         json_object_set_new(record, "final", conclude(record));
     } else {
