@@ -130,8 +130,8 @@ const json_t *figure_h(const json_t *run) {
 /* ---- drawing */
 
 FILE *figure_item(struct figure *figure) {
-    fputs(figure->items++ > 0 ? figure->kind->between : "", figure->say);
-    return figure->say;
+    fputs(figure->items++ > 0 ? figure_words(figure, "between") : "", figure->to[FIGURE_SAYS]);
+    return figure->to[FIGURE_SAYS];
 }
 
 void figure_begin_block(struct figure *figure, const char *format, ...) {
@@ -139,11 +139,11 @@ void figure_begin_block(struct figure *figure, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(figure->block, sizeof figure->block, format, arguments);
     va_end(arguments);
-    fprintf(figure->plot, "$%s << END_OF_DATA\n", figure->block);
+    fprintf(figure->to[FIGURE_SCRIPT], "$%s << END_OF_DATA\n", figure->block);
 }
 
 void figure_end_block(struct figure *figure) {
-    fputs("END_OF_DATA\n", figure->plot);
+    fputs("END_OF_DATA\n", figure->to[FIGURE_SCRIPT]);
 }
 
 void figure_numbers(FILE *file, char between, const double *numbers, size_t count) {
@@ -153,8 +153,8 @@ void figure_numbers(FILE *file, char between, const double *numbers, size_t coun
 }
 
 void figure_curve(struct figure *figure, size_t picture, const char *style, const char *title) {
-    fprintf(figure->curves[picture], "%s$%s %s lc rgb '%s' %s%s%s",
-            figure->curve_counts[picture]++ > 0 ? ", " : "plot ", figure->block, style, figure->colour,
+    fprintf(figure->to[FIGURE_PLOTS + picture], "%s$%s %s lc rgb '%s' %s%s%s",
+            figure->curves[picture]++ > 0 ? ", " : "plot ", figure->block, style, figure->colour,
             *title ? "title '" : "notitle", title, *title ? "'" : "");
 }
 
@@ -179,48 +179,51 @@ static bool set_labels(struct figure *figure) {
                  behind = ceil(-log10(distance) - 1e-9);
     const bool close = behind > 4.0 || (behind > 0.0 && before + behind > 6.0);
     if (close) {
-        fprintf(figure->plot, "set ytics %.9g\nset format y '%%.%.0ff'\n", distance, behind);
+        fprintf(figure->to[FIGURE_SCRIPT], "set ytics %.9g\nset format y '%%.%.0ff'\n", distance, behind);
     }
     return close;
 }
 
-/* What all pictures begin with: grid, colours that suit light and dark pages. */
-static void begin_plot(struct figure *figure) {
-    fputs("set border 3 lc rgb '#888888'\nset tics nomirror textcolor rgb '#777777'\n"
-          "set grid lc rgb '#88888840'\nset key textcolor rgb '#777777' samplen 2\n"
-          "set xlabel textcolor rgb '#777777'\nset ylabel textcolor rgb '#777777'\nset title "
-          "textcolor rgb '#777777'\n"
-          "set style fill transparent solid 0.25 noborder\n",
-          figure->plot);
+static void set_lines(struct figure *figure, const json_t *lines) {
+    const json_t *line;
+    size_t i;
+    json_array_foreach(lines, i, line) {
+        fprintf(figure->to[FIGURE_SCRIPT], "%s\n", json_string_value(line));
+    }
 }
 
-/* The same for so many small pictures, at least 1. */
+/* The settings of one of the two pictures. */
+static void set_axes(struct figure *figure, size_t picture) {
+    set_lines(figure, json_array_get(json_object_get(figure->words, "axes"), picture));
+}
+
+/* So many small pictures, at least 1. */
 static void begin_panels(struct figure *figure, size_t panels) {
     const bool rows_of_runs = figure->kind->layout == FIGURE_ROWS;
     const size_t columns = rows_of_runs ? 4 : panels < 3 ? panels : 3;
     const size_t rows = rows_of_runs ? panels : (panels + columns - 1) / columns;
     figure->width = (unsigned)(rows_of_runs ? 1060 : 60 + 330 * columns);
     figure->height = (unsigned)(rows_of_runs ? 20 + 250 * rows : 60 + 270 * rows);
-    begin_plot(figure);
-    fprintf(figure->plot, "%sset multiplot layout %zu,%zu\n%s", rows_of_runs ? "unset grid\n" : "", rows, columns,
-            figure->kind->axes[0]);
+    fprintf(figure->to[FIGURE_SCRIPT], "%sset multiplot layout %zu,%zu\n", rows_of_runs ? "unset grid\n" : "", rows,
+            columns);
+    set_axes(figure, 0);
 }
 
-/* The curves that all runs have left, behind their data. */
+/* The curves that all runs have left, behind their data: in one picture, or in two side by side. */
 static void plot_curves(struct figure *figure) {
-    const struct figure_kind *kind = figure->kind;
-    const bool two = kind->axes[1];
-    fflush(figure->curves[0]);
-    fflush(figure->curves[1]);
+    FILE *script = figure->to[FIGURE_SCRIPT];
+    const bool two = figure->curves[1] > 0;
+    fflush(figure->to[FIGURE_PLOTS]);
+    fflush(figure->to[FIGURE_PLOTS + 1]);
     figure->width = two ? TWO_WIDTH : USUAL_WIDTH;
-    begin_plot(figure);
-    fprintf(figure->plot, "%s%s", two ? "set multiplot layout 1,2\n" : "", kind->axes[0]);
+    fputs(two ? "set multiplot layout 1,2\n" : "", script);
+    set_axes(figure, 0);
     const bool labelled = set_labels(figure);
-    fprintf(figure->plot, "%s\n", figure->curve_texts[0].bytes);
+    fprintf(script, "%s\n%s", figure->texts[FIGURE_PLOTS],
+            labelled && two ? "set ytics autofreq\nset format y '% h'\n" : "");
     if (two) {
-        fprintf(figure->plot, "%s%s%s\nunset multiplot\n",
-                labelled ? "set ytics autofreq\nset format y '% h'\n" : "", kind->axes[1],
-                figure->curve_texts[1].bytes);
+        set_axes(figure, 1);
+        fprintf(script, "%s\nunset multiplot\n", figure->texts[FIGURE_PLOTS + 1]);
     }
 }
 
@@ -245,59 +248,60 @@ static void draw_runs(struct figure *figure) {
     }
 }
 
-static void draw(struct figure *figure) {
+static void draw(struct figure *figure, const json_t *frame) {
     const bool panels = figure->kind->layout != FIGURE_CURVES;
     size_t shown = 0;
     for (size_t i = 0; i < json_array_size(figure->runs); i++) {
         shown += is_shown(figure, i);
     }
-    fputs(figure->kind->head, figure->row);
-    fputs(figure->kind->says, figure->say);
+    fprintf(figure->to[FIGURE_CSV], "%s\n", figure_words(figure, "csv"));
+    fputs(figure_words(figure, "says"), figure->to[FIGURE_SAYS]);
     if (panels && shown > 0) {
+        set_lines(figure, frame);
         begin_panels(figure, shown);
     }
     draw_runs(figure);
-    fputs(".", figure->say);
-    figure->drawn = panels ? shown > 0 : figure->curve_counts[0] > 0;
+    fputs(".", figure->to[FIGURE_SAYS]);
+    figure->drawn = panels ? shown > 0 : figure->curves[0] > 0;
     if (panels) {
-        fputs("unset multiplot\n", figure->plot);
+        fputs("unset multiplot\n", figure->to[FIGURE_SCRIPT]);
     } else if (figure->drawn) {
+        set_lines(figure, frame);
         plot_curves(figure);
     }
 }
 
-enum { TEXTS = 5 };
-
-int figure_make(const struct figure_kind *kind, const json_t *analysis, struct figure *figure) {
-    FILE **const streams[TEXTS] = {&figure->say, &figure->plot, &figure->row, &figure->curves[0],
-                                   &figure->curves[1]};
-    struct figure_text *const texts[TEXTS] = {&figure->says, &figure->script, &figure->csv, &figure->curve_texts[0],
-                                              &figure->curve_texts[1]};
+int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis,
+                struct figure *figure) {
     bool complete = true;
     *figure = (struct figure){.kind = kind,
                               .width = USUAL_WIDTH,
                               .height = USUAL_HEIGHT,
+                              .words = json_object_get(words, kind->name),
                               .analysis = analysis,
                               .runs = json_object_get(analysis, "runs"),
                               .low = HUGE_VAL,
                               .high = -HUGE_VAL};
-    for (size_t i = 0; i < TEXTS; i++) {
-        *streams[i] = open_memstream(&texts[i]->bytes, &texts[i]->size);
-        complete = complete && *streams[i];
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        figure->to[i] = open_memstream(&figure->texts[i], &figure->sizes[i]);
+        complete = complete && figure->to[i];
     }
     if (complete) {
-        draw(figure);
+        draw(figure, json_object_get(words, "frame"));
     }
-    for (size_t i = 0; i < TEXTS; i++) {
-        complete = *streams[i] && !ferror(*streams[i]) && fclose(*streams[i]) == 0 && complete;
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        complete = figure->to[i] && (ferror(figure->to[i]) | fclose(figure->to[i])) == 0 && complete;
     }
     return complete ? 0 : error_set("out of memory");
 }
 
 void figure_free(struct figure *figure) {
-    free(figure->says.bytes);
-    free(figure->script.bytes);
-    free(figure->csv.bytes);
-    free(figure->curve_texts[0].bytes);
-    free(figure->curve_texts[1].bytes);
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        free(figure->texts[i]);
+    }
+}
+
+const char *figure_words(const struct figure *figure, const char *key) {
+    const char *words = json_string_value(json_object_get(figure->words, key));
+    return words ? words : "";
 }

@@ -1,5 +1,11 @@
 /* Pictures of an analysis: what gnuplot draws, the numbers behind it as CSV, and a sentence that says what it
- * shows. A picture is a row, a struct figure_kind; figure_make goes through the runs with it. */
+ * shows. A picture is a struct figure_kind, which draws, and an object of report/figures.json, which has its words:
+ *   "title"    in the report
+ *   "csv"      head of its numbers
+ *   "axes"     gnuplot's settings, lines; a second list is for a second picture beside the first one
+ *   "says"     what it shows, as HTML text, and
+ *   "between"  what stands between its items, of runs
+ * Strings of it are found by figure_words. */
 #ifndef HC_SRC_FIGURE_H
 #define HC_SRC_FIGURE_H
 
@@ -17,11 +23,7 @@ enum figure_layout {
 };
 
 struct figure_kind {
-    const char *name;           /* of its files: "dynamics" */
-    const char *title;          /* in the report */
-    const char *head;           /* of its CSV */
-    const char *axes[2];        /* gnuplot's settings; the second ones, or NULL, of the picture at the right */
-    const char *says, *between; /* what it shows, as HTML text, and what stands between the items of runs */
+    const char *name; /* of its files: "dynamics" */
     enum figure_layout layout;
     bool (*wants)(const json_t *run); /* which runs it shows of those that repeat no other; NULL: all runs */
     void (*draw)(struct figure *figure, const json_t *run, size_t index); /* a run's part; NULL: it shows no runs */
@@ -34,32 +36,34 @@ extern const struct figure_kind *const figure_kinds[FIGURE_KINDS];
 extern const struct figure_kind figure_losses, figure_gradient_norms, figure_dynamics, figure_similarity,
     figure_column_sums, figure_product_norms, figure_entries, figure_heat_maps, figure_throughput, figure_auxiliary;
 
-struct figure_text {
-    char *bytes; /* owned */
-    size_t size;
-};
+/* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands
+ * that plot the curves of both pictures. */
+enum { FIGURE_SAYS, FIGURE_SCRIPT, FIGURE_CSV, FIGURE_PLOTS, FIGURE_TEXTS = FIGURE_PLOTS + 2 };
 
 struct figure {
     const struct figure_kind *kind;
-    struct figure_text says, script, csv; /* HTML; for gnuplot, after terminal and output are set; CSV */
-    unsigned width, height;               /* pixels */
-    bool drawn;                           /* else there is nothing to show */
+    char *texts[FIGURE_TEXTS]; /* owned */
+    size_t sizes[FIGURE_TEXTS];
+    unsigned width, height; /* pixels */
+    bool drawn;             /* else there is nothing to show */
     /* while it is made: */
-    const json_t *analysis, *runs;
+    const json_t *words, *analysis, *runs;
     const char *name, *colour; /* of the run that is drawn, "#rrggbb" */
-    FILE *say, *plot, *row;    /* write to says, script and csv */
-    FILE *curves[2];           /* write to curve_texts: what plots the curves of each picture */
-    struct figure_text curve_texts[2];
-    size_t curve_counts[2], items;
-    char block[48];   /* the last block of data */
-    double low, high; /* of the values in the first picture's curves */
+    FILE *to[FIGURE_TEXTS];    /* write to the texts */
+    size_t curves[2], items;   /* counts */
+    char block[48];            /* the last block of data */
+    double low, high;          /* of the values in the first picture's curves */
 };
 
-/* Makes a figure of an analysis, see analyze.h. 0, or -1 with an error; either way the caller frees it. */
-int figure_make(const struct figure_kind *kind, const json_t *analysis, struct figure *figure);
+/* Makes a figure of an analysis, see analyze.h; `words` are those of figures.json. 0, or -1 with an error; either
+ * way the caller frees it. */
+int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis, struct figure *figure);
 void figure_free(struct figure *figure);
 
-/* ---- drawing: writes to the streams fail quietly, figure_make notices */
+/* A string of its words, "" when there is none. */
+const char *figure_words(const struct figure *figure, const char *key);
+
+/* ---- drawing: writes fail quietly, figure_make notices */
 
 /* Where to say something of a run, behind what was said of others. */
 FILE *figure_item(struct figure *figure);

@@ -24,10 +24,10 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
         for (size_t key = 0; key < 5; key++) {
             numbers[key] = figure_number(sums, keys[key]);
         }
-        fprintf(figure->plot, "%zu ", i < count ? i : count + 1);
-        figure_numbers(figure->plot, ' ', numbers, 5);
-        fprintf(figure->row, "%s,%zu,", figure->name, i);
-        figure_numbers(figure->row, ',', numbers, 5);
+        fprintf(figure->to[FIGURE_SCRIPT], "%zu ", i < count ? i : count + 1);
+        figure_numbers(figure->to[FIGURE_SCRIPT], ' ', numbers, 5);
+        fprintf(figure->to[FIGURE_CSV], "%s,%zu,", figure->name, i);
+        figure_numbers(figure->to[FIGURE_CSV], ',', numbers, 5);
     }
     figure_end_block(figure);
     const double low = figure_number(h, "column_sum.min"), high = figure_number(h, "column_sum.max");
@@ -35,12 +35,12 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
                  product_high = figure_number(h, "product.column_sum.max");
     const double least = fmin(low, product_low), most = fmax(high, product_high),
                  margin = 0.1 * fmax(most - least, least_range);
-    fprintf(figure->plot,
+    fprintf(figure->to[FIGURE_SCRIPT],
             "set yrange [%.9g:%.9g]\nset title '%s'\nset xrange [-1:%zu]\nset xtics 0,%zu,%zu\n"
             "set xtics add ('all' %zu)\n",
             fmin(least, 1 - 0.5 * least_range) - margin, fmax(most, 1 + 0.5 * least_range) + margin, figure->name,
             count + 2, count / 8 + 1, count - 1, count + 1);
-    fprintf(figure->plot,
+    fprintf(figure->to[FIGURE_SCRIPT],
             "plot $%s using 1:3:2:6:5 with candlesticks lw 1.2 lc rgb '%s' notitle whiskerbars 0.5, "
             "$%s using 1:4:(0.3) with points pt 7 ps 0.4 lc rgb '%s' notitle\n",
             figure->block, figure->colour, figure->block, figure->colour);
@@ -48,17 +48,7 @@ static void draw_sums(struct figure *figure, const json_t *run, size_t index) {
             product_low, product_high);
 }
 
-const struct figure_kind figure_column_sums = {
-    .name = "column_sums",
-    .title = "Column sums of H<sub>res</sub>",
-    .head = "run,sublayer,min,p10,median,p90,max\n",
-    .axes = {"set xlabel 'sublayer'\nset ylabel 'column sum'\nset boxwidth 0.6\n"},
-    .says = "Boxes hold 80 % of the sums, lines all of them; 'all' is the product of all sublayers. ",
-    .between = "; ",
-    .layout = FIGURE_PANELS,
-    .wants = has_h,
-    .draw = draw_sums,
-};
+const struct figure_kind figure_column_sums = {"column_sums", FIGURE_PANELS, has_h, draw_sums, NULL};
 
 /* ---- norms of products */
 
@@ -70,9 +60,9 @@ static void draw_norms(struct figure *figure, const json_t *run, size_t index) {
         const double mean = figure_number(sublayer, "product_norm_mean"),
                      deviation = figure_number(sublayer, "product_norm_deviation"), low = mean - deviation,
                      high = mean + deviation;
-        figure_numbers(figure->plot, ' ', (double[]){(double)depth + 1, mean, low, high}, 4);
-        fprintf(figure->row, "%s,", figure->name);
-        figure_numbers(figure->row, ',', (double[]){(double)depth + 1, mean, deviation}, 3);
+        figure_numbers(figure->to[FIGURE_SCRIPT], ' ', (double[]){(double)depth + 1, mean, low, high}, 4);
+        fprintf(figure->to[FIGURE_CSV], "%s,", figure->name);
+        figure_numbers(figure->to[FIGURE_CSV], ',', (double[]){(double)depth + 1, mean, deviation}, 3);
         figure_see(figure, low);
         figure_see(figure, high);
     }
@@ -83,16 +73,7 @@ static void draw_norms(struct figure *figure, const json_t *run, size_t index) {
             figure_number(figure_h(run), "product.norm.mean"), figure_number(figure_h(run), "product.norm.max"));
 }
 
-const struct figure_kind figure_product_norms = {
-    .name = "product_norm",
-    .title = "Spectral norm of the product up to each depth",
-    .head = "run,depth,mean,deviation\n",
-    .axes = {"set xlabel 'sublayers multiplied'\nset ylabel 'spectral norm'\nset key top left\n"},
-    .says = "Lines are means over tokens, bands one deviation. Through all sublayers: ",
-    .between = ", ",
-    .wants = has_h,
-    .draw = draw_norms,
-};
+const struct figure_kind figure_product_norms = {"product_norm", FIGURE_CURVES, has_h, draw_norms, NULL};
 
 /* ---- entries */
 
@@ -110,30 +91,20 @@ static void draw_entries(struct figure *figure, const json_t *run, size_t index)
     json_array_foreach(counts, bin, count) {
         const double from = low + width * (double)bin;
         if (json_integer_value(count) > 0) {
-            figure_numbers(figure->plot, ' ', (double[]){from + 0.5 * width, json_number_value(count) / total}, 2);
-            fprintf(figure->row, "%s,%.9g,%.9g,%lld\n", figure->name, from, from + width,
+            figure_numbers(figure->to[FIGURE_SCRIPT], ' ',
+                           (double[]){from + 0.5 * width, json_number_value(count) / total}, 2);
+            fprintf(figure->to[FIGURE_CSV], "%s,%.9g,%.9g,%lld\n", figure->name, from, from + width,
                     (long long)json_integer_value(count));
         }
     }
     figure_end_block(figure);
-    fprintf(figure->plot, "set title '%s'\nplot $%s with boxes lc rgb '%s' notitle\n", figure->name, figure->block,
-            figure->colour);
+    fprintf(figure->to[FIGURE_SCRIPT], "set title '%s'\nplot $%s with boxes lc rgb '%s' notitle\n", figure->name,
+            figure->block, figure->colour);
     fprintf(figure_item(figure), "%s %.2f %% (smallest %.3f)", figure->name,
             100.0 * figure_number(h, "negative_fraction"), figure_number(h, "smallest_entry"));
 }
 
-const struct figure_kind figure_entries = {
-    .name = "entries",
-    .title = "Entries of H<sub>res</sub>",
-    .head = "run,from,to,count\n",
-    .axes = {"set logscale y\nset format y '%.0e'\nset yrange [1e-6:1]\nset xrange [-1:1.5]\nset xtics 0.5\n"
-             "set xlabel 'entry'\nset ylabel 'share'\nset boxwidth 0.01\nset style fill solid 0.7\n"},
-    .says = "Entries of all sublayers; negative are, of ",
-    .between = ", ",
-    .layout = FIGURE_PANELS,
-    .wants = has_h,
-    .draw = draw_entries,
-};
+const struct figure_kind figure_entries = {"entries", FIGURE_PANELS, has_h, draw_entries, NULL};
 
 /* ---- heat maps */
 
@@ -144,15 +115,15 @@ static double entry_of(const json_t *matrix, size_t i, size_t j) {
 /* An axis with the sums of rows, or of columns, as its labels. */
 static void label_sums(struct figure *figure, char axis, const json_t *matrix) {
     const size_t n = json_array_size(matrix);
-    fprintf(figure->plot, "set %ctics (", axis);
+    fprintf(figure->to[FIGURE_SCRIPT], "set %ctics (", axis);
     for (size_t i = 0; i < n; i++) {
         double sum = 0.0;
         for (size_t j = 0; j < n; j++) {
             sum += axis == 'y' ? entry_of(matrix, i, j) : entry_of(matrix, j, i);
         }
-        fprintf(figure->plot, "%s'%.2f' %zu", i ? ", " : "", sum, i);
+        fprintf(figure->to[FIGURE_SCRIPT], "%s'%.2f' %zu", i ? ", " : "", sum, i);
     }
-    fputs(")\n", figure->plot);
+    fputs(")\n", figure->to[FIGURE_SCRIPT]);
 }
 
 /* A matrix with its entries, row sums at the left and column sums below. */
@@ -161,16 +132,17 @@ static void draw_matrix(struct figure *figure, const json_t *matrix, const char 
     figure_begin_block(figure, "matrix");
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < n; j++) {
-            fprintf(figure->plot, "%zu %zu %.6g\n", j, i, entry_of(matrix, i, j));
-            fprintf(figure->row, "%s,%s,%zu,%zu,%.9g\n", figure->name, where, i, j, entry_of(matrix, i, j));
+            fprintf(figure->to[FIGURE_SCRIPT], "%zu %zu %.6g\n", j, i, entry_of(matrix, i, j));
+            fprintf(figure->to[FIGURE_CSV], "%s,%s,%zu,%zu,%.9g\n", figure->name, where, i, j,
+                    entry_of(matrix, i, j));
         }
     }
     figure_end_block(figure);
-    fprintf(figure->plot, "set title '%s, %s'\nset xrange [-0.5:%zu.5]\nset yrange [%zu.5:-0.5]\n", figure->name,
-            where, n - 1, n - 1);
+    fprintf(figure->to[FIGURE_SCRIPT], "set title '%s, %s'\nset xrange [-0.5:%zu.5]\nset yrange [%zu.5:-0.5]\n",
+            figure->name, where, n - 1, n - 1);
     label_sums(figure, 'x', matrix);
     label_sums(figure, 'y', matrix);
-    fprintf(figure->plot,
+    fprintf(figure->to[FIGURE_SCRIPT],
             "plot $matrix with image pixels notitle, $matrix using 1:2:(sprintf('%%.2f', $3)) with labels font "
             "',%d' tc rgb '#222222' notitle\n",
             n > 5 ? 6 : 9);
@@ -188,14 +160,4 @@ static void draw_heat_maps(struct figure *figure, const json_t *run, size_t inde
     draw_matrix(figure, json_object_get(json_object_get(h, "product"), "first_sequence"), "all");
 }
 
-const struct figure_kind figure_heat_maps = {
-    .name = "heat_maps",
-    .title = "H<sub>res</sub>, averaged over a sequence",
-    .head = "run,sublayer,row,column,entry\n",
-    .axes = {"set palette defined (-1 '#d6604d', 0 '#f7f7f7', 1 '#4393c3')\nset cbrange [-1:1]\nunset colorbox\n"},
-    .says = "Means over the first sequence at three depths and of the product of all sublayers; row sums stand at "
-            "the left, column sums below",
-    .layout = FIGURE_ROWS,
-    .wants = has_h,
-    .draw = draw_heat_maps,
-};
+const struct figure_kind figure_heat_maps = {"heat_maps", FIGURE_ROWS, has_h, draw_heat_maps, NULL};

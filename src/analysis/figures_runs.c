@@ -33,7 +33,8 @@ static size_t write_points(struct figure *figure, const json_t *xs, const json_t
             }
         }
         if (used > 0) {
-            figure_numbers(figure->plot, ' ', (double[]){sum_x / (double)used, sum_y / (double)used}, 2);
+            figure_numbers(figure->to[FIGURE_SCRIPT], ' ', (double[]){sum_x / (double)used, sum_y / (double)used},
+                           2);
             figure_see(figure, sum_y / (double)used);
             points++;
         }
@@ -55,7 +56,7 @@ static bool add_curve(struct figure *figure, const json_t *run, size_t index, co
     }
     json_array_foreach(ys, i, y) {
         if (json_is_number(y)) {
-            fprintf(figure->row, "%s,%s,%lld,%.9g\n", figure->name, curve->split,
+            fprintf(figure->to[FIGURE_CSV], "%s,%s,%lld,%.9g\n", figure->name, curve->split,
                     (long long)json_integer_value(json_array_get(xs, i)), json_number_value(y));
         }
     }
@@ -90,23 +91,16 @@ static void finish_losses(struct figure *figure) {
         lowest = fmin(lowest, loss);
     }
     if (highest > 0.0) {
-        fprintf(figure->plot, "set yrange [*:%.9g]\n", highest);
+        fprintf(figure->to[FIGURE_SCRIPT], "set yrange [*:%.9g]\n", highest);
         figure->high = fmin(figure->high, highest);
     }
     if (best) {
-        fprintf(figure->say, ". The lowest at the end is that of %s, %.4f nats a token", figure_name(best), lowest);
+        fprintf(figure->to[FIGURE_SAYS], ". The lowest at the end is that of %s, %.4f nats a token",
+                figure_name(best), lowest);
     }
 }
 
-const struct figure_kind figure_losses = {
-    .name = "loss",
-    .title = "Loss",
-    .head = "run,split,iteration,loss\n",
-    .axes = {"set xlabel 'iteration'\nset ylabel 'loss (nats a token)'\n"},
-    .says = "Thin lines are training losses, points are validation losses; the first steps are above the picture",
-    .draw = draw_losses,
-    .finish = finish_losses,
-};
+const struct figure_kind figure_losses = {"loss", FIGURE_CURVES, NULL, draw_losses, finish_losses};
 
 /* ---- gradient norms */
 
@@ -138,12 +132,4 @@ static void draw_norms(struct figure *figure, const json_t *run, size_t index) {
             above);
 }
 
-const struct figure_kind figure_gradient_norms = {
-    .name = "gradient_norm",
-    .title = "Gradient norm",
-    .head = "run,,iteration,gradient_norm\n",
-    .axes = {"set xlabel 'iteration'\nset ylabel 'gradient norm'\n"},
-    .says = "Norms before clipping, cut at 5. ",
-    .between = "; ",
-    .draw = draw_norms,
-};
+const struct figure_kind figure_gradient_norms = {"gradient_norm", FIGURE_CURVES, NULL, draw_norms, NULL};

@@ -38,9 +38,9 @@ static void draw_dynamics(struct figure *figure, const json_t *run, size_t index
     figure_begin_block(figure, "run%zu", index);
     for (size_t i = 0; i < point_count(run); i++) {
         get_point(run, i, point);
-        figure_numbers(figure->plot, ' ', point, POINT);
-        fprintf(figure->row, "%s,", figure->name);
-        figure_numbers(figure->row, ',', point, POINT);
+        figure_numbers(figure->to[FIGURE_SCRIPT], ' ', point, POINT);
+        fprintf(figure->to[FIGURE_CSV], "%s,", figure->name);
+        figure_numbers(figure->to[FIGURE_CSV], ',', point, POINT);
         figure_see(figure, point[P10]);
         figure_see(figure, point[P90]);
     }
@@ -52,17 +52,7 @@ static void draw_dynamics(struct figure *figure, const json_t *run, size_t index
             point[MEDIAN], point[P10], point[P90], 100.0 * point[DIAGONAL]);
 }
 
-const struct figure_kind figure_dynamics = {
-    .name = "dynamics",
-    .title = "H<sub>res</sub> over training",
-    .head = "run,iteration,row_max_p10,row_max_median,row_max_p90,diagonal_fraction\n",
-    .axes = {"set xlabel 'iteration'\nset ylabel 'row maximum'\nset key bottom left\n",
-             "set ylabel 'share with row maxima on the diagonal'\nset yrange [0:1.05]\n"},
-    .says = "Largest entry of each row at the end, and how many matrices have all of them on the diagonal. ",
-    .between = "; ",
-    .wants = has_points,
-    .draw = draw_dynamics,
-};
+const struct figure_kind figure_dynamics = {"dynamics", FIGURE_CURVES, has_points, draw_dynamics, NULL};
 
 /* ---- similarity of the streams */
 
@@ -88,15 +78,16 @@ static void draw_similarity(struct figure *figure, const json_t *run, size_t ind
     figure_begin_block(figure, "cosine%zu", index);
     json_array_foreach(cosines, i, row) {
         const long long iteration = json_integer_value(json_array_get(iterations, i));
-        fprintf(figure->plot, "%lld", iteration);
+        fprintf(figure->to[FIGURE_SCRIPT], "%lld", iteration);
         for (size_t layer = 0; layer < sublayers; layer++) {
-            fprintf(figure->plot, " %.6g", figure_at(row, layer));
-            fprintf(figure->row, "%s,%lld,%zu,%.9g\n", figure->name, iteration, layer, figure_at(row, layer));
+            fprintf(figure->to[FIGURE_SCRIPT], " %.6g", figure_at(row, layer));
+            fprintf(figure->to[FIGURE_CSV], "%s,%lld,%zu,%.9g\n", figure->name, iteration, layer,
+                    figure_at(row, layer));
         }
-        fputs("\n", figure->plot);
+        fputs("\n", figure->to[FIGURE_SCRIPT]);
     }
     figure_end_block(figure);
-    fprintf(figure->plot,
+    fprintf(figure->to[FIGURE_SCRIPT],
             "set title '%s'\nset xtics %g\nset cbrange [0:%zu]\nplot for [layer=0:%zu] $%s using 1:layer+2 with "
             "lines lw 1.5 lc palette cb layer notitle\n",
             figure->name, figure_tic_distance(fmax(figure_at(iterations, json_array_size(iterations) - 1), 1.0)),
@@ -104,16 +95,4 @@ static void draw_similarity(struct figure *figure, const json_t *run, size_t ind
     fprintf(figure_item(figure), "%s %.3f", figure->name, mean_of(json_array_get(cosines, last)));
 }
 
-const struct figure_kind figure_similarity = {
-    .name = "similarity",
-    .title = "Similarity of the streams after mixing",
-    .head = "run,iteration,sublayer,cosine\n",
-    .axes = {"set palette defined (0 '#440154', 0.5 '#21918c', 1 '#d9c61f')\nunset colorbox\n"
-             "set yrange [-1:1]\nset xlabel 'iteration'\n"},
-    .says = "Mean cosine of pairs of streams, a line for each sublayer from dark (first) to light (last). Over all "
-            "sublayers at the end: ",
-    .between = ", ",
-    .layout = FIGURE_PANELS,
-    .wants = has_cosines,
-    .draw = draw_similarity,
-};
+const struct figure_kind figure_similarity = {"similarity", FIGURE_PANELS, has_cosines, draw_similarity, NULL};

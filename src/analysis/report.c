@@ -52,29 +52,29 @@ static int add_picture(const struct report *report, const char *name) {
 
 static int write_csv(const struct report *report, const struct figure *figure) {
     char *path = files_path("%s/%s.csv", report->folder, figure->kind->name);
-    const int result = path ? files_write(path, figure->csv.bytes, figure->csv.size) : -1;
+    const int result = path ? files_write(path, figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV]) : -1;
     free(path);
     return result;
 }
 
 static int add_figure(const struct report *report, const struct figure *figure) {
-    const char *name = figure->kind->name, *title = figure->kind->title;
-    if (gnuplot_draw(report->folder, name, figure->script.bytes, figure->script.size, figure->width,
-                     figure->height) ||
+    const char *name = figure->kind->name, *title = figure_words(figure, "title");
+    if (gnuplot_draw(report->folder, name, figure->texts[FIGURE_SCRIPT], figure->sizes[FIGURE_SCRIPT],
+                     figure->width, figure->height) ||
         write_csv(report, figure)) {
         return -1;
     }
     fprintf(
         report->page,
         "<section id=\"%s\">\n<h2>%s</h2>\n<p>%s</p>\n<figure><img alt=\"%s\" width=\"%u\" height=\"%u\" src=\"",
-        name, title, figure->says.bytes, name, figure->width, figure->height);
+        name, title, figure->texts[FIGURE_SAYS], name, figure->width, figure->height);
     if (add_picture(report, name)) {
         return -1;
     }
     fprintf(report->page, "\"></figure>\n<p class=\"quiet\"><a download=\"%s.csv\" href=\"", name);
-    if (figure->csv.size > MOST_INLINE_CSV) {
+    if (figure->sizes[FIGURE_CSV] > MOST_INLINE_CSV) {
         fprintf(report->page, "figures/%s.csv", name);
-    } else if (add_base64(report->page, "text/csv", figure->csv.bytes, figure->csv.size)) {
+    } else if (add_base64(report->page, "text/csv", figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV])) {
         return -1;
     }
     fputs("\">the numbers (CSV)</a></p>\n</section>\n", report->page);
@@ -109,7 +109,8 @@ static int add_page(const struct report *report, const struct figure *figures, s
     begin_page(report);
     for (size_t i = 0; i < count; i++) {
         if (figures[i].drawn) {
-            fprintf(report->page, "<a href=\"#%s\">%s</a>\n", figures[i].kind->name, figures[i].kind->title);
+            fprintf(report->page, "<a href=\"#%s\">%s</a>\n", figures[i].kind->name,
+                    figure_words(&figures[i], "title"));
         }
     }
     fputs("</nav>\n", report->page);
@@ -138,15 +139,17 @@ static int write_page(struct report *report, const struct figure *figures, size_
 int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
     struct report report = {.analysis = analysis, .refresh = refresh, .folder = files_path("%s/figures", folder)};
     struct figure figures[FIGURE_KINDS];
+    json_t *words = json_loads(embedded("figures.json"), 0, NULL);
     char *path = files_path("%s/report.html", folder);
     int result = report.folder && path ? files_make_folder(report.folder) : -1;
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
-        result |= figure_make(figure_kinds[i], analysis, &figures[i]);
+        result |= figure_make(figure_kinds[i], words, analysis, &figures[i]);
     }
     result = result ? -1 : write_page(&report, figures, FIGURE_KINDS, path);
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         figure_free(&figures[i]);
     }
+    json_decref(words);
     free(report.folder);
     free(path);
     return result;
