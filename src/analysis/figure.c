@@ -57,9 +57,8 @@ const char *figure_name(const json_t *run) {
     char *name = name_buffer(&size);
     const char *given = json_string_value(json_object_get(run, "name"));
     for (const char *at = given ? given : ""; *at; at += bytes) {
-        bytes = utf8_decode(at, strlen(at), &character);
-        const bool plain = bytes > 0 && is_plain(character);
-        bytes = bytes > 0 ? bytes : 1;
+        bytes = utf8_decode(at, strlen(at), &character); /* not 0: jansson's strings are UTF-8 */
+        const bool plain = is_plain(character);
         const size_t more = plain ? bytes : 1;
         if (length + more >= size) {
             break;
@@ -273,7 +272,7 @@ static void draw(struct figure *figure, const json_t *frame) {
 
 int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis,
                 struct figure *figure) {
-    bool complete = true;
+    int result = 0;
     *figure = (struct figure){.kind = kind,
                               .width = USUAL_WIDTH,
                               .height = USUAL_HEIGHT,
@@ -284,21 +283,26 @@ int figure_make(const struct figure_kind *kind, const json_t *words, const json_
                               .high = -HUGE_VAL};
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
         figure->to[i] = open_memstream(&figure->texts[i], &figure->sizes[i]);
-        complete = complete && figure->to[i];
+        result = figure->to[i] ? result : -1;
     }
-    if (complete) {
+    if (result == 0) {
         draw(figure, json_object_get(words, "frame"));
     }
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
-        complete = figure->to[i] && (ferror(figure->to[i]) | fclose(figure->to[i])) == 0 && complete;
+        result = figure_close(figure->to[i]) ? -1 : result;
     }
-    return complete ? 0 : error_set("out of memory");
+    return result;
 }
 
 void figure_free(struct figure *figure) {
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
         free(figure->texts[i]);
     }
+}
+
+int figure_close(FILE *stream) {
+    const bool complete = stream && !ferror(stream);
+    return (stream && fclose(stream) != 0) || !complete ? error_set("out of memory") : 0;
 }
 
 const char *figure_words(const struct figure *figure, const char *key) {

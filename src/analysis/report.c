@@ -127,11 +127,8 @@ static int write_page(struct report *report, const struct figure *figures, size_
     char *text = NULL;
     size_t bytes;
     report->page = open_memstream(&text, &bytes);
-    int result = report->page ? add_page(report, figures, count) : error_set("out of memory");
-    if (report->page && (ferror(report->page) | fclose(report->page)) && result == 0) {
-        result = error_set("out of memory");
-    }
-    result = result ? -1 : files_write(path, text, bytes);
+    const int added = report->page ? add_page(report, figures, count) : -1;
+    const int result = figure_close(report->page) || added ? -1 : files_write(path, text, bytes);
     free(text);
     return result;
 }

@@ -53,24 +53,25 @@ static void take_line(void *context, const struct record_line *line) {
     }
 }
 
-/* Lines that are no records, as a crash of the machine may leave them, cost no others. They are counted. */
-static int read_lines(json_t *record, const char *path, bool statistics) {
+/* A file that is not there has no lines. Those that are no records, as a crash of the machine may leave them, cost no
+ * others; they are counted. */
+static int read_lines(json_t *record, const char *folder, const char *name, bool statistics) {
     struct reading reading = {.record = record, .statistics = statistics};
-    if (!files_exist(path)) {
-        return 0;
+    char *path = files_path("%s/%s", folder, name);
+    const bool found = path && files_exist(path);
+    FILE *file = found ? fopen(path, "re") : NULL;
+    int result = !path ? -1 : found && !file ? error_set_errno("cannot open %s", path) : 0;
+    if (file) {
+        result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path) : 0;
+        fclose(file);
     }
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        return error_set_errno("cannot open %s", path);
-    }
-    const int result = record_lines_read(file, take_line, &reading);
-    fclose(file);
     if (reading.passed_over > 0) {
         json_array_append_new(json_object_get(record, "damaged"),
                               json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "lines",
                                         (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
     }
-    return result ? error_prefix("%s", path) : 0;
+    free(path);
+    return result;
 }
 
 /* ---- where it ended */
@@ -169,19 +170,17 @@ static int read_settings(json_t *settings, const char *folder) {
 }
 
 json_t *run_record_read(const char *folder) {
-    char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
-         *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
     json_t *record = empty_record();
-    int result = metrics && statistics && record ? 0 : error_set("out of memory");
-    result = result || read_lines(record, metrics, false) || read_lines(record, statistics, true) ||
-             read_evaluations(record, folder) || read_settings(json_object_get(record, "settings"), folder);
-    if (result == 0) {
-        json_object_set_new(record, "final", conclude(record));
-    } else {
-        json_decref(record);
-        record = NULL;
+    if (!record) {
+        error_set("out of memory");
+        return NULL;
     }
-    free(metrics);
-    free(statistics);
+    if (read_lines(record, folder, RUN_LOG_METRICS, false) ||
+        read_lines(record, folder, RUN_LOG_STATISTICS, true) || read_evaluations(record, folder) ||
+        read_settings(json_object_get(record, "settings"), folder)) {
+        json_decref(record);
+        return NULL;
+    }
+    json_object_set_new(record, "final", conclude(record));
     return record;
 }
