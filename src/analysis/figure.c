@@ -226,6 +226,7 @@ static void plot_curves(struct figure *figure) {
     }
 }
 
+/* Whether the figure has a part for a run. */
 static bool is_shown(const struct figure *figure, size_t index) {
     const struct figure_kind *kind = figure->kind;
     return kind->draw && (!kind->wants || (kind->wants(json_array_get(figure->runs, index)) &&

@@ -3,9 +3,10 @@
  *   "title"    in the report
  *   "csv"      head of its numbers
  *   "axes"     gnuplot's settings, lines; a second list is for a second picture beside the first one
- *   "says"     what it shows, as HTML text, and
+ *   "says"     what it shows, as HTML text without the last full stop, and
  *   "between"  what stands between its items, of runs
- * Strings of it are found by figure_words. */
+ *   "key"      of pictures of hc_bench: the number of its cases that is drawn
+ * "frame" beside them has the settings that all pictures begin with. */
 #ifndef HC_SRC_FIGURE_H
 #define HC_SRC_FIGURE_H
 
