@@ -10,81 +10,73 @@
 #include "src/measuring/h_analysis.h"
 #include "src/training/data_set.h"
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_CONFIG_BYTES = 1 << 20, MOST_BENCH_BYTES = 1 << 26 };
 
+/* What all inputs share. */
+struct job {
+    struct compute *compute;
+    struct token_file *file; /* NULL: nothing is measured */
+    const struct analyze_settings *settings;
+};
+
 /* ---- one checkpoint */
 
-/* Tokens of sample `index`: block_size of them, the first where index / samples of the split begins. */
-static int read_sample(const struct token_file *file, const struct gpt *gpt, int64_t samples, int64_t index,
-                       int32_t *tokens) {
-    const uint64_t length = (uint64_t)gpt->config.block_size, count = token_file_count(file);
-    if (count < length) {
-        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, count, length);
+/* Samples are block_size tokens, the first where index / samples of the split begins. */
+static int read_samples(const struct job *job, const struct gpt *gpt, int64_t index, int64_t count,
+                        int32_t *tokens) {
+    const uint64_t length = (uint64_t)gpt->config.block_size, held = token_file_count(job->file);
+    if (held < length) {
+        return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, held, length);
     }
-    const unsigned __int128 room = count - length + 1;
-    const uint64_t first = (uint64_t)(room * (uint64_t)index / (uint64_t)samples);
-    return token_file_read(file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
+    const unsigned __int128 room = held - length + 1;
+    int result = 0;
+    for (int64_t end = index + count; result == 0 && index < end; index++, tokens += length) {
+        const uint64_t first = (uint64_t)(room * (uint64_t)index / (uint64_t)job->settings->samples);
+        result = token_file_read(job->file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
+    }
+    return result;
 }
 
-static int add_batch(struct gpt *gpt, const struct token_file *file, const struct analyze_settings *settings,
-                     int64_t first, int32_t *tokens, struct h_analysis *analysis) {
-    const int64_t left = settings->samples - first, length = gpt->config.block_size;
-    const struct token_shape shape = {left < settings->batch_size ? left : settings->batch_size, length};
-    for (int64_t row = 0; row < shape.batch; row++) {
-        if (read_sample(file, gpt, settings->samples, first + row, tokens + row * length)) {
-            return -1;
-        }
-    }
-    if (gpt_set_batch(gpt, shape, tokens, NULL)) {
-        return -1;
-    }
-    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
-    return h_analysis_add(analysis, gpt);
-}
-
-static int add_samples(struct gpt *gpt, const struct token_file *file, const struct analyze_settings *settings,
-                       const char *name, struct h_analysis *analysis) {
-    int32_t *tokens = malloc((size_t)(settings->batch_size * gpt->config.block_size) * sizeof *tokens);
+static int add_samples(const struct job *job, struct gpt *gpt, const char *name, struct h_analysis *analysis) {
+    const int64_t samples = job->settings->samples, batch = job->settings->batch_size;
+    int32_t *tokens = malloc((size_t)(batch * gpt->config.block_size) * sizeof *tokens);
     struct progress progress;
     int result = tokens ? 0 : error_set("out of memory");
     progress_start(&progress, 0);
-    for (int64_t first = 0; result == 0 && first < settings->samples; first += settings->batch_size) {
-        progress_show(&progress, name, first, settings->samples, "samples", false);
-        result = interrupt_requested() ? error_set("interrupted")
-                                       : add_batch(gpt, file, settings, first, tokens, analysis);
+    for (int64_t first = 0; result == 0 && first < samples; first += batch) {
+        const struct token_shape shape = {samples - first < batch ? samples - first : batch,
+                                          gpt->config.block_size};
+        progress_show(&progress, name, first, samples, "samples", false);
+        result =
+            interrupt_requested() ? error_set("interrupted") : read_samples(job, gpt, first, shape.batch, tokens);
+        if (result == 0 && (result = gpt_set_batch(gpt, shape, tokens, NULL)) == 0) {
+            gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+            result = h_analysis_add(analysis, gpt);
+        }
     }
     progress_end(&progress);
     free(tokens);
     return result;
 }
 
-static json_t *measure(struct gpt *gpt, const char *path, const struct token_file *file,
-                       const struct analyze_settings *settings) {
-    struct h_analysis analysis;
-    json_t *json = NULL;
-    if (gpt_create(gpt) || checkpoint_load_weights(path, gpt) || h_analysis_begin(&analysis, &gpt->config)) {
-        return NULL;
-    }
-    if (add_samples(gpt, file, settings, path, &analysis) == 0) {
-        json = h_analysis_json(&analysis);
-    }
-    h_analysis_end(&analysis);
-    return json;
-}
-
 /* The measurements of a checkpoint's H, NULL with an error. */
-static json_t *analyze_checkpoint(struct compute *compute, const char *path, const struct token_file *file,
-                                  const struct analyze_settings *settings, const struct model_config *config) {
-    const struct gpt_options options = {.batch = settings->batch_size,
+static json_t *measure(const struct job *job, const char *path, const struct model_config *config) {
+    const struct gpt_options options = {.batch = job->settings->batch_size,
                                         .sequence = config->block_size,
                                         .mode = GPT_ANALYSIS};
     struct gpt gpt = {0};
+    struct h_analysis analysis = {0};
     json_t *json = NULL;
-    if (gpt_plan(compute, config, &options, &gpt) == 0) {
-        json = measure(&gpt, path, file, settings);
+    if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
+        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || h_analysis_begin(&analysis, config) ||
+                       add_samples(job, &gpt, path, &analysis)
+                   ? NULL
+                   : h_analysis_json(&analysis);
+        h_analysis_end(&analysis);
         gpt_release(&gpt);
     }
     if (!json) {
@@ -103,14 +95,10 @@ static bool is_checkpoint(const char *path) {
 }
 
 /* The last component, for tables and legends. */
-static const char *name_of(const char *path, char name[256]) {
-    size_t end = strlen(path), begin;
-    while (end > 1 && path[end - 1] == '/') {
-        end--;
-    }
-    for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--) {
-    }
-    snprintf(name, 256, "%.*s", (int)(end - begin), path + begin);
+static json_t *name_of(const char *path) {
+    char *copy = strdup(path);
+    json_t *name = copy ? json_file_name(basename(copy)) : NULL;
+    free(copy);
     return name;
 }
 
@@ -131,24 +119,22 @@ static json_t *find_before(const json_t *before, const char *path, int64_t itera
 }
 
 /* Adds a checkpoint to run["checkpoints"], and its config to the run. */
-static int add_checkpoint(struct compute *compute, const struct token_file *file,
-                          const struct analyze_settings *settings, const char *path, int64_t iteration,
-                          json_t *run) {
+static int add_checkpoint(const struct job *job, const char *path, int64_t iteration, json_t *run) {
     struct model_config config;
     json_t *as_written = NULL;
     char *config_path = files_path("%s/config.json", path);
-    int result = !config_path || config_file_read(path, &config) ||
-                 json_file_read(config_path, MOST_CONFIG_BYTES, &as_written);
+    const int result = !config_path || config_file_read(path, &config) ||
+                       json_file_read(config_path, MOST_CONFIG_BYTES, &as_written);
     free(config_path);
     if (result) {
         return -1;
     }
     json_object_set_new(run, "config", as_written);
-    if (!file || residual_is_plain(config.residual)) {
+    if (!job->file || residual_is_plain(config.residual)) {
         return 0;
     }
-    json_t *h = find_before(settings->before, path, iteration);
-    if (!h && !(h = analyze_checkpoint(compute, path, file, settings, &config))) {
+    json_t *h = find_before(job->settings->before, path, iteration);
+    if (!h && !(h = measure(job, path, &config))) {
         return -1;
     }
     json_array_append_new(json_object_get(run, "checkpoints"),
@@ -157,18 +143,17 @@ static int add_checkpoint(struct compute *compute, const struct token_file *file
     return 0;
 }
 
-static int add_checkpoints(struct compute *compute, const struct token_file *file,
-                           const struct analyze_settings *settings, const char *folder, json_t *run) {
+static int add_checkpoints(const struct job *job, const char *folder, json_t *run) {
     int64_t *iterations;
     size_t count;
     if (checkpoint_list(folder, &iterations, &count)) {
         return -1;
     }
-    const size_t first = settings->all_checkpoints || count == 0 ? count : 1;
+    const size_t first = job->settings->all_checkpoints || count == 0 ? count : 1;
     int result = 0;
     for (size_t i = first; result == 0 && i-- > 0;) { /* oldest first */
         char *path = files_path("%s/ckpt-%" PRId64, folder, iterations[i]);
-        result = path ? add_checkpoint(compute, file, settings, path, iterations[i], run) : -1;
+        result = path ? add_checkpoint(job, path, iterations[i], run) : -1;
         free(path);
     }
     free(iterations);
@@ -189,17 +174,14 @@ static void tell_damage(const json_t *record) {
     }
 }
 
-static int add_input(struct compute *compute, const struct token_file *file,
-                     const struct analyze_settings *settings, const char *path, json_t *runs) {
-    char name[256];
-    json_t *run = json_pack("{s:o, s:o, s:[]}", "name", json_file_name(name_of(path, name)), "path",
-                            json_file_name(path), "checkpoints");
+static int add_input(const struct job *job, const char *path, json_t *runs) {
+    json_t *run = json_pack("{s:o, s:o, s:[]}", "name", name_of(path), "path", json_file_name(path), "checkpoints");
     if (!run) {
         return error_set("out of memory");
     }
     json_array_append_new(runs, run);
     if (is_checkpoint(path)) {
-        return add_checkpoint(compute, file, settings, path, -1, run);
+        return add_checkpoint(job, path, -1, run);
     }
     json_t *record = run_record_read(path);
     if (!record) {
@@ -207,7 +189,7 @@ static int add_input(struct compute *compute, const struct token_file *file,
     }
     json_object_set_new(run, "record", record);
     tell_damage(record);
-    return add_checkpoints(compute, file, settings, path, run);
+    return add_checkpoints(job, path, run);
 }
 
 /* ---- all of them */
@@ -235,41 +217,31 @@ static void number_kinds(json_t *runs) {
     }
 }
 
-static int open_split(const struct analyze_settings *settings, struct token_file **file) {
-    char *path = files_path("%s/%s.bin", settings->data_dir, settings->split);
-    const int result = path ? token_file_open(path, file) : -1;
+static int open_split(struct job *job) {
+    char *path = files_path("%s/%s.bin", job->settings->data_dir, job->settings->split);
+    const int result = path ? token_file_open(path, &job->file) : -1;
     free(path);
     return result;
 }
 
-/* Adds what a file of hc_bench has; NULL with an error. */
-static json_t *add_bench(json_t *json, const char *path) {
-    json_t *bench;
-    if (json_file_read(path, MOST_BENCH_BYTES, &bench)) {
-        json_decref(json);
-        return NULL;
-    }
-    json_object_set_new(json, "bench", bench);
-    return json;
-}
-
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
-    struct token_file *file = NULL;
-    json_t *runs = json_array();
-    int result = settings->data_dir ? open_split(settings, &file) : 0;
+    struct job job = {compute, NULL, settings};
+    json_t *runs = json_array(), *bench = NULL;
+    int result = settings->data_dir ? open_split(&job) : 0;
     for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
-        result = add_input(compute, file, settings, settings->inputs[i], runs);
+        result = add_input(&job, settings->inputs[i], runs);
     }
-    token_file_close(file);
+    token_file_close(job.file);
     number_kinds(runs);
-    if (result) {
+    if (result || (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
         json_decref(runs);
         return NULL;
     }
     json_t *json =
-        json_pack("{s:I, s:o}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0), "runs", runs);
+        json_pack("{s:I, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0), "runs",
+                  runs, "bench", bench);
     if (!json) {
         error_set("out of memory");
     }
-    return json && settings->bench ? add_bench(json, settings->bench) : json;
+    return json;
 }

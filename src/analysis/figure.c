@@ -1,50 +1,18 @@
 #include "src/analysis/figure.h"
+#include "runtime/system/error.h"
 #include "src/text/utf8.h"
 #include "src/variants/residual.h"
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-const struct figure_kind figure_kinds[] = {
-    {"loss", "Loss", figure_losses},
-    {"gradient_norm", "Gradient norm", figure_gradient_norms},
-    {"dynamics", "H<sub>res</sub> over training", figure_dynamics},
-    {"similarity", "Similarity of the streams after mixing", figure_similarity},
-    {"column_sums", "Column sums of H<sub>res</sub>", figure_column_sums},
-    {"product_norm", "Spectral norm of the product up to each depth", figure_product_norms},
-    {"entries", "Entries of H<sub>res</sub>", figure_entries},
-    {"heat_maps", "H<sub>res</sub>, averaged over a sequence", figure_heat_maps},
-    {"throughput", "Throughput against streams", figure_throughput},
-    {"auxiliary", "Auxiliary parameters against streams", figure_auxiliary},
+enum { USUAL_WIDTH = 820, TWO_WIDTH = 1000, USUAL_HEIGHT = 380 }; /* pixels */
+
+const struct figure_kind *const figure_kinds[FIGURE_KINDS] = {
+    &figure_losses,        &figure_gradient_norms, &figure_dynamics,  &figure_similarity, &figure_column_sums,
+    &figure_product_norms, &figure_entries,        &figure_heat_maps, &figure_throughput, &figure_auxiliary,
 };
-const size_t figure_kind_count = sizeof figure_kinds / sizeof *figure_kinds;
-
-/* ---- writing */
-
-#define PRINT_TO(buffer)                                                                                           \
-    va_list arguments;                                                                                             \
-    va_start(arguments, format);                                                                                   \
-    figure->failed |= text_vprint(&figure->buffer, format, arguments) != 0;                                        \
-    va_end(arguments)
-
-void figure_say(struct figure *figure, const char *format, ...) {
-    PRINT_TO(says);
-}
-
-void figure_plot(struct figure *figure, const char *format, ...) {
-    PRINT_TO(script);
-}
-
-void figure_row(struct figure *figure, const char *format, ...) {
-    PRINT_TO(csv);
-}
-
-void figure_free(struct figure *figure) {
-    text_free(&figure->says);
-    text_free(&figure->script);
-    text_free(&figure->csv);
-}
 
 /* ---- reading */
 
@@ -84,9 +52,8 @@ const char *figure_name(const json_t *run) {
     char *name = name_buffer(&size);
     const char *given = json_string_value(json_object_get(run, "name"));
     for (const char *at = given ? given : ""; *at; at += bytes) {
-        bytes = utf8_decode(at, strlen(at), &character);
-        const bool plain = bytes > 0 && is_plain(character);
-        bytes = bytes > 0 ? bytes : 1;
+        bytes = utf8_decode(at, strlen(at), &character); /* not 0: jansson's strings are UTF-8 */
+        const bool plain = is_plain(character);
         const size_t more = plain ? bytes : 1;
         if (length + more >= size) {
             break;
@@ -140,6 +107,14 @@ double figure_number(const json_t *object, const char *path) {
     return json_is_number(object) ? json_number_value(object) : (double)NAN;
 }
 
+double figure_at(const json_t *array, size_t index) {
+    return json_number_value(json_array_get(array, index));
+}
+
+const json_t *figure_column(const json_t *run, const char *table, const char *key) {
+    return json_object_get(json_object_get(json_object_get(run, "record"), table), key);
+}
+
 const json_t *figure_h(const json_t *run) {
     const json_t *checkpoints = json_object_get(run, "checkpoints");
     const size_t count = json_array_size(checkpoints);
@@ -148,44 +123,185 @@ const json_t *figure_h(const json_t *run) {
 
 /* ---- drawing */
 
-void figure_begin_panels(struct figure *figure, size_t panels) {
-    const size_t columns = panels < 3 ? panels : 3, rows = (panels + columns - 1) / columns;
-    figure->width = (unsigned)(60 + 330 * columns);
-    figure->height = (unsigned)(60 + 270 * rows);
-    figure_begin_plot(figure);
-    figure_plot(figure, "set multiplot layout %zu,%zu\n", rows, columns);
+FILE *figure_item(struct figure *figure) {
+    fputs(figure->items++ > 0 ? figure_words(figure, "between") : "", figure->to[FIGURE_SAYS]);
+    return figure->to[FIGURE_SAYS];
 }
 
-void figure_begin_plot(struct figure *figure) {
-    figure_plot(figure, "set border 3 lc rgb '#888888'\nset tics nomirror textcolor rgb '#777777'\n"
-                        "set grid lc rgb '#88888840'\nset key textcolor rgb '#777777' samplen 2\n"
-                        "set xlabel textcolor rgb '#777777'\nset ylabel textcolor rgb '#777777'\nset title "
-                        "textcolor rgb '#777777'\n"
-                        "set style fill transparent solid 0.25 noborder\n");
+void figure_begin_block(struct figure *figure, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(figure->block, sizeof figure->block, format, arguments);
+    va_end(arguments);
+    fprintf(figure->to[FIGURE_SCRIPT], "$%s << END_OF_DATA\n", figure->block);
 }
 
-size_t figure_series(struct figure *figure, const json_t *run, const char *table, const char *x, const char *y,
-                     double most, const char *block) {
-    const json_t *rows = json_object_get(json_object_get(run, "record"), table);
-    const json_t *xs = json_object_get(rows, x), *ys = json_object_get(rows, y);
-    const size_t count = json_array_size(ys), each = (count + 599) / 600;
-    size_t points = 0;
-    figure_plot(figure, "$%s << END_OF_DATA\n", block);
-    for (size_t first = 0; first < count; first += each) {
-        double sum_x = 0.0, sum_y = 0.0;
-        size_t used = 0;
-        for (size_t i = first; i < count && i < first + each; i++) {
-            if (json_is_number(json_array_get(ys, i))) {
-                sum_x += json_number_value(json_array_get(xs, i));
-                sum_y += fmin(json_number_value(json_array_get(ys, i)), most);
-                used++;
-            }
-        }
-        if (used > 0) {
-            figure_plot(figure, "%.9g %.9g\n", sum_x / (double)used, sum_y / (double)used);
-            points++;
+void figure_end_block(struct figure *figure) {
+    fputs("END_OF_DATA\n", figure->to[FIGURE_SCRIPT]);
+}
+
+void figure_numbers(FILE *file, char between, const double *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        fprintf(file, "%.9g%c", numbers[i], i + 1 < count ? between : '\n');
+    }
+}
+
+void figure_curve(struct figure *figure, size_t picture, const char *style, const char *title) {
+    fprintf(figure->to[FIGURE_PLOTS + picture], "%s$%s %s lc rgb '%s' %s%s%s",
+            figure->curves[picture]++ > 0 ? ", " : "plot ", figure->block, style, figure->colour,
+            *title ? "title '" : "notitle", title, *title ? "'" : "");
+}
+
+void figure_see(struct figure *figure, double value) {
+    figure->low = fmin(figure->low, value);
+    figure->high = fmax(figure->high, value);
+}
+
+double figure_tic_distance(double range) {
+    const double least = range / 5.0, power = pow(10.0, floor(log10(least)));
+    return least <= power         ? power
+           : least <= 2.0 * power ? 2.0 * power
+           : least <= 5.0 * power ? 5.0 * power
+                                  : 10.0 * power;
+}
+
+/* gnuplot's own labels have six digits, or as many as the range of the axis asks for and its tics do not: too few
+ * where tics are close together. There it is told their distance and the digits behind the point. */
+static bool set_labels(struct figure *figure) {
+    const double distance = figure->high > figure->low ? figure_tic_distance(figure->high - figure->low) : 1.0;
+    const double before = floor(log10(fmax(fmax(fabs(figure->low), fabs(figure->high)), 1.0))) + 1.0,
+                 behind = ceil(-log10(distance) - 1e-9);
+    const bool close = behind > 4.0 || (behind > 0.0 && before + behind > 6.0);
+    if (close) {
+        fprintf(figure->to[FIGURE_SCRIPT], "set ytics %.9g\nset format y '%%.%.0ff'\n", distance, behind);
+    }
+    return close;
+}
+
+static void set_lines(struct figure *figure, const json_t *lines) {
+    const json_t *line;
+    size_t i;
+    json_array_foreach(lines, i, line) {
+        fprintf(figure->to[FIGURE_SCRIPT], "%s\n", json_string_value(line));
+    }
+}
+
+/* The settings of one of the two pictures. */
+static void set_axes(struct figure *figure, size_t picture) {
+    set_lines(figure, json_array_get(json_object_get(figure->words, "axes"), picture));
+}
+
+/* So many small pictures, at least 1. */
+static void begin_panels(struct figure *figure, size_t panels) {
+    const bool rows_of_runs = figure->kind->layout == FIGURE_ROWS;
+    const size_t columns = rows_of_runs ? 4 : panels < 3 ? panels : 3;
+    const size_t rows = rows_of_runs ? panels : (panels + columns - 1) / columns;
+    figure->width = (unsigned)(rows_of_runs ? 1060 : 60 + 330 * columns);
+    figure->height = (unsigned)(rows_of_runs ? 20 + 250 * rows : 60 + 270 * rows);
+    fprintf(figure->to[FIGURE_SCRIPT], "%sset multiplot layout %zu,%zu\n", rows_of_runs ? "unset grid\n" : "", rows,
+            columns);
+    set_axes(figure, 0);
+}
+
+/* The curves that all runs have left, behind their data: in one picture, or in two side by side. */
+static void plot_curves(struct figure *figure) {
+    FILE *script = figure->to[FIGURE_SCRIPT];
+    const bool two = figure->curves[1] > 0;
+    fflush(figure->to[FIGURE_PLOTS]);
+    fflush(figure->to[FIGURE_PLOTS + 1]);
+    figure->width = two ? TWO_WIDTH : USUAL_WIDTH;
+    fputs(two ? "set multiplot layout 1,2\n" : "", script);
+    set_axes(figure, 0);
+    const bool labelled = set_labels(figure);
+    fprintf(script, "%s\n%s", figure->texts[FIGURE_PLOTS],
+            labelled && two ? "set ytics autofreq\nset format y '% h'\n" : "");
+    if (two) {
+        set_axes(figure, 1);
+        fprintf(script, "%s\nunset multiplot\n", figure->texts[FIGURE_PLOTS + 1]);
+    }
+}
+
+/* Whether the figure has a part for a run. */
+static bool is_shown(const struct figure *figure, size_t index) {
+    const struct figure_kind *kind = figure->kind;
+    return kind->draw && (!kind->wants || (kind->wants(json_array_get(figure->runs, index)) &&
+                                           figure_is_first(figure->runs, index)));
+}
+
+static void draw_runs(struct figure *figure) {
+    const json_t *run;
+    size_t i;
+    json_array_foreach(figure->runs, i, run) {
+        if (is_shown(figure, i)) {
+            figure->name = figure_name(run);
+            figure->colour = figure_colour(figure_variant(run));
+            figure->kind->draw(figure, run, i);
         }
     }
-    figure_plot(figure, "END_OF_DATA\n");
-    return points;
+    if (figure->kind->finish) {
+        figure->kind->finish(figure);
+    }
+}
+
+static void draw(struct figure *figure, const json_t *frame) {
+    const bool panels = figure->kind->layout != FIGURE_CURVES;
+    size_t shown = 0;
+    for (size_t i = 0; i < json_array_size(figure->runs); i++) {
+        shown += is_shown(figure, i);
+    }
+    fprintf(figure->to[FIGURE_CSV], "%s\n", figure_words(figure, "csv"));
+    fputs(figure_words(figure, "says"), figure->to[FIGURE_SAYS]);
+    if (panels && shown > 0) {
+        set_lines(figure, frame);
+        begin_panels(figure, shown);
+    }
+    draw_runs(figure);
+    fputs(".", figure->to[FIGURE_SAYS]);
+    figure->drawn = panels ? shown > 0 : figure->curves[0] > 0;
+    if (panels) {
+        fputs("unset multiplot\n", figure->to[FIGURE_SCRIPT]);
+    } else if (figure->drawn) {
+        set_lines(figure, frame);
+        plot_curves(figure);
+    }
+}
+
+int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis,
+                struct figure *figure) {
+    int result = 0;
+    *figure = (struct figure){.kind = kind,
+                              .width = USUAL_WIDTH,
+                              .height = USUAL_HEIGHT,
+                              .words = json_object_get(words, kind->name),
+                              .analysis = analysis,
+                              .runs = json_object_get(analysis, "runs"),
+                              .low = HUGE_VAL,
+                              .high = -HUGE_VAL};
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        figure->to[i] = open_memstream(&figure->texts[i], &figure->sizes[i]);
+        result = figure->to[i] ? result : -1;
+    }
+    if (result == 0) {
+        draw(figure, json_object_get(words, "frame"));
+    }
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        result = figure_close(figure->to[i]) ? -1 : result;
+    }
+    return result;
+}
+
+void figure_free(struct figure *figure) {
+    for (size_t i = 0; i < FIGURE_TEXTS; i++) {
+        free(figure->texts[i]);
+    }
+}
+
+int figure_close(FILE *stream) {
+    const bool complete = stream && !ferror(stream);
+    return (stream && fclose(stream) != 0) || !complete ? error_set("out of memory") : 0;
+}
+
+const char *figure_words(const struct figure *figure, const char *key) {
+    const char *words = json_string_value(json_object_get(figure->words, key));
+    return words ? words : "";
 }

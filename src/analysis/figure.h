@@ -1,42 +1,94 @@
 /* Pictures of an analysis: what gnuplot draws, the numbers behind it as CSV, and a sentence that says what it
- * shows. */
+ * shows. A picture is a struct figure_kind, which draws, and an object of report/figures.json, which has its words:
+ *   "title"    in the report
+ *   "csv"      head of its numbers
+ *   "axes"     gnuplot's settings, lines; a second list is for a second picture beside the first one
+ *   "says"     what it shows, as HTML text without the last full stop, and
+ *   "between"  what stands between its items, of runs
+ *   "key"      of pictures of hc_bench: the number of its cases that is drawn
+ * "frame" beside them has the settings that all pictures begin with. */
 #ifndef HC_SRC_FIGURE_H
 #define HC_SRC_FIGURE_H
 
-#include "src/text/text_buffer.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
-struct figure {
-    const char *name;          /* of its files: "dynamics" */
-    const char *title;         /* in the report */
-    struct text_buffer says;   /* what it shows, as HTML text; ends with a NUL in its bytes, not in its size */
-    struct text_buffer script; /* for gnuplot, after terminal and output are set; empty: there is nothing to draw */
-    struct text_buffer csv;    /* header and rows */
-    unsigned width, height;    /* pixels */
-    bool failed;               /* memory ran out while it was made */
+struct figure;
+
+enum figure_layout {
+    FIGURE_CURVES, /* curves of all runs in one picture, or in two side by side */
+    FIGURE_PANELS, /* a small picture for each run, three in a row */
+    FIGURE_ROWS,   /* a row of four small pictures for each run */
 };
-
-/* Appends to one of the buffers; a failure is kept in `failed`. */
-void figure_say(struct figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void figure_plot(struct figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void figure_row(struct figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void figure_free(struct figure *figure);
-
-/* Makes a figure from an analysis (see analyze.h), of which it fills all but what is in the table. */
-typedef void (*figure_maker)(const json_t *analysis, struct figure *figure);
 
 struct figure_kind {
-    const char *name, *title;
-    figure_maker make;
+    const char *name; /* of its files: "dynamics" */
+    enum figure_layout layout;
+    bool (*wants)(const json_t *run); /* which runs it shows of those that repeat no other; NULL: all runs */
+    void (*draw)(struct figure *figure, const json_t *run, size_t index); /* a run's part; NULL: it shows no runs */
+    void (*finish)(struct figure *figure); /* what is left when all runs are drawn; or NULL */
 };
 
-/* In the order of the report. */
-extern const struct figure_kind figure_kinds[];
-extern const size_t figure_kind_count;
+/* In the order of the report; each stands in the file of its subject. */
+enum { FIGURE_KINDS = 10 };
+extern const struct figure_kind *const figure_kinds[FIGURE_KINDS];
+extern const struct figure_kind figure_losses, figure_gradient_norms, figure_dynamics, figure_similarity,
+    figure_column_sums, figure_product_norms, figure_entries, figure_heat_maps, figure_throughput, figure_auxiliary;
 
-/* ---- what makers share */
+/* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands
+ * that plot the curves of both pictures. */
+enum { FIGURE_SAYS, FIGURE_SCRIPT, FIGURE_CSV, FIGURE_PLOTS, FIGURE_TEXTS = FIGURE_PLOTS + 2 };
+
+struct figure {
+    const struct figure_kind *kind;
+    char *texts[FIGURE_TEXTS]; /* owned */
+    size_t sizes[FIGURE_TEXTS];
+    unsigned width, height; /* pixels */
+    bool drawn;             /* else there is nothing to show */
+    /* while it is made: */
+    const json_t *words, *analysis, *runs;
+    const char *name, *colour; /* of the run that is drawn, "#rrggbb" */
+    FILE *to[FIGURE_TEXTS];    /* write to the texts */
+    size_t curves[2], items;   /* counts */
+    char block[48];            /* the last block of data */
+    double low, high;          /* of the values in the first picture's curves */
+};
+
+/* Makes a figure of an analysis, see analyze.h; `words` are those of figures.json. 0, or -1 with an error; either
+ * way the caller frees it. */
+int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis, struct figure *figure);
+void figure_free(struct figure *figure);
+
+/* Closes a stream of open_memstream. -1 with an error where there is none, or where something written is missing. */
+int figure_close(FILE *stream);
+
+/* A string of its words, "" when there is none. */
+const char *figure_words(const struct figure *figure, const char *key);
+
+/* ---- drawing: writes fail quietly, figure_make notices */
+
+/* Where to say something of a run, behind what was said of others. */
+FILE *figure_item(struct figure *figure);
+
+/* A block of data in the script, of lines of numbers. */
+void figure_begin_block(struct figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void figure_end_block(struct figure *figure);
+
+/* Numbers and what stands between them; the line of text ends with them. */
+void figure_numbers(FILE *file, char between, const double *numbers, size_t count);
+
+/* Adds a curve of the last block to a picture, in the colour of the run; title "": not in the legend. */
+void figure_curve(struct figure *figure, size_t picture, const char *style, const char *title);
+
+/* Lets the first picture's axis know of a value. */
+void figure_see(struct figure *figure, double value);
+
+/* A distance of some five tics in a range above 0: 1, 2 or 5 times a power of ten. */
+double figure_tic_distance(double range);
+
+/* ---- reading */
 
 /* A run's variant as in its config, "" when it has none, and a colour for it: "#rrggbb". */
 const char *figure_variant(const json_t *run);
@@ -46,53 +98,26 @@ const char *figure_colour(const char *variant);
  * into question marks, so that gnuplot's quotes, HTML and CSV take it as it is. Valid until four more calls. */
 const char *figure_name(const json_t *run);
 
-/* Whether no run before repeats it, which is one of the same settings but for the seed. Pictures with a panel a run
- * show only these. */
+/* Whether no run before repeats it, which is one of the same settings but for the seed. */
 bool figure_is_first(const json_t *runs, size_t index);
 
 /* Whether run `index` repeats run `first`, or is it. */
 bool figure_repeats(const json_t *runs, size_t index, size_t first);
 
 /* For legends: the name of a run that has no repeats, "<variant>, 3 runs" (or of the name) of the first of those
- * that are repeats, and
- * "" of the others. Valid as figure_name. */
+ * that are repeats, and "" of the others. Valid as figure_name. */
 const char *figure_legend(const json_t *runs, size_t index);
 
 /* A number of an object, by a path like "product.norm.mean"; NaN when there is none. */
 double figure_number(const json_t *object, const char *path);
 
+/* A number of an array; 0 where there is none. */
+double figure_at(const json_t *array, size_t index);
+
+/* The array record[table][key] of a run, NULL when there is none. */
+const json_t *figure_column(const json_t *run, const char *table, const char *key);
+
 /* The last checkpoint's "h" of a run, NULL when there is none. */
 const json_t *figure_h(const json_t *run);
-
-/* The arrays record[table][x] and [y] of a run as a data block "$<block>" of gnuplot: at most 600 points, means of
- * neighbours where there are more; y is cut at `most`. The number of points. */
-size_t figure_series(struct figure *figure, const json_t *run, const char *table, const char *x, const char *y,
-                     double most, const char *block);
-
-/* What all pictures begin with: grid, colours that suit light and dark pages. */
-void figure_begin_plot(struct figure *figure);
-
-/* The same for so many small pictures, at least 1, three in a row. */
-void figure_begin_panels(struct figure *figure, size_t panels);
-
-/* ---- makers, each in the file of its subject */
-
-/* figures_runs.c */
-void figure_losses(const json_t *analysis, struct figure *figure);
-void figure_gradient_norms(const json_t *analysis, struct figure *figure);
-
-/* figures_training.c */
-void figure_dynamics(const json_t *analysis, struct figure *figure);
-void figure_similarity(const json_t *analysis, struct figure *figure);
-
-/* figures_matrices.c */
-void figure_column_sums(const json_t *analysis, struct figure *figure);
-void figure_product_norms(const json_t *analysis, struct figure *figure);
-void figure_entries(const json_t *analysis, struct figure *figure);
-void figure_heat_maps(const json_t *analysis, struct figure *figure);
-
-/* figures_bench.c */
-void figure_throughput(const json_t *analysis, struct figure *figure);
-void figure_auxiliary(const json_t *analysis, struct figure *figure);
 
 #endif

@@ -1,134 +1,135 @@
 /* Curves of runs: losses and gradient norms. */
 #include "src/analysis/figure.h"
 #include <math.h>
-#include <stdio.h>
+
+enum { MOST_POINTS = 600 };
 
 static const double gradient_norm_clamp = 5.0; /* as in the paper's figure */
 
-/* Rows of CSV: run, label, iteration, value. */
-static void write_rows(struct figure *figure, const json_t *run, const char *table, const char *key,
-                       const char *label) {
-    const json_t *rows = json_object_get(json_object_get(run, "record"), table);
-    const json_t *xs = json_object_get(rows, "iter"), *ys = json_object_get(rows, key), *y;
-    size_t i;
-    json_array_foreach(ys, i, y) {
-        if (json_is_number(y)) {
-            figure_row(figure, "%s,%s,%lld,%.9g\n", figure_name(run), label,
-                       (long long)json_integer_value(json_array_get(xs, i)), json_number_value(y));
+/* What a curve of a run shows. */
+struct curve {
+    const char *table, *key;   /* of the record */
+    const char *split, *style; /* in the CSV; of the line */
+    double most;               /* where values are cut */
+};
+
+static const struct curve training_loss = {"steps", "loss", "train", "with lines lw 0.5", HUGE_VAL};
+static const struct curve validation_loss = {"evaluations", "val_loss", "val", "with linespoints pt 7 ps 0.5 lw 2",
+                                             HUGE_VAL};
+static const struct curve gradient_norm = {"steps", "grad_norm", "", "with lines lw 1", gradient_norm_clamp};
+
+/* A block of at most MOST_POINTS points, means of neighbours where there are more. The number of points. */
+static size_t write_points(struct figure *figure, const json_t *xs, const json_t *ys, double most) {
+    const size_t count = json_array_size(ys), each = (count + MOST_POINTS - 1) / MOST_POINTS;
+    size_t points = 0;
+    for (size_t first = 0; first < count; first += each) {
+        double sum_x = 0.0, sum_y = 0.0;
+        size_t used = 0;
+        for (size_t i = first; i < count && i < first + each; i++) {
+            if (json_is_number(json_array_get(ys, i))) {
+                sum_x += figure_at(xs, i);
+                sum_y += fmin(figure_at(ys, i), most);
+                used++;
+            }
+        }
+        if (used > 0) {
+            figure_numbers(figure->to[FIGURE_SCRIPT], ' ', (double[]){sum_x / (double)used, sum_y / (double)used},
+                           2);
+            figure_see(figure, sum_y / (double)used);
+            points++;
         }
     }
+    return points;
 }
 
-/* One curve of a run as a term of gnuplot's plot command; false: the run has no such numbers. */
-static bool add_curve(struct figure *figure, struct text_buffer *terms, const json_t *run, size_t index,
-                      const char *table, const char *key, double most, const char *style, const char *title) {
-    char block[40];
-    snprintf(block, sizeof block, "%s%zu", table, index);
-    if (figure_series(figure, run, table, "iter", key, most, block) == 0) {
-        return false;
+/* Draws a curve and writes its numbers; false: the run has none. */
+static bool add_curve(struct figure *figure, const json_t *run, size_t index, const struct curve *curve,
+                      const char *title) {
+    const json_t *xs = figure_column(run, curve->table, "iter"), *ys = figure_column(run, curve->table, curve->key),
+                 *y;
+    size_t i;
+    figure_begin_block(figure, "%s%zu", curve->table, index);
+    const size_t points = write_points(figure, xs, ys, curve->most);
+    figure_end_block(figure);
+    if (points > 0) {
+        figure_curve(figure, 0, curve->style, title);
     }
-    figure->failed =
-        figure->failed ||
-        text_print(terms, "%s$%s with %s lc rgb '%s' %s%s%s", terms->size > 0 ? ", " : "", block, style,
-                   figure_colour(figure_variant(run)), *title ? "title '" : "notitle", title, *title ? "'" : "");
-    return true;
+    json_array_foreach(ys, i, y) {
+        if (json_is_number(y)) {
+            fprintf(figure->to[FIGURE_CSV], "%s,%s,%lld,%.9g\n", figure->name, curve->split,
+                    (long long)json_integer_value(json_array_get(xs, i)), json_number_value(y));
+        }
+    }
+    return points > 0;
 }
 
-/* Draws the terms, or nothing where there are none. */
-static void finish_curves(struct figure *figure, struct text_buffer *terms, const char *ylabel) {
-    if (terms->size == 0) {
-        figure->script.size = 0;
-    } else {
-        figure_begin_plot(figure);
-        figure_plot(figure, "set xlabel 'iteration'\nset ylabel '%s'\nplot %.*s\n", ylabel, (int)terms->size,
-                    terms->bytes);
-    }
-    text_free(terms);
+/* ---- losses */
+
+static void draw_losses(struct figure *figure, const json_t *run, size_t index) {
+    add_curve(figure, run, index, &training_loss, "");
+    add_curve(figure, run, index, &validation_loss, figure_legend(figure->runs, index));
 }
 
 /* The largest training loss after a run's first twentieth, which would flatten all that follows. */
 static double highest_later_loss(const json_t *run) {
-    const json_t *losses = json_object_get(json_object_get(json_object_get(run, "record"), "steps"), "loss");
-    const size_t count = json_array_size(losses);
+    const json_t *losses = figure_column(run, "steps", "loss");
     double highest = 0.0;
-    for (size_t i = count / 20; i < count; i++) {
-        highest = fmax(highest, json_number_value(json_array_get(losses, i)));
+    for (size_t count = json_array_size(losses), i = count / 20; i < count; i++) {
+        highest = fmax(highest, figure_at(losses, i));
     }
     return highest;
 }
 
-void figure_losses(const json_t *analysis, struct figure *figure) {
-    const json_t *runs = json_object_get(analysis, "runs"), *best = NULL, *run;
-    struct text_buffer terms = {0};
+static void finish_losses(struct figure *figure) {
+    const json_t *best = NULL, *run;
     double lowest = HUGE_VAL, highest = 0.0;
     size_t i;
-    figure_row(figure, "run,split,iteration,loss\n");
-    json_array_foreach(runs, i, run) {
-        add_curve(figure, &terms, run, i, "steps", "loss", HUGE_VAL, "lines lw 0.5", "");
-        add_curve(figure, &terms, run, i, "evaluations", "val_loss", HUGE_VAL, "linespoints pt 7 ps 0.5 lw 2",
-                  figure_legend(runs, i));
-        write_rows(figure, run, "steps", "loss", "train");
-        write_rows(figure, run, "evaluations", "val_loss", "val");
-        highest = fmax(highest, highest_later_loss(run));
+    json_array_foreach(figure->runs, i, run) {
         const double loss = figure_number(run, "record.final.val_loss");
-        if (loss < lowest) {
-            lowest = loss;
-            best = run;
-        }
+        highest = fmax(highest, highest_later_loss(run));
+        best = loss < lowest ? run : best;
+        lowest = fmin(lowest, loss);
     }
     if (highest > 0.0) {
-        figure_plot(figure, "set yrange [*:%.9g]\n", highest);
+        fprintf(figure->to[FIGURE_SCRIPT], "set yrange [*:%.9g]\n", highest);
+        figure->high = fmin(figure->high, highest);
     }
-    finish_curves(figure, &terms, "loss (nats a token)");
-    figure_say(
-        figure,
-        "Thin lines are training losses, points are validation losses; the first steps are above the picture.");
     if (best) {
-        figure_say(figure, " The lowest at the end is that of %s, %.4f nats a token.", figure_name(best), lowest);
+        fprintf(figure->to[FIGURE_SAYS], ". The lowest at the end is that of %s, %.4f nats a token",
+                figure_name(best), lowest);
     }
 }
 
+const struct figure_kind figure_losses = {"loss", FIGURE_CURVES, NULL, draw_losses, finish_losses};
+
+/* ---- gradient norms */
+
 /* The largest gradient norm of a run, and in how many steps it was above the clamp. */
 static double largest_norm(const json_t *run, size_t *above) {
-    const json_t *steps = json_object_get(json_object_get(run, "record"), "steps"), *value;
+    const json_t *norms = figure_column(run, "steps", "grad_norm");
     double largest = 0.0;
-    size_t i;
-    json_array_foreach(json_object_get(steps, "grad_norm"), i, value) {
-        largest = fmax(largest, json_number_value(value));
-        *above += json_number_value(value) > gradient_norm_clamp;
+    for (size_t i = 0; i < json_array_size(norms); i++) {
+        largest = fmax(largest, figure_at(norms, i));
+        *above += figure_at(norms, i) > gradient_norm_clamp;
     }
     return largest;
 }
 
-/* What is above the clamp in a run and its repeats. */
-static void say_norms(const json_t *runs, size_t first, struct figure *figure) {
+/* Says what is above the clamp in a run and its repeats. */
+static void draw_norms(struct figure *figure, const json_t *run, size_t index) {
+    const char *legend = figure_legend(figure->runs, index);
     double largest = 0.0;
     size_t above = 0;
-    for (size_t i = first; i < json_array_size(runs); i++) {
-        if (figure_repeats(runs, i, first)) {
-            largest = fmax(largest, largest_norm(json_array_get(runs, i), &above));
+    if (!add_curve(figure, run, index, &gradient_norm, legend) || !figure_is_first(figure->runs, index)) {
+        return;
+    }
+    for (size_t i = index; i < json_array_size(figure->runs); i++) {
+        if (figure_repeats(figure->runs, i, index)) {
+            largest = fmax(largest, largest_norm(json_array_get(figure->runs, i), &above));
         }
     }
-    figure_say(figure, "%s%s: largest %.3g, above %g in %zu steps",
-               figure->says.size > 0 ? "; " : "Norms before clipping, cut at 5. ", figure_legend(runs, first),
-               largest, gradient_norm_clamp, above);
+    fprintf(figure_item(figure), "%s: largest %.3g, above %g in %zu steps", legend, largest, gradient_norm_clamp,
+            above);
 }
 
-void figure_gradient_norms(const json_t *analysis, struct figure *figure) {
-    const json_t *runs = json_object_get(analysis, "runs"), *run;
-    struct text_buffer terms = {0};
-    size_t i;
-    figure_row(figure, "run,,iteration,gradient_norm\n");
-    json_array_foreach(runs, i, run) {
-        if (!add_curve(figure, &terms, run, i, "steps", "grad_norm", gradient_norm_clamp, "lines lw 1",
-                       figure_legend(runs, i))) {
-            continue;
-        }
-        write_rows(figure, run, "steps", "grad_norm", "");
-        if (figure_is_first(runs, i)) {
-            say_norms(runs, i, figure);
-        }
-    }
-    finish_curves(figure, &terms, "gradient norm");
-    figure_say(figure, ".");
-}
+const struct figure_kind figure_gradient_norms = {"gradient_norm", FIGURE_CURVES, NULL, draw_norms, NULL};

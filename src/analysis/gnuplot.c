@@ -4,9 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,54 +13,48 @@ extern char **environ;
 
 enum { MOST_WORDS = 2000 /* of gnuplot's complaints */ };
 
-/* Reads what a child says until it ends. */
-static void read_words(int descriptor, char words[MOST_WORDS]) {
-    size_t length = 0;
-    char rest[512];
-    ssize_t got;
-    while ((got = files_read_all(descriptor, rest, sizeof rest)) > 0) {
-        const size_t room = MOST_WORDS - 1 - length, some = (size_t)got < room ? (size_t)got : room;
-        memcpy(words + length, rest, some);
-        length += some;
-    }
-    while (length > 0 && words[length - 1] == '\n') {
-        length--;
-    }
-    words[length] = '\0';
-}
-
-/* Starts gnuplot in the folder, its words into a pipe. The error number of posix_spawnp. */
-static int start(const char *folder, char *const arguments[], int ends[2], pid_t *child) {
+/* Starts gnuplot in the folder, its words into a file. The error number of posix_spawnp. */
+static int start(const char *folder, char *const arguments[], int words, pid_t *child) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addchdir_np(&actions, folder);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, words, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, words, STDERR_FILENO);
     const int failure = posix_spawnp(child, "gnuplot", &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     return failure;
 }
 
-static int run(const char *folder, char *const arguments[]) {
-    int ends[2], status = 0;
-    pid_t child;
-    char words[MOST_WORDS];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return error_set_errno("cannot make a pipe");
-    }
-    errno = start(folder, arguments, ends, &child);
-    close(ends[1]);
-    if (errno != 0) {
-        error_set_errno("cannot start gnuplot, which draws the pictures (Debian has it in gnuplot-nox)");
-        close(ends[0]);
-        return -1;
-    }
-    read_words(ends[0], words);
-    close(ends[0]);
+/* Waits for gnuplot; where it fails, the error has the words that it left. */
+static int finish(pid_t child, int words) {
+    char text[MOST_WORDS];
+    int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : error_set("gnuplot failed: %s", words);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return 0;
+    }
+    ssize_t length = pread(words, text, sizeof text - 1, 0);
+    while (length > 0 && text[length - 1] == '\n') {
+        length--;
+    }
+    return error_set("gnuplot failed: %.*s", length > 0 ? (int)length : 0, text);
+}
+
+static int run(const char *folder, char *const arguments[]) {
+    pid_t child;
+    const int words = memfd_create("gnuplot", MFD_CLOEXEC);
+    if (words < 0) {
+        return error_set_errno("cannot keep what gnuplot says");
+    }
+    errno = start(folder, arguments, words, &child);
+    const int result =
+        errno == 0
+            ? finish(child, words)
+            : error_set_errno("cannot start gnuplot, which draws the pictures (Debian has it in gnuplot-nox)");
+    close(words);
+    return result;
 }
 
 static int draw_as(const char *folder, const char *name, const char *terminal, const char *ending, unsigned width,

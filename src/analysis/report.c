@@ -10,22 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_WIDTH = 820, USUAL_HEIGHT = 380, MOST_INLINE_CSV = 1 << 20 };
-
-static const size_t most_picture_bytes = (size_t)1 << 28;
+enum { MOST_INLINE_CSV = 1 << 20, MOST_PICTURE_BYTES = 1 << 28 };
 
 struct report {
     const json_t *analysis;
-    int64_t refresh;                      /* seconds, see report.h */
-    char *figures;                        /* folder of the pictures */
-    struct text_buffer body, links, page; /* sections, links to them, and all of it */
+    int64_t refresh; /* seconds, see report.h */
+    char *folder;    /* of the pictures */
+    FILE *page;
 };
-
-/* ---- pieces of the page */
-
-static int add(struct report *report, const char *text) {
-    return text_append(&report->body, text, strlen(text));
-}
 
 static const char *embedded(const char *name) {
     const struct report_text *text = report_texts;
@@ -35,115 +27,127 @@ static const char *embedded(const char *name) {
     return text->name ? text->text : "";
 }
 
-static int add_base64(struct report *report, const void *data, size_t bytes) {
-    struct text_buffer *body = &report->body;
-    if (bytes > INT32_MAX / 2 || text_reserve(body, 4 * (bytes / 3 + 1) + 1)) {
-        return bytes > INT32_MAX / 2 ? error_set("a picture is too large for the page") : -1;
+/* ---- figures */
+
+static int add_base64(FILE *page, const char *type, const void *data, size_t bytes) {
+    unsigned char *text = malloc(4 * (bytes / 3 + 1) + 1);
+    if (!text) {
+        return error_set("out of memory");
     }
-    body->size += (size_t)EVP_EncodeBlock((unsigned char *)body->bytes + body->size, data, (int)bytes);
+    EVP_EncodeBlock(text, data, (int)bytes);
+    fprintf(page, "data:%s;base64,%s", type, (char *)text);
+    free(text);
     return 0;
 }
 
-/* A file of the pictures' folder, inside of the page. */
-static int add_file(struct report *report, const char *name, const char *ending, const char *type) {
-    char *path = files_path("%s/%s.%s", report->figures, name, ending), *data = NULL;
+static int add_picture(const struct report *report, const char *name) {
+    char *path = files_path("%s/%s.svg", report->folder, name), *data = NULL;
     size_t bytes;
-    int result = path ? files_read(path, most_picture_bytes, &data, &bytes) : -1;
-    result = result || text_print(&report->body, "data:%s;base64,", type) || add_base64(report, data, bytes);
+    const int result = !path || files_read(path, MOST_PICTURE_BYTES, &data, &bytes) ||
+                       add_base64(report->page, "image/svg+xml", data, bytes);
     free(path);
     free(data);
     return result ? -1 : 0;
 }
 
-/* ---- figures */
-
-static int write_csv(struct report *report, const struct figure *figure) {
-    char *path = files_path("%s/%s.csv", report->figures, figure->name);
-    const int result = path ? files_write(path, figure->csv.bytes, figure->csv.size) : -1;
+static int write_csv(const struct report *report, const struct figure *figure) {
+    char *path = files_path("%s/%s.csv", report->folder, figure->kind->name);
+    const int result = path ? files_write(path, figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV]) : -1;
     free(path);
     return result;
 }
 
-static int add_figure(struct report *report, const struct figure *figure) {
-    if (gnuplot_draw(report->figures, figure->name, figure->script.bytes, figure->script.size, figure->width,
-                     figure->height) ||
-        write_csv(report, figure) ||
-        text_print(&report->links, "<a href=\"#%s\">%s</a>\n", figure->name, figure->title) ||
-        text_print(&report->body,
-                   "<section id=\"%s\">\n<h2>%s</h2>\n<p>%.*s</p>\n<figure><img alt=\"%s\" width=\"%u\" "
-                   "height=\"%u\" src=\"",
-                   figure->name, figure->title, (int)figure->says.size, figure->says.bytes, figure->name,
-                   figure->width, figure->height) ||
-        add_file(report, figure->name, "svg", "image/svg+xml") || add(report, "\"></figure>\n")) {
+static int add_figure(const struct report *report, const struct figure *figure) {
+    const char *name = figure->kind->name, *title = figure_words(figure, "title");
+    if (gnuplot_draw(report->folder, name, figure->texts[FIGURE_SCRIPT], figure->sizes[FIGURE_SCRIPT],
+                     figure->width, figure->height) ||
+        write_csv(report, figure)) {
         return -1;
     }
-    const bool is_small = figure->csv.size <= MOST_INLINE_CSV;
-    if (text_print(&report->body, "<p class=\"quiet\"><a download=\"%s.csv\" href=\"", figure->name) ||
-        (is_small ? add_file(report, figure->name, "csv", "text/csv")
-                  : text_print(&report->body, "figures/%s.csv", figure->name))) {
+    fprintf(
+        report->page,
+        "<section id=\"%s\">\n<h2>%s</h2>\n<p>%s</p>\n<figure><img alt=\"%s\" width=\"%u\" height=\"%u\" src=\"",
+        name, title, figure->texts[FIGURE_SAYS], name, figure->width, figure->height);
+    if (add_picture(report, name)) {
         return -1;
     }
-    return add(report, "\">the numbers (CSV)</a></p>\n</section>\n");
-}
-
-static int add_figures(struct report *report) {
-    int result = 0;
-    for (size_t i = 0; result == 0 && i < figure_kind_count; i++) {
-        struct figure figure = {.name = figure_kinds[i].name,
-                                .title = figure_kinds[i].title,
-                                .width = USUAL_WIDTH,
-                                .height = USUAL_HEIGHT};
-        figure_kinds[i].make(report->analysis, &figure);
-        result = figure.failed            ? error_set("out of memory")
-                 : figure.script.size > 0 ? add_figure(report, &figure)
-                                          : 0;
-        figure_free(&figure);
+    fprintf(report->page, "\"></figure>\n<p class=\"quiet\"><a download=\"%s.csv\" href=\"", name);
+    if (figure->sizes[FIGURE_CSV] > MOST_INLINE_CSV) {
+        fprintf(report->page, "figures/%s.csv", name);
+    } else if (add_base64(report->page, "text/csv", figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV])) {
+        return -1;
     }
-    return result;
+    fputs("\">the numbers (CSV)</a></p>\n</section>\n", report->page);
+    return 0;
 }
 
 /* ---- the page */
 
 /* Up to the links. */
-static int begin_page(struct report *report) {
-    struct text_buffer *page = &report->page;
+static void begin_page(const struct report *report) {
+    FILE *page = report->page;
     const double samples = figure_number(report->analysis, "samples");
     const size_t runs = json_array_size(json_object_get(report->analysis, "runs"));
-    return text_print(page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n") ||
-                   (report->refresh > 0 && text_print(page, "<meta http-equiv=\"refresh\" content=\"%lld\">\n",
-                                                      (long long)report->refresh)) ||
-                   text_print(page,
-                              "<title>Residual streams: a report</title>\n<link rel=\"icon\" href=\"data:,\">\n"
-                              "<style>\n%s</style>\n</head>\n<body>\n<h1>Residual streams</h1>\n",
-                              embedded("style.css")) ||
-                   text_print(page, "<p class=\"quiet\">hctrain %s. %zu run%s", HC_VERSION, runs,
-                              runs == 1 ? "" : "s") ||
-                   (samples > 0 && text_print(page, ", H<sub>res</sub> on %.0f sequences", samples)) ||
-                   text_print(page, ".</p>\n<nav>\n")
-               ? -1
-               : 0;
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+          page);
+    if (report->refresh > 0) {
+        fprintf(page, "<meta http-equiv=\"refresh\" content=\"%lld\">\n", (long long)report->refresh);
+    }
+    fprintf(page,
+            "<title>Residual streams: a report</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n%s</style>\n"
+            "</head>\n<body>\n<h1>Residual streams</h1>\n<p class=\"quiet\">hctrain %s. %zu run%s",
+            embedded("style.css"), HC_VERSION, runs, runs == 1 ? "" : "s");
+    if (samples > 0) {
+        fprintf(page, ", H<sub>res</sub> on %.0f sequences", samples);
+    }
+    fputs(".</p>\n<nav>\n", page);
 }
 
-static int make_page(struct report *report) {
-    struct text_buffer *page = &report->page;
-    return report_tables(report->analysis, &report->body) || add_figures(report) || begin_page(report) ||
-                   text_append(page, report->links.bytes, report->links.size) || text_print(page, "</nav>\n") ||
-                   text_append(page, report->body.bytes, report->body.size) ||
-                   text_print(page, "<script>\n%s</script>\n</body>\n</html>\n", embedded("script.js"))
-               ? -1
-               : 0;
+static int add_page(const struct report *report, const struct figure *figures, size_t count) {
+    int result = 0;
+    begin_page(report);
+    for (size_t i = 0; i < count; i++) {
+        if (figures[i].drawn) {
+            fprintf(report->page, "<a href=\"#%s\">%s</a>\n", figures[i].kind->name,
+                    figure_words(&figures[i], "title"));
+        }
+    }
+    fputs("</nav>\n", report->page);
+    report_tables(report->analysis, report->page);
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        result = figures[i].drawn ? add_figure(report, &figures[i]) : 0;
+    }
+    fprintf(report->page, "<script>\n%s</script>\n</body>\n</html>\n", embedded("script.js"));
+    return result;
+}
+
+/* Into memory, so that there is a whole page or none. */
+static int write_page(struct report *report, const struct figure *figures, size_t count, const char *path) {
+    char *text = NULL;
+    size_t bytes;
+    report->page = open_memstream(&text, &bytes);
+    const int added = report->page ? add_page(report, figures, count) : -1;
+    const int result = figure_close(report->page) || added ? -1 : files_write(path, text, bytes);
+    free(text);
+    return result;
 }
 
 int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
-    struct report report = {.analysis = analysis, .refresh = refresh, .figures = files_path("%s/figures", folder)};
+    struct report report = {.analysis = analysis, .refresh = refresh, .folder = files_path("%s/figures", folder)};
+    struct figure figures[FIGURE_KINDS];
+    json_t *words = json_loads(embedded("figures.json"), 0, NULL);
     char *path = files_path("%s/report.html", folder);
-    const int result = !report.figures || !path || files_make_folder(report.figures) || make_page(&report) ||
-                       files_write(path, report.page.bytes, report.page.size);
-    text_free(&report.page);
-    text_free(&report.body);
-    text_free(&report.links);
-    free(report.figures);
+    int result = report.folder && path ? files_make_folder(report.folder) : -1;
+    for (size_t i = 0; i < FIGURE_KINDS; i++) {
+        result |= figure_make(figure_kinds[i], words, analysis, &figures[i]);
+    }
+    result = result ? -1 : write_page(&report, figures, FIGURE_KINDS, path);
+    for (size_t i = 0; i < FIGURE_KINDS; i++) {
+        figure_free(&figures[i]);
+    }
+    json_decref(words);
+    free(report.folder);
     free(path);
-    return result ? -1 : 0;
+    return result;
 }

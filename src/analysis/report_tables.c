@@ -1,176 +1,134 @@
 #include "src/analysis/report_tables.h"
 #include "src/analysis/figure.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_EVALUATIONS = 32, MOST_GROUPS = 64, MOST_SEEDS = 64 };
 
-static int add(struct text_buffer *page, const char *text) {
-    return text_append(page, text, strlen(text));
+static const double most_fixed = 1e6; /* above it numbers have an exponent: perplexities of byte models */
+
+/* ---- pieces */
+
+static void begin_table(FILE *page, const char *title, const char *says) {
+    fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>", title, says);
 }
 
-/* Text as HTML; of names only, so a few characters suffice. */
-static int add_name(struct text_buffer *page, const json_t *run) {
-    return text_print(page, "<td>%s</td>", figure_name(run));
+static void add_head(FILE *page, const char *head) {
+    fprintf(page, "<th><button type=\"button\">%s</button></th>", head);
 }
 
-static const double most_fixed = 1e6;
+static void begin_rows(FILE *page) {
+    fputs("</tr></thead><tbody>\n", page);
+}
+
+static void end_table(FILE *page) {
+    fputs("</tbody></table></div>\n", page);
+}
 
 /* A cell; empty where there is no number. */
-static int add_number(struct text_buffer *page, int decimals, double value) {
-    if (!isfinite(value)) {
-        return add(page, "<td></td>");
+static void add_number(FILE *page, int decimals, double value) {
+    fputs("<td>", page);
+    if (isfinite(value)) {
+        fprintf(page, fabs(value) < most_fixed ? "%.*f" : "%.*g", fabs(value) < most_fixed ? decimals : 3, value);
     }
-    char text[40];
-    if (fabs(value) < most_fixed) {
-        snprintf(text, sizeof text, "%.*f", decimals, value);
-    } else {
-        snprintf(text, sizeof text, "%.3g", value); /* perplexities of byte models */
-    }
-    return text_print(page, "<td>%s</td>", text);
+    fputs("</td>", page);
 }
 
-static int add_head(struct text_buffer *page, const char *head) {
-    return text_print(page, "<th><button type=\"button\">%s</button></th>", head);
-}
+/* ---- a row for each run */
 
-static int add_heads(struct text_buffer *page, const char *const *heads, size_t count) {
-    int result = add(page, "<div class=\"table\"><table><thead><tr>");
-    for (size_t i = 0; result == 0 && i < count; i++) {
-        result = add_head(page, heads[i]);
-    }
-    return result || add(page, "</tr></thead><tbody>\n") ? -1 : 0;
-}
+enum source { OF_RUN, OF_H, OF_DOCUMENT };
 
-/* ---- tables */
-
-/* A column: its head, the number's path in the run or (from_h) in the last checkpoint's h, how it is printed and
- * scaled. */
+/* A column: its head, where its number is, how it is printed and scaled. */
 struct column {
-    const char *head, *path;
+    const char *head; /* NULL: the last column was the one before */
+    const char *path; /* in the run, in the h of its last checkpoint, or in its evaluation of a document */
     int decimals;
-    bool from_h;
+    enum source source;
     double scale;
+    const char *document;
 };
 
 static const struct column run_columns[] = {
-    {"streams", "config.n_streams", 0, false, 1},
-    {"iterations", "record.final.iter", 0, false, 1},
-    {"training loss", "record.final.train_loss", 4, false, 1},
-    {"validation loss", "record.final.val_loss", 4, false, 1},
-    {"best", "record.final.best_val_loss", 4, false, 1},
+    {"streams", "config.n_streams", 0, OF_RUN, 1, NULL},
+    {"iterations", "record.final.iter", 0, OF_RUN, 1, NULL},
+    {"training loss", "record.final.train_loss", 4, OF_RUN, 1, NULL},
+    {"validation loss", "record.final.val_loss", 4, OF_RUN, 1, NULL},
+    {"best", "record.final.best_val_loss", 4, OF_RUN, 1, NULL},
+    {NULL, NULL, 0, OF_RUN, 0, NULL},
 };
 
 static const struct column matrix_columns[] = {
-    {"row max, median", "row_max.median", 4, true, 1},
-    {"diagonal %", "diagonal_fraction", 2, true, 100},
-    {"negative %", "negative_fraction", 2, true, 100},
-    {"smallest entry", "smallest_entry", 4, true, 1},
-    {"column sum, min", "column_sum.min", 6, true, 1},
-    {"max", "column_sum.max", 6, true, 1},
-    {"spectral norm, max", "norm_max", 6, true, 1},
-    {"product: column sum, min", "product.column_sum.min", 6, true, 1},
-    {"max", "product.column_sum.max", 6, true, 1},
-    {"norm, mean", "product.norm.mean", 6, true, 1},
+    {"row max, median", "row_max.median", 4, OF_H, 1, NULL},
+    {"diagonal %", "diagonal_fraction", 2, OF_H, 100, NULL},
+    {"negative %", "negative_fraction", 2, OF_H, 100, NULL},
+    {"smallest entry", "smallest_entry", 4, OF_H, 1, NULL},
+    {"column sum, min", "column_sum.min", 6, OF_H, 1, NULL},
+    {"max", "column_sum.max", 6, OF_H, 1, NULL},
+    {"spectral norm, max", "norm_max", 6, OF_H, 1, NULL},
+    {"product: column sum, min", "product.column_sum.min", 6, OF_H, 1, NULL},
+    {"max", "product.column_sum.max", 6, OF_H, 1, NULL},
+    {"norm, mean", "product.norm.mean", 6, OF_H, 1, NULL},
+    {NULL, NULL, 0, OF_H, 0, NULL},
 };
 
-static int add_rows(const json_t *analysis, struct text_buffer *page, const struct column *columns, size_t count) {
+static double number_of(const json_t *run, const struct column *column) {
+    const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
+    const json_t *object = column->source == OF_H          ? figure_h(run)
+                           : column->source == OF_DOCUMENT ? json_object_get(documents, column->document)
+                                                           : run;
+    return column->scale * figure_number(object, column->path);
+}
+
+/* Of all runs; those of matrices of runs that have some. Nothing where there are no columns, or no runs for them. */
+static void add_table(const json_t *analysis, FILE *page, const char *title, const char *says,
+                      const struct column *columns) {
     const json_t *run;
-    size_t i;
-    int result = 0;
+    size_t i, shown = 0;
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        const json_t *h = figure_h(run);
-        if (columns[0].from_h && !h) {
+        if (columns->source == OF_H && !figure_h(run)) {
             continue;
         }
-        result = result || add(page, "<tr>") || add_name(page, run) ||
-                 text_print(page, "<td>%s</td>", figure_variant(run));
-        for (size_t c = 0; result == 0 && c < count; c++) {
-            const double value = figure_number(columns[c].from_h ? h : run, columns[c].path);
-            result = add_number(page, columns[c].decimals, columns[c].scale * value);
+        if (shown++ == 0) {
+            begin_table(page, title, says);
+            add_head(page, "run");
+            add_head(page, "variant");
+            for (const struct column *column = columns; column->head; column++) {
+                add_head(page, column->head);
+            }
+            begin_rows(page);
         }
-        result = result || add(page, "</tr>\n");
+        fprintf(page, "<tr><td>%s</td><td>%s</td>", figure_name(run), figure_variant(run));
+        for (const struct column *column = columns; column->head; column++) {
+            add_number(page, column->decimals, number_of(run, column));
+        }
+        fputs("</tr>\n", page);
     }
-    return result ? -1 : 0;
+    if (shown > 0) {
+        end_table(page);
+    }
 }
 
-static int add_table(const json_t *analysis, struct text_buffer *page, const char *title, const char *says,
-                     const struct column *columns, size_t count) {
-    const char *heads[16] = {"run", "variant"};
-    for (size_t i = 0; i < count; i++) {
-        heads[2 + i] = columns[i].head;
-    }
-    return text_print(page, "<h2>%s</h2>\n<p>%s</p>\n", title, says) || add_heads(page, heads, count + 2) ||
-                   add_rows(analysis, page, columns, count) || add(page, "</tbody></table></div>\n")
-               ? -1
-               : 0;
-}
-
-static bool has_matrices(const json_t *analysis) {
+/* Two columns for each evaluation of documents, in the order that they come. */
+static void add_perplexities(const json_t *analysis, FILE *page) {
+    struct column columns[2 * MOST_EVALUATIONS + 1] = {{.head = NULL}}, *next = columns;
+    json_t *names = json_object(), *value;
     const json_t *run;
+    const char *name;
     size_t i;
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        if (figure_h(run)) {
-            return true;
+        json_object_update_missing(names, json_object_get(json_object_get(run, "record"), "documents"));
+    }
+    json_object_foreach(names, name, value) {
+        if (next < columns + 2 * MOST_EVALUATIONS) {
+            *next++ = (struct column){name, "word_perplexity", 2, OF_DOCUMENT, 1, name};
+            *next++ = (struct column){"bits/byte", "bits_per_byte", 4, OF_DOCUMENT, 1, name};
         }
     }
-    return false;
-}
-
-/* The names of all evaluations of documents, in the order that they come: [*count] of at most `most`. */
-static void collect_names(const json_t *analysis, const char **names, size_t most, size_t *count) {
-    const json_t *run;
-    size_t i;
-    *count = 0;
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        json_t *documents = json_object_get(json_object_get(run, "record"), "documents"), *value;
-        const char *name;
-        json_object_foreach(documents, name, value) {
-            size_t known = 0;
-            while (known < *count && strcmp(names[known], name) != 0) {
-                known++;
-            }
-            if (known == *count && *count < most) {
-                names[(*count)++] = name;
-            }
-        }
+    if (next > columns) {
+        add_table(analysis, page, "Perplexity of documents",
+                  "Per word, as hc_eval and lm-evaluation-harness compute it; beside it bits per byte.", columns);
     }
-}
-
-static int add_perplexity_heads(struct text_buffer *page, const char *const *names, size_t count) {
-    int result =
-        add(page, "<div class=\"table\"><table><thead><tr>") || add_head(page, "run") || add_head(page, "variant");
-    for (size_t i = 0; result == 0 && i < count; i++) {
-        result = add_head(page, names[i]) || add_head(page, "bits/byte");
-    }
-    return result || add(page, "</tr></thead><tbody>\n") ? -1 : 0;
-}
-
-/* A row for each run, two columns for each evaluation; nothing where there is none. */
-static int add_perplexities(const json_t *analysis, struct text_buffer *page) {
-    const char *names[MOST_EVALUATIONS];
-    const json_t *run;
-    size_t count, i;
-    collect_names(analysis, names, MOST_EVALUATIONS, &count);
-    if (count == 0) {
-        return 0;
-    }
-    int result = add(page, "<h2>Perplexity of documents</h2>\n<p>Per word, as hc_eval and lm-evaluation-harness "
-                           "compute it; beside it bits per byte.</p>\n") ||
-                 add_perplexity_heads(page, names, count);
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
-        result = result || add(page, "<tr>") || add_name(page, run) ||
-                 text_print(page, "<td>%s</td>", figure_variant(run));
-        for (size_t name = 0; result == 0 && name < count; name++) {
-            const json_t *found = json_object_get(documents, names[name]);
-            result = add_number(page, 2, figure_number(found, "word_perplexity")) ||
-                     add_number(page, 4, figure_number(found, "bits_per_byte"));
-        }
-        result = result || add(page, "</tr>\n");
-    }
-    return result || add(page, "</tbody></table></div>\n") ? -1 : 0;
+    json_decref(names);
 }
 
 /* ---- variants over seeds */
@@ -201,7 +159,7 @@ static void add_to_group(struct group *groups, size_t *count, const json_t *run)
     }
 }
 
-static int add_group(struct text_buffer *page, const struct group *group) {
+static void add_group(FILE *page, const struct group *group) {
     double mean = 0.0, least = HUGE_VAL, most = -HUGE_VAL, square = 0.0;
     for (size_t i = 0; i < group->count; i++) {
         mean += group->losses[i] / (double)group->count;
@@ -211,17 +169,18 @@ static int add_group(struct text_buffer *page, const struct group *group) {
     for (size_t i = 0; i < group->count; i++) {
         square += (group->losses[i] - mean) * (group->losses[i] - mean);
     }
-    const double deviation = group->count > 1 ? sqrt(square / (double)(group->count - 1)) : (double)NAN;
-    return text_print(page, "<tr><td>%s</td>", group->variant) || add_number(page, 0, group->streams) ||
-                   add_number(page, 0, (double)group->count) || add_number(page, 4, mean) ||
-                   add_number(page, 4, deviation) || add_number(page, 4, least) || add_number(page, 4, most) ||
-                   add(page, "</tr>\n")
-               ? -1
-               : 0;
+    fprintf(page, "<tr><td>%s</td>", group->variant);
+    add_number(page, 0, group->streams);
+    add_number(page, 0, (double)group->count);
+    add_number(page, 4, mean);
+    add_number(page, 4, group->count > 1 ? sqrt(square / (double)(group->count - 1)) : (double)NAN);
+    add_number(page, 4, least);
+    add_number(page, 4, most);
+    fputs("</tr>\n", page);
 }
 
 /* A row for each variant; nothing where each has one run only. */
-static int add_variants(const json_t *analysis, struct text_buffer *page) {
+static void add_variants(const json_t *analysis, FILE *page) {
     static const char *const heads[] = {"variant", "streams", "runs", "mean", "deviation", "lowest", "highest"};
     struct group groups[MOST_GROUPS];
     const json_t *run;
@@ -233,31 +192,28 @@ static int add_variants(const json_t *analysis, struct text_buffer *page) {
         most = groups[i].count > most ? groups[i].count : most;
     }
     if (most < 2) {
-        return 0;
+        return;
     }
-    int result =
-        add(page,
-            "<h2>Variants</h2>\n<p>Last validation losses of the runs of each variant; the deviation is that of a "
-            "sample. Of runs that differ in the seed alone, pictures of H<sub>res</sub> show the first.</p>\n") ||
-        add_heads(page, heads, sizeof heads / sizeof *heads);
-    for (i = 0; result == 0 && i < count; i++) {
-        result = add_group(page, &groups[i]);
+    begin_table(page, "Variants",
+                "Last validation losses of the runs of each variant; the deviation is that of a sample. Of runs "
+                "that differ in the seed alone, pictures of H<sub>res</sub> show the first.");
+    for (i = 0; i < sizeof heads / sizeof *heads; i++) {
+        add_head(page, heads[i]);
     }
-    return result || add(page, "</tbody></table></div>\n") ? -1 : 0;
+    begin_rows(page);
+    for (i = 0; i < count; i++) {
+        add_group(page, &groups[i]);
+    }
+    end_table(page);
 }
 
-int report_tables(const json_t *analysis, struct text_buffer *page) {
-    if (add_variants(analysis, page) ||
-        add_table(analysis, page, "Runs",
-                  "Training loss is the mean of the last 200 iterations; losses are in nats a token. Click a head "
-                  "to sort.",
-                  run_columns, sizeof run_columns / sizeof *run_columns) ||
-        add_perplexities(analysis, page)) {
-        return -1;
-    }
-    return has_matrices(analysis)
-               ? add_table(analysis, page, "H<sub>res</sub>",
-                           "Of each run's last checkpoint, over all tokens of the samples and all sublayers.",
-                           matrix_columns, sizeof matrix_columns / sizeof *matrix_columns)
-               : 0;
+void report_tables(const json_t *analysis, FILE *page) {
+    add_variants(analysis, page);
+    add_table(analysis, page, "Runs",
+              "Training loss is the mean of the last 200 iterations; losses are in nats a token. Click a head to "
+              "sort.",
+              run_columns);
+    add_perplexities(analysis, page);
+    add_table(analysis, page, "H<sub>res</sub>",
+              "Of each run's last checkpoint, over all tokens of the samples and all sublayers.", matrix_columns);
 }

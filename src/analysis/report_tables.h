@@ -2,10 +2,10 @@
 #ifndef HC_SRC_REPORT_TABLES_H
 #define HC_SRC_REPORT_TABLES_H
 
-#include "src/text/text_buffer.h"
 #include <jansson.h>
+#include <stdio.h>
 
-/* Appends them as HTML: variants over seeds, runs, perplexities, matrices, as far as the analysis has them. */
-int report_tables(const json_t *analysis, struct text_buffer *page);
+/* Writes them as HTML: variants over seeds, runs, perplexities, matrices, as far as the analysis has them. */
+void report_tables(const json_t *analysis, FILE *page);
 
 #endif

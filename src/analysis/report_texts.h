@@ -1,4 +1,4 @@
-/* The page's style and script, embedded at build. */
+/* The page's style and script, and the words of its figures, embedded at build. */
 #ifndef HC_SRC_REPORT_TEXTS_H
 #define HC_SRC_REPORT_TEXTS_H
 

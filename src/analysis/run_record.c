@@ -12,30 +12,16 @@
 enum { MOST_EVALUATION_BYTES = 1 << 20, MOST_SETTINGS_BYTES = 1 << 20 };
 enum { FINAL_STEPS = 200 }; /* of the paper's training losses */
 
-static const char *const step_keys[] = {"iter", "loss", "grad_norm", "tokens_per_sec", NULL};
-static const char *const evaluation_keys[] = {"iter", "train_loss", "val_loss", NULL};
-static const char *const statistics_keys[] = {"iter",
-                                              "row_max_p10",
-                                              "row_max_median",
-                                              "row_max_p90",
-                                              "diagonal_fraction",
-                                              "smallest_entry",
-                                              "negative_fraction",
-                                              "norm_mean",
-                                              "composite_norm_mean",
-                                              "composite_norm_max",
-                                              "stream_cosine",
-                                              "column_sum",
-                                              "row_sum",
-                                              NULL};
-
-/* An object of empty arrays, one for each key. */
-static json_t *columns(const char *const *keys) {
-    json_t *table = json_object();
-    for (; *keys; keys++) {
-        json_object_set_new(table, *keys, json_array());
-    }
-    return table;
+/* Tables are objects of columns, which are arrays. */
+static json_t *empty_record(void) {
+    return json_pack("{s:{s:[], s:[], s:[], s:[]}, s:{s:[], s:[], s:[]},"
+                     " s:{s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:[]},"
+                     " s:{}, s:{}, s:[]}",
+                     "steps", "iter", "loss", "grad_norm", "tokens_per_sec", "evaluations", "iter", "train_loss",
+                     "val_loss", "statistics", "iter", "row_max_p10", "row_max_median", "row_max_p90",
+                     "diagonal_fraction", "smallest_entry", "negative_fraction", "norm_mean", "composite_norm_mean",
+                     "composite_norm_max", "stream_cosine", "column_sum", "row_sum", "documents", "settings",
+                     "damaged");
 }
 
 /* Appends the object's values to the arrays of their names; null where it has none. */
@@ -48,52 +34,44 @@ static void append_row(json_t *table, json_t *object) {
     }
 }
 
-typedef void (*take_object)(json_t *record, json_t *object);
-
-/* A line of metrics.jsonl is a step or an evaluation. */
-static void take_metrics(json_t *record, json_t *object) {
-    const bool evaluation = json_object_get(object, "val_loss") || json_object_get(object, "train_loss");
-    append_row(json_object_get(record, evaluation ? "evaluations" : "steps"), object);
-}
-
-static void take_statistics(json_t *record, json_t *object) {
-    append_row(json_object_get(record, "statistics"), object);
-}
-
 /* What goes through a file. */
 struct reading {
     json_t *record;
-    take_object take;
+    bool statistics;             /* lines are those, else of metrics.jsonl: steps and evaluations */
     uint64_t passed_over, first; /* lines that are no records, and the number of the first of them */
 };
 
 static void take_line(void *context, const struct record_line *line) {
     struct reading *reading = context;
     if (line->object) {
-        reading->take(reading->record, line->object);
+        const bool evaluation =
+            json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
+        const char *table = reading->statistics ? "statistics" : evaluation ? "evaluations" : "steps";
+        append_row(json_object_get(reading->record, table), line->object);
     } else if (reading->passed_over++ == 0) {
         reading->first = line->number;
     }
 }
 
-/* Lines that are no records, as a crash of the machine may leave them, cost no others. They are counted. */
-static int read_lines(json_t *record, const char *path, take_object take) {
-    struct reading reading = {.record = record, .take = take};
-    if (!files_exist(path)) {
-        return 0;
+/* A file that is not there has no lines. Those that are no records, as a crash of the machine may leave them, cost no
+ * others; they are counted. */
+static int read_lines(json_t *record, const char *folder, const char *name, bool statistics) {
+    struct reading reading = {.record = record, .statistics = statistics};
+    char *path = files_path("%s/%s", folder, name);
+    const bool found = path && files_exist(path);
+    FILE *file = found ? fopen(path, "re") : NULL;
+    int result = !path ? -1 : found && !file ? error_set_errno("cannot open %s", path) : 0;
+    if (file) {
+        result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path) : 0;
+        fclose(file);
     }
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        return error_set_errno("cannot open %s", path);
-    }
-    const int result = record_lines_read(file, take_line, &reading);
-    fclose(file);
     if (reading.passed_over > 0) {
         json_array_append_new(json_object_get(record, "damaged"),
                               json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "lines",
                                         (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
     }
-    return result ? error_prefix("%s", path) : 0;
+    free(path);
+    return result;
 }
 
 /* ---- where it ended */
@@ -192,22 +170,17 @@ static int read_settings(json_t *settings, const char *folder) {
 }
 
 json_t *run_record_read(const char *folder) {
-    char *metrics = files_path("%s/" RUN_LOG_METRICS, folder),
-         *statistics = files_path("%s/" RUN_LOG_STATISTICS, folder);
-    json_t *record = json_pack("{s:o, s:o, s:o, s:{}, s:{}, s:[]}", "steps", columns(step_keys), "evaluations",
-                               columns(evaluation_keys), "statistics", columns(statistics_keys), "documents",
-                               "settings", "damaged");
-    int result = metrics && statistics && record ? 0 : error_set("out of memory");
-    result = result || read_lines(record, metrics, take_metrics) ||
-             read_lines(record, statistics, take_statistics) || read_evaluations(record, folder) ||
-             read_settings(json_object_get(record, "settings"), folder);
-    if (result == 0) {
-        json_object_set_new(record, "final", conclude(record));
-    } else {
-        json_decref(record);
-        record = NULL;
+    json_t *record = empty_record();
+    if (!record) {
+        error_set("out of memory");
+        return NULL;
     }
-    free(metrics);
-    free(statistics);
+    if (read_lines(record, folder, RUN_LOG_METRICS, false) ||
+        read_lines(record, folder, RUN_LOG_STATISTICS, true) || read_evaluations(record, folder) ||
+        read_settings(json_object_get(record, "settings"), folder)) {
+        json_decref(record);
+        return NULL;
+    }
+    json_object_set_new(record, "final", conclude(record));
     return record;
 }

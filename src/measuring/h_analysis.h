@@ -5,37 +5,28 @@
 #define HC_SRC_H_ANALYSIS_H
 
 #include "runtime/system/distribution.h"
-#include "src/model/gpt.h"
+#include "src/measuring/h_batch.h"
 #include <jansson.h>
-
-#define H_ANALYSIS_MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
 /* The histogram of entries: bins of a hundredth from -1.5 to 1.5, and beside it what is below and above. */
 enum { H_ANALYSIS_BINS = 300 };
 
-struct entry_histogram {
-    uint64_t counts[H_ANALYSIS_BINS], below, above, negative;
-    double smallest, largest;
-};
+/* What is seen of the distributions of four figures; the last are norms of the products up to a sublayer. */
+enum { H_ROW_MAXIMUM, H_ROW_SUM, H_COLUMN_SUM, H_PRODUCT_NORM, H_DISTRIBUTIONS };
 
-/* Of one sublayer's matrices, one for each token. */
-struct sublayer_analysis {
-    struct distribution row_maximum, row_sum, column_sum;
-    struct entry_histogram entries;
-    uint64_t diagonal; /* matrices whose row maxima are all on the diagonal */
-    double norm_sum, norm_maximum;
-    double cosine_sum;                                /* mean pairwise cosine of the mixed streams */
-    double sum[H_ANALYSIS_MOST];                      /* of the matrices */
-    double first_sequence[H_ANALYSIS_MOST];           /* of those of the first sequence alone */
-    double product_norm_sum, product_norm_square_sum; /* spectral norms of the product up to here */
+/* Of many matrices: those of a sublayer, or the products of all. */
+struct h_record {
+    struct h_tally tally;
+    struct distribution distributions[H_DISTRIBUTIONS];
+    uint64_t entries[H_ANALYSIS_BINS], below, above;
+    double cosine_sum;                         /* mean pairwise cosine of the mixed streams */
+    double sum[STREAM_MATRIX_MOST];            /* of the matrices */
+    double first_sequence[STREAM_MATRIX_MOST]; /* of those of the first sequence alone */
 };
 
 struct h_analysis {
-    int64_t streams, sublayer_count;
-    struct sublayer_analysis *sublayers; /* [sublayer_count], owned */
-    /* of the product of all sublayers' matrices */
-    struct distribution product_row_sum, product_column_sum, product_norm;
-    double product_first_sequence[H_ANALYSIS_MOST];
+    size_t streams, sublayers;
+    struct h_record *records;      /* [sublayers + 1], owned: the last one is of the products of all sublayers */
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */
 };
 

@@ -1,9 +1,6 @@
 #include "src/measuring/stream_matrix.h"
-#include "src/variants/residual.h"
 #include <math.h>
 #include <string.h>
-
-#define MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
 /* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
  * zero. */
@@ -31,7 +28,7 @@ static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
 /* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
  * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
 double stream_matrix_norm(const double *matrix, int64_t n) {
-    double copy[MOST], largest = 0.0, cosine = 1.0;
+    double copy[STREAM_MATRIX_MOST], largest = 0.0, cosine = 1.0;
     memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
     for (int sweep = 0; sweep < 60 && cosine > 1e-15; sweep++) {
         cosine = 0.0;
@@ -52,7 +49,7 @@ double stream_matrix_norm(const double *matrix, int64_t n) {
 }
 
 void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
-    double product[MOST];
+    double product[STREAM_MATRIX_MOST];
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) {
             double sum = 0.0;
@@ -67,7 +64,7 @@ void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
 
 /* The Gram matrix of the mixed streams is H G H^T. */
 double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) {
-    double half[MOST], mixed[MOST];
+    double half[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST];
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) {
             half[i * n + j] = 0.0;

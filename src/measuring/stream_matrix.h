@@ -2,8 +2,11 @@
 #ifndef HC_SRC_STREAM_MATRIX_H
 #define HC_SRC_STREAM_MATRIX_H
 
+#include "src/variants/residual.h"
 #include <stdbool.h>
 #include <stdint.h>
+
+#define STREAM_MATRIX_MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
 /* Largest singular value of a matrix of finite numbers. tests/ hold it to LAPACK. */
 double stream_matrix_norm(const double *matrix, int64_t n);

@@ -20,13 +20,12 @@ struct parameter {
 
 /* Offsets of a sublayer's parameters in the arena. Biases are only meaningful with config.bias. */
 struct sublayer_offsets {
-    uint64_t norm_gain, norm_bias; /* layer norm before the branch */
-    uint64_t in_weight, in_bias;   /* attn.c_attn or mlp.c_fc */
-    uint64_t out_weight, out_bias; /* attn.c_proj or mlp.c_proj */
-    uint64_t rms_gain;             /* hyper-connection: norm.weight */
-    uint64_t theta;                /* its small parameters, contiguous */
-    uint64_t
-        projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection leaves, in the order of the table in residual.c */
+    uint64_t norm_gain, norm_bias;                  /* layer norm before the branch */
+    uint64_t in_weight, in_bias;                    /* attn.c_attn or mlp.c_fc */
+    uint64_t out_weight, out_bias;                  /* attn.c_proj or mlp.c_proj */
+    uint64_t rms_gain;                              /* hyper-connection: norm.weight */
+    uint64_t theta;                                 /* its small parameters, contiguous */
+    uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its leaves, in the order of the table in residual.c */
 };
 
 struct parameters {

@@ -141,10 +141,10 @@ int run_log_statistics(struct run_log *log, const struct h_statistics *statistic
         {"h_res/row_maximum_median", (float)statistics->row_maximum_median},
         {"h_res/row_maximum_p10", (float)statistics->row_maximum_p10},
         {"h_res/row_maximum_p90", (float)statistics->row_maximum_p90},
-        {"h_res/diagonal_fraction", (float)statistics->diagonal_fraction},
-        {"h_res/smallest_entry", (float)statistics->smallest_entry},
-        {"h_res/spectral_norm_maximum", (float)statistics->norm_maximum},
-        {"h_res/composite_norm_maximum", (float)statistics->composite_norm_maximum},
+        {"h_res/diagonal_fraction", (float)(statistics->each.diagonal / statistics->each.matrices)},
+        {"h_res/smallest_entry", (float)statistics->each.entry.minimum},
+        {"h_res/spectral_norm_maximum", (float)statistics->each.norm_maximum},
+        {"h_res/composite_norm_maximum", (float)statistics->product.norm_maximum},
     };
     return write_line(log->statistics, h_statistics_json(statistics, iteration)) ||
                    add_events(log, iteration, scalars, 7)

@@ -140,6 +140,51 @@ static void repeats_are_of_one_kind(void **state) {
     remove_out();
 }
 
+/* The labels of the vertical axis of a picture, which end at the axis, as numbers do and names in legends do not. */
+static size_t read_labels(const char *picture, char labels[][32], size_t most) {
+    char *text = read_out(picture), *rest;
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, "text-anchor=\"end\"")) != NULL && count < most; at++) {
+        const char *label = strstr(at, "<text>");
+        snprintf(labels[count], sizeof labels[count], "%.*s", label ? (int)strcspn(label + 6, "<") : 0, label + 6);
+        count += strtod(labels[count], &rest) != 0.0 && *rest == '\0';
+    }
+    free(text);
+    return count;
+}
+
+/* Neighbours differ, and not all would without their last digit. */
+static void labels_tell_tics_apart(void **state) {
+    (void)state;
+    static const double cases[][2] = {{1, 1e-9}, {1, 3e-8},   {1, 4e-7},   {1, 2e-6},     {1, 1e-4}, {0.5, 3e-7},
+                                      {5, 1e-2}, {300, 1e-5}, {300, 2e-7}, {12345, 3e-4}, {2, 0}};
+    char labels[64][32];
+    make_folder("close");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FILE *file = fopen(scratch_path("close/metrics.jsonl"), "w");
+        assert_non_null(file);
+        for (int step = 0; step < STEPS; step++) {
+            fprintf(file, "{\"iter\":%d,\"loss\":%.17g}\n", step, cases[i][0] + cases[i][1] * step);
+        }
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(ANALYZE(scratch_path("close")), 0);
+        const size_t count = read_labels("figures/loss.svg", labels, 64);
+        bool needed = false;
+        assert_in_range(count, 3, 20);
+        for (size_t label = 0; label < count; label++) {
+            const char *text = labels[label];
+            needed = needed || !strchr(text, '.') || text[strlen(text) - 1] != '0';
+            if (label > 0 && strcmp(text, labels[label - 1]) == 0) {
+                fail_msg("from %g by %g a step: two labels are %s", cases[i][0], cases[i][1], text);
+            }
+        }
+        if (!needed) {
+            fail_msg("from %g by %g a step: labels such as %s are too long", cases[i][0], cases[i][1], labels[0]);
+        }
+    }
+    remove_out();
+}
+
 static void names_cannot_write_the_page(void **state) {
     (void)state;
     make_run("<b>'$x");
@@ -202,6 +247,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_become_numbers_tables_and_pictures),
         cmocka_unit_test(repeats_are_of_one_kind),
+        cmocka_unit_test(labels_tell_tics_apart),
         cmocka_unit_test(names_cannot_write_the_page),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_run_that_has_not_begun_is_a_row),

@@ -369,17 +369,19 @@ static void reported_statistics_agree(void **state) {
         measure(&model, &measurement);
         small_model_require(h_statistics_compute(&model.gpt, &reported));
         const struct deviations *each = &measurement.each, *product = &measurement.product;
-        assert_true(reported.smallest_entry == each->smallest);
+        assert_true(reported.each.entry.minimum == each->smallest);
         assert_within("rows",
-                      fabs(fmax(reported.row_sum.maximum - 1.0, 1.0 - reported.row_sum.minimum) - each->row), 1e-9);
+                      fabs(fmax(reported.each.row_sum.maximum - 1.0, 1.0 - reported.each.row_sum.minimum) -
+                           each->row),
+                      1e-9);
         assert_within("product's columns",
-                      fabs(fmax(reported.composite_column_sum.maximum - 1.0,
-                                1.0 - reported.composite_column_sum.minimum) -
+                      fabs(fmax(reported.product.column_sum.maximum - 1.0,
+                                1.0 - reported.product.column_sum.minimum) -
                            product->column),
                       1e-9);
-        assert_true(reported.norm_mean <= reported.norm_maximum &&
-                    reported.norm_maximum <= 1.0 + each->norm + 1e-12);
-        assert_true(reported.composite_norm_maximum <= 1.0 + product->norm + 1e-12);
+        assert_true(reported.each.norm_sum / reported.each.matrices <= reported.each.norm_maximum &&
+                    reported.each.norm_maximum <= 1.0 + each->norm + 1e-12);
+        assert_true(reported.product.norm_maximum <= 1.0 + product->norm + 1e-12);
         assert_true(reported.row_maximum_p10 <= reported.row_maximum_median &&
                     reported.row_maximum_median <= reported.row_maximum_p90 &&
                     reported.row_maximum_p90 <= each->largest);

@@ -1,0 +1,140 @@
+#include "src/measuring/h_batch.h"
+#include "runtime/system/error.h"
+#include "runtime/system/parallel.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_TOKENS = 256 }; /* that one thread multiplies through all sublayers */
+
+/* ---- a forward pass */
+
+static int fetch(struct h_batch *batch, struct gpt *gpt) {
+    const size_t h_count = batch->tokens * batch->n * (batch->n + 2),
+                 gram_count = batch->tokens * batch->n * batch->n;
+    for (size_t i = 0; i < batch->sublayers; i++) {
+        const struct sublayer *sublayer = &gpt->sublayers[i];
+        const struct buffer *gram = sublayer->gram;
+        if (!gram) {
+            gram = gpt->scratch.d_h;
+            stream_gram(&gpt->operations, batch->tokens, sublayer->streams, gram);
+        }
+        if (buffer_read(gpt->compute, sublayer->h, 0, batch->h + i * h_count, h_count * sizeof *batch->h) ||
+            buffer_read(gpt->compute, gram, 0, batch->gram + i * gram_count, gram_count * sizeof *batch->gram)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void read_matrix(const struct h_batch *batch, size_t sublayer, size_t token, double *matrix) {
+    const size_t n = batch->n;
+    const float *h = batch->h + (sublayer * batch->tokens + token) * n * (n + 2) + 2 * n;
+    for (size_t i = 0; i < n * n; i++) {
+        matrix[i] = (double)h[i];
+    }
+}
+
+/* A piece of work: some tokens through all sublayers. */
+static int multiply_block(void *context, size_t block) {
+    const struct h_batch *batch = context;
+    const size_t n = batch->n, begin = block * BLOCK_TOKENS;
+    const size_t end = begin + BLOCK_TOKENS < batch->tokens ? begin + BLOCK_TOKENS : batch->tokens;
+    for (size_t token = begin; token < end; token++) {
+        double matrix[STREAM_MATRIX_MOST], *product = batch->products + token * n * n;
+        for (size_t i = 0; i < n; i++) {
+            product[i * n + i] = 1.0;
+        }
+        for (size_t sublayer = 0; sublayer < batch->sublayers; sublayer++) {
+            const size_t place = sublayer * batch->tokens + token;
+            read_matrix(batch, sublayer, token, matrix);
+            stream_matrix_compose(product, matrix, (int64_t)n);
+            batch->norms[place] = stream_matrix_norm(matrix, (int64_t)n);
+            batch->product_norms[place] = stream_matrix_norm(product, (int64_t)n);
+        }
+    }
+    return 0;
+}
+
+int h_batch_read(struct h_batch *batch, struct gpt *gpt) {
+    const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
+    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    *batch = (struct h_batch){.sublayers = sublayers,
+                              .tokens = tokens,
+                              .n = n,
+                              .h = malloc(sublayers * tokens * n * (n + 2) * sizeof *batch->h),
+                              .gram = malloc(sublayers * tokens * n * n * sizeof *batch->gram),
+                              .norms = malloc(sublayers * tokens * sizeof *batch->norms),
+                              .products = calloc(tokens * n * n, sizeof *batch->products),
+                              .product_norms = malloc(sublayers * tokens * sizeof *batch->product_norms)};
+    if (!batch->h || !batch->gram || !batch->norms || !batch->products || !batch->product_norms) {
+        return error_set("out of memory for the matrices of a batch");
+    }
+    return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
+}
+
+void h_batch_release(struct h_batch *batch) {
+    free(batch->h);
+    free(batch->gram);
+    free(batch->norms);
+    free(batch->products);
+    free(batch->product_norms);
+}
+
+/* ---- one matrix */
+
+void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token, struct h_figures *figures) {
+    const int64_t n = (int64_t)batch->n;
+    const size_t place = sublayer * batch->tokens + token, square = batch->n * batch->n;
+    if (sublayer < batch->sublayers) {
+        read_matrix(batch, sublayer, token, figures->matrix);
+        figures->norm = batch->norms[place];
+        figures->product_norm = batch->product_norms[place];
+        figures->cosine = stream_matrix_cosine(figures->matrix, batch->gram + place * square, n);
+    } else {
+        memcpy(figures->matrix, batch->products + token * square, square * sizeof *figures->matrix);
+        figures->norm = figures->product_norm = batch->product_norms[place - batch->tokens];
+        figures->cosine = 0.0;
+    }
+    figures->diagonal = stream_matrix_row_maxima(figures->matrix, n, figures->row_maxima);
+    stream_matrix_sums(figures->matrix, n, figures->row_sums, figures->column_sums);
+}
+
+/* ---- many of them */
+
+const struct h_tally h_tally_empty = {.entry = {HUGE_VAL, -HUGE_VAL},
+                                      .row_sum = {HUGE_VAL, -HUGE_VAL},
+                                      .column_sum = {HUGE_VAL, -HUGE_VAL}};
+
+static void widen(struct range *range, double minimum, double maximum) {
+    range->minimum = fmin(range->minimum, minimum);
+    range->maximum = fmax(range->maximum, maximum);
+}
+
+void h_tally_add(struct h_tally *tally, const struct h_figures *figures, size_t n) {
+    tally->matrices++;
+    tally->entries += (double)(n * n);
+    tally->diagonal += figures->diagonal;
+    tally->norm_sum += figures->norm;
+    tally->norm_maximum = fmax(tally->norm_maximum, figures->norm);
+    for (size_t i = 0; i < n * n; i++) {
+        tally->negative += figures->matrix[i] < 0.0;
+        widen(&tally->entry, figures->matrix[i], figures->matrix[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        widen(&tally->row_sum, figures->row_sums[i], figures->row_sums[i]);
+        widen(&tally->column_sum, figures->column_sums[i], figures->column_sums[i]);
+    }
+}
+
+void h_tally_merge(struct h_tally *tally, const struct h_tally *other) {
+    tally->matrices += other->matrices;
+    tally->entries += other->entries;
+    tally->diagonal += other->diagonal;
+    tally->negative += other->negative;
+    tally->norm_sum += other->norm_sum;
+    tally->norm_maximum = fmax(tally->norm_maximum, other->norm_maximum);
+    widen(&tally->entry, other->entry.minimum, other->entry.maximum);
+    widen(&tally->row_sum, other->row_sum.minimum, other->row_sum.maximum);
+    widen(&tally->column_sum, other->column_sum.minimum, other->column_sum.maximum);
+}
