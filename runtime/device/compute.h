@@ -6,7 +6,7 @@
 #define HC_RUNTIME_COMPUTE_H
 
 #include "runtime/device/device.h"
-#include "runtime/device/element.h"
+#include "runtime/system/element.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,22 +29,12 @@ struct compute_options {
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
 
-/* Takes programs in a compiler's place: a compute that has one needs no device, its programs are null and its
- * kernels cannot be launched. So tests/programs/list_programs.c learns what would be compiled for a device
- * elsewhere. */
-struct program_sink {
-    /* 0, or -1 with an error text. files: their names, for people; text: all of them; options: complete. */
-    int (*take)(void *context, const char *files, const char *text, const char *options);
-    void *context;
-};
-
 enum { COMPUTE_MOST_CLOSERS = 4 };
 struct compute;
 typedef void compute_closer(struct compute *compute);
 
 struct compute {
     struct device device;
-    const struct program_sink *sink; /* NULL: programs are compiled */
     cl_context context;
     cl_command_queue queue;
     unsigned lanes;
@@ -130,7 +120,7 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 /* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
  * it from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so
  * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log.
- * With a sink, *program is NULL. */
+ */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 struct kernel {

@@ -18,7 +18,7 @@ static int build(struct compute *compute, enum element_type type, struct convert
     const char *const files[] = {"common.cl", "convert.cl", NULL};
     cl_program program;
     char options[64];
-    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", element_code(type), compute->vector);
+    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)type, compute->vector);
     if (program_build(compute, files, options, &program)) {
         return -1;
     }

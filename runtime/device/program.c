@@ -155,14 +155,9 @@ static int obtain(struct compute *compute, const struct recipe *recipe, cl_progr
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
     *program = NULL;
-    int result = recipe_make(compute, files, options, &recipe);
-    if (!result && compute->sink) {
-        result = compute->sink->take(compute->sink->context, recipe.names, recipe.text, recipe.options);
-    } else if (!result) {
-        result = obtain(compute, &recipe, program);
-    }
+    const int status = recipe_make(compute, files, options, &recipe) || obtain(compute, &recipe, program) ? -1 : 0;
     recipe_free(&recipe);
-    return result;
+    return status;
 }
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel) {
@@ -172,9 +167,6 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
         return error_set("kernel name %s is longer than %zu characters", name, sizeof(kernel->name) - 1);
     }
     strcpy(kernel->name, name);
-    if (compute->sink) {
-        return 0;
-    }
     kernel->handle = clCreateKernel(program, name, &code);
     if (code == CL_SUCCESS) {
         return 0;

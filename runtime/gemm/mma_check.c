@@ -19,13 +19,13 @@ static void encode(float value, void *elements, size_t at, enum element_type typ
     if (type == ELEMENT_FP32) {
         ((float *)elements)[at] = value;
     } else {
-        ((uint16_t *)elements)[at] = element_encode_exact(value, type);
+        ((uint16_t *)elements)[at] = element_encode(value, type);
     }
 }
 
 /* What storing x may change: half a unit in the last place, and in float what few operations on the way change. */
 static double tolerance(double x, enum element_type type) {
-    const double last = type == ELEMENT_FP32 ? 0.0 : type == ELEMENT_BF16 ? 0x1p-8 : 0x1p-11;
+    const double last = type == ELEMENT_FP32 ? 0.0 : element_roundoff(type);
     return last * fabs(x) + 1e-6 * (1.0 + fabs(x));
 }
 

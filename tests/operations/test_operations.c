@@ -9,6 +9,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/attention_check.h"
 #include "tests/support/operation_cases.h"
 #include "tests/support/rounding.h"
 #include <getopt.h>
@@ -286,6 +287,7 @@ static struct operations *operations_of(struct shape_cache *cache, struct comput
     if (operations_create(compute, shape, &cache->operations[cache->count]) != 0) {
         return NULL;
     }
+    attention_open_units(&cache->operations[cache->count]);
     cache->shapes[cache->count] = *shape;
     return &cache->operations[cache->count++];
 }
