@@ -1,10 +1,10 @@
 #include "runtime/files/safetensors.h"
+#include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,27 +330,6 @@ const struct tensor_info *safetensors_find(const struct safetensors *file, const
     return NULL;
 }
 
-static float float_from_half(uint16_t half) {
-    const int exponent = half >> 10 & 0x1F;
-    const int fraction = half & 0x3FF;
-    float magnitude;
-    if (exponent == 0x1F) {
-        magnitude = fraction != 0 ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        magnitude = ldexpf((float)fraction, -24);
-    } else {
-        magnitude = ldexpf((float)(fraction | 0x400), exponent - 25);
-    }
-    return copysignf(magnitude, (half & 0x8000) != 0 ? -1.0f : 1.0f);
-}
-
-static float float_from_bfloat16(uint16_t bits) {
-    const uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 /* Converts `count` elements; the source need not be aligned. */
 static void convert_f32(enum tensor_type type, const unsigned char *source, size_t count, float *values) {
     for (size_t i = 0; i < count; i++) {
@@ -361,13 +340,9 @@ static void convert_f32(enum tensor_type type, const unsigned char *source, size
             memcpy(&wide, source + 8 * i, sizeof wide);
             values[i] = (float)wide;
             break;
-        case TENSOR_F16:
-            memcpy(&half, source + 2 * i, sizeof half);
-            values[i] = float_from_half(half);
-            break;
         default:
             memcpy(&half, source + 2 * i, sizeof half);
-            values[i] = float_from_bfloat16(half);
+            values[i] = element_decode(half, type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
             break;
         }
     }
