@@ -23,8 +23,6 @@ struct compute_options {
     enum element_type operands; /* of most matrix products, which "auto" depends on */
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */
-    unsigned lanes;             /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
-    unsigned vector;            /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
@@ -37,8 +35,8 @@ struct compute {
     struct device device;
     cl_context context;
     cl_command_queue queue;
-    unsigned lanes;
-    unsigned vector;
+    unsigned lanes;                  /* work-items that share one row: 1 on CPUs, 64 elsewhere */
+    unsigned vector;                 /* the widest that kernels use: 1, 2, 4, 8 or 16 */
     const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
@@ -59,9 +57,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
 void compute_close(struct compute *compute);
 
 /* Has this called by compute_close while the device is still there: so what was added to a compute is released with
- * it, the last first. compute_release_parts does only that, and what was released can be added again. */
+ * it, the last first. */
 void compute_on_close(struct compute *compute, compute_closer *closer);
-void compute_release_parts(struct compute *compute);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));

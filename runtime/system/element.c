@@ -12,6 +12,11 @@ float element_decode(uint16_t bits, enum element_type type) {
     return bits >> 15 ? -value : value;
 }
 
+float element_at(const void *elements, size_t index, enum element_type type) {
+    return type == ELEMENT_FP32 ? ((const float *)elements)[index]
+                                : element_decode(((const uint16_t *)elements)[index], type);
+}
+
 static uint16_t encode_fp16(float value) {
     const uint16_t sign = signbit(value) ? 0x8000U : 0;
     const float magnitude = fabsf(value);

@@ -33,130 +33,94 @@
 
 /* ---- buffers */
 
-/* What one of the two computes. */
-struct results {
-    struct buffer y, lse, d_qkv;
-};
+/* What both read, what the portable kernels compute, what the units compute, and scratch. */
+enum { QKV, D_Y, Y, LSE, D_QKV, UNITS_Y, UNITS_LSE, UNITS_D_QKV, KEYS_T, VALUES_T, DELTA, BUFFERS };
 
 struct trial {
     struct operations *operations;
+    struct attention_units *units;
     size_t rows, head_size; /* of y */
-    struct buffer qkv, d_y, keys_t, values_t, delta;
-    struct results expected, found;
+    struct buffer buffers[BUFFERS];
 };
 
-/* A result of `count` elements, and what is BEHIND it, all stale. */
-static int create_stale(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count) {
+/* `count` elements drawn from the key, or stale ones (key 0); stale is what is BEHIND them, too. */
+static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
+                  uint64_t key) {
     const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
-    uint16_t *stale = malloc(bytes);
-    if (!stale) {
+    uint16_t *bits = malloc(bytes);
+    if (!bits) {
         return error_set("out of memory");
     }
-    for (size_t i = 0; i < bytes / sizeof(*stale); i++) {
-        stale[i] = STALE;
+    for (size_t i = 0; i < bytes / sizeof(*bits); i++) {
+        const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * 0x1p-6f;
+        bits[i] = key && i < count ? element_encode(number, type) : STALE;
     }
     const int status =
-        buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, stale, bytes) ? -1 : 0;
+        buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, bits, bytes) ? -1 : 0;
     buffer->type = type;
-    free(stale);
+    free(bits);
     return status;
-}
-
-static int create_numbers(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
-                          uint64_t key) {
-    uint16_t *numbers = malloc(count * sizeof(*numbers));
-    if (!numbers) {
-        return error_set("out of memory");
-    }
-    for (size_t i = 0; i < count; i++) {
-        const float drawn = (float)random_below(key, i, 2 * LARGEST + 1) - LARGEST;
-        numbers[i] = element_encode(drawn * 0x1p-6f, type);
-    }
-    const size_t bytes = count * sizeof(*numbers);
-    const int status =
-        buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, numbers, bytes) ? -1 : 0;
-    free(numbers);
-    return status;
-}
-
-static int create_results(const struct trial *trial, struct results *results) {
-    struct compute *compute = trial->operations->compute;
-    const enum element_type type = trial->operations->shape.type;
-    const size_t count = trial->rows * trial->head_size;
-    return create_stale(compute, &results->y, type, count) ||
-                   create_stale(compute, &results->lse, ELEMENT_FP32, trial->rows) ||
-                   create_stale(compute, &results->d_qkv, type, 3 * count)
-               ? -1
-               : 0;
 }
 
 static int create_buffers(struct trial *trial) {
-    struct compute *compute = trial->operations->compute;
     const enum element_type type = trial->operations->shape.type;
-    const size_t count = trial->rows * trial->head_size;
-    const size_t padded = count / SEQUENCE * operations_padded(trial->operations, SEQUENCE) * element_size(type);
-    return create_numbers(compute, &trial->qkv, type, 3 * count, KEY) ||
-                   create_numbers(compute, &trial->d_y, type, count, KEY + 1) ||
-                   buffer_create(compute, &trial->keys_t, padded) ||
-                   buffer_create(compute, &trial->values_t, padded) ||
-                   buffer_create(compute, &trial->delta, trial->rows * sizeof(float)) ||
-                   create_results(trial, &trial->expected) || create_results(trial, &trial->found)
-               ? -1
-               : 0;
-}
-
-static void release_buffers(struct trial *trial) {
-    struct buffer *const buffers[] = {&trial->qkv,          &trial->d_y,
-                                      &trial->keys_t,       &trial->values_t,
-                                      &trial->delta,        &trial->expected.y,
-                                      &trial->expected.lse, &trial->expected.d_qkv,
-                                      &trial->found.y,      &trial->found.lse,
-                                      &trial->found.d_qkv};
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++) {
-        buffer_release(trial->operations->compute, buffers[i]);
+    const size_t rows = trial->rows, count = rows * trial->head_size;
+    const size_t padded = count / SEQUENCE * operations_padded(trial->operations, SEQUENCE);
+    const struct {
+        enum element_type type;
+        size_t count;
+        uint64_t key;
+    } wanted[BUFFERS] = {
+        [QKV] = {type, 3 * count, KEY},        [D_Y] = {type, count, KEY + 1},       [Y] = {type, count, 0},
+        [LSE] = {ELEMENT_FP32, rows, 0},       [D_QKV] = {type, 3 * count, 0},       [UNITS_Y] = {type, count, 0},
+        [UNITS_LSE] = {ELEMENT_FP32, rows, 0}, [UNITS_D_QKV] = {type, 3 * count, 0}, [KEYS_T] = {type, padded, 0},
+        [VALUES_T] = {type, padded, 0},        [DELTA] = {ELEMENT_FP32, rows, 0},
+    };
+    for (size_t i = 0; i < BUFFERS; i++) {
+        if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count,
+                   wanted[i].key)) {
+            return -1;
+        }
     }
+    return 0;
 }
 
 /* ---- comparing */
 
-/* A result's elements, on the heap; NULL on failure, also where something was written behind them. */
-static float *read_result(struct compute *compute, const char *name, const struct buffer *buffer, size_t count) {
-    const enum element_type type = buffer->type;
-    unsigned char *data = malloc(buffer->bytes);
-    float *values = malloc(count * sizeof(*values));
-    int status = data && values ? buffer_read(compute, buffer, 0, data, buffer->bytes) : error_set("out of memory");
-    for (size_t i = 0; i < count && status == 0; i++) {
-        values[i] = type == ELEMENT_FP32 ? ((const float *)(void *)data)[i]
-                                         : element_decode(((const uint16_t *)(void *)data)[i], type);
+/* A result's elements as they are stored, on the heap; NULL on failure, also where something was written behind them.
+ */
+static void *read_result(struct compute *compute, const char *name, const struct buffer *buffer) {
+    uint16_t *bits = malloc(buffer->bytes);
+    int status = bits ? buffer_read(compute, buffer, 0, bits, buffer->bytes) : error_set("out of memory");
+    for (size_t i = buffer->bytes / sizeof(*bits) - BEHIND; i < buffer->bytes / sizeof(*bits) && status == 0; i++) {
+        status = bits[i] == STALE ? 0 : error_set("something was written behind %s", name);
     }
-    const uint16_t *behind = (const uint16_t *)(void *)(data + count * element_size(type));
-    for (size_t i = 0; i < BEHIND && status == 0; i++) {
-        status = behind[i] == STALE ? 0 : error_set("something was written behind %s", name);
-    }
-    free(data);
     if (status) {
-        free(values);
+        free(bits);
         return NULL;
     }
-    return values;
+    return bits;
 }
 
 static double square(double x) {
     return x * x;
 }
 
-static int compare_rows(const char *name, const float *expected, const float *found, size_t rows, size_t width,
-                        double part) {
+/* Rows of `width` elements. */
+static int compare_rows(const char *name, const void *expected, const void *found, enum element_type type,
+                        size_t rows, size_t width) {
+    const double part = type == ELEMENT_FP32 ? PART_OF_LSE : PARTS_OF_ROUNDOFF * element_roundoff(type);
     double total = 0.0;
     for (size_t i = 0; i < rows * width; i++) {
-        total += square((double)expected[i]);
+        total += square((double)element_at(expected, i, type));
     }
     const double mean = sqrt(total / (double)rows);
     for (size_t row = 0; row < rows; row++) {
         double length = 0.0, difference = 0.0;
         for (size_t i = row * width; i < (row + 1) * width; i++) {
-            length += square((double)expected[i]);
-            difference += square((double)found[i] - (double)expected[i]);
+            const double value = (double)element_at(expected, i, type);
+            length += square(value);
+            difference += square((double)element_at(found, i, type) - value);
         }
         const double allowed = part * (sqrt(length) + mean);
         if (!(sqrt(difference) <= allowed)) {
@@ -168,47 +132,48 @@ static int compare_rows(const char *name, const float *expected, const float *fo
     return 0;
 }
 
-static int compare(const struct trial *trial, const char *name, const struct buffer *expected,
-                   const struct buffer *found, size_t rows, size_t width) {
+static int compare(const struct trial *trial, const char *name, size_t expected, size_t found, size_t rows,
+                   size_t width) {
     struct compute *compute = trial->operations->compute;
-    const enum element_type type = expected->type;
-    const double part = type == ELEMENT_FP32 ? PART_OF_LSE : PARTS_OF_ROUNDOFF * element_roundoff(type);
-    float *values = read_result(compute, name, expected, rows * width);
-    float *others = values ? read_result(compute, name, found, rows * width) : NULL;
-    const int status = others ? compare_rows(name, values, others, rows, width, part) : -1;
-    free(values);
-    free(others);
+    void *one = read_result(compute, name, &trial->buffers[expected]);
+    void *other = one ? read_result(compute, name, &trial->buffers[found]) : NULL;
+    const int status = other ? compare_rows(name, one, other, trial->buffers[expected].type, rows, width) : -1;
+    free(one);
+    free(other);
     return status;
 }
 
 /* One pass after the other, so that an error of the first one is not looked for in the second. */
-static int run(struct trial *trial, struct attention_units *units) {
+static int run(struct trial *trial) {
     struct operations *operations = trial->operations;
-    const struct results *expected = &trial->expected, *found = &trial->found;
+    const struct buffer *b = trial->buffers;
     const struct token_shape tokens = {1, SEQUENCE};
     const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
-    attention_forward(operations, tokens, &trial->qkv, dropout, &trial->keys_t, &expected->y, &expected->lse);
-    attention_units_forward(units, tokens, &trial->qkv, dropout, &found->y, &found->lse);
-    if (compare(trial, "y", &expected->y, &found->y, trial->rows, trial->head_size) ||
-        compare(trial, "lse", &expected->lse, &found->lse, trial->rows, 1)) {
+    attention_forward(operations, tokens, &b[QKV], dropout, &b[KEYS_T], &b[Y], &b[LSE]);
+    attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
+    if (compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
+        compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1)) {
         return -1;
     }
-    attention_backward(operations, tokens, &trial->qkv, dropout, &expected->y, &expected->lse, &trial->d_y,
-                       &trial->keys_t, &trial->values_t, &trial->delta, &expected->d_qkv);
-    attention_units_backward(units, tokens, &trial->qkv, dropout, &expected->y, &expected->lse, &trial->d_y,
-                             &trial->delta, &found->d_qkv);
-    return compare(trial, "d_qkv", &expected->d_qkv, &found->d_qkv, 3 * trial->rows, trial->head_size);
+    attention_backward(operations, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[KEYS_T], &b[VALUES_T],
+                       &b[DELTA], &b[D_QKV]);
+    attention_units_backward(trial->units, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[DELTA],
+                             &b[UNITS_D_QKV]);
+    return compare(trial, "d_qkv", D_QKV, UNITS_D_QKV, 3 * trial->rows, trial->head_size);
 }
 
 int attention_check(struct operations *operations, struct attention_units *units) {
     const size_t heads = (size_t)operations->shape.heads;
     struct trial trial = {
         .operations = operations,
+        .units = units,
         .rows = SEQUENCE * heads,
         .head_size = (size_t)operations->shape.channels / heads,
     };
-    const int status = create_buffers(&trial) || run(&trial, units) ? -1 : 0;
-    release_buffers(&trial);
+    const int status = create_buffers(&trial) || run(&trial) ? -1 : 0;
+    for (size_t i = 0; i < BUFFERS; i++) {
+        buffer_release(operations->compute, &trial.buffers[i]);
+    }
     compute_forget(operations->compute);
     return status;
 }

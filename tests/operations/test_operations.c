@@ -33,6 +33,7 @@ struct settings {
     struct compute_options compute;
     const char *filter, *skip; /* parts of names */
     enum element_type type;    /* of activations */
+    unsigned lanes, vector;    /* in place of those that the compute chose; 0: none */
     bool tiny, list;
 };
 
@@ -379,10 +380,10 @@ static int parse(int argc, char **argv, struct settings *settings) {
             settings->compute.device = optarg;
             break;
         case 'l':
-            settings->compute.lanes = (unsigned)strtoul(optarg, NULL, 10);
+            settings->lanes = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 'v':
-            settings->compute.vector = (unsigned)strtoul(optarg, NULL, 10);
+            settings->vector = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 'c':
             settings->compute.cache_dir = optarg;
@@ -441,6 +442,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", error_text());
         return 1;
     }
+    compute->lanes = settings.lanes ? settings.lanes : compute->lanes;
+    compute->vector = settings.vector ? settings.vector : compute->vector;
     const int status = run_cases(compute, &settings);
     compute_close(compute);
     return status;

@@ -177,7 +177,9 @@ static int list_others(struct list *list, struct compute *compute) {
                        build_one(compute, conversion, "-DACT=2 -DVEC=4") ||
                        build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=0") ||
                        build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=1");
-    compute_release_parts(compute);
+    while (compute->closer_count > 0) { /* compute_close would close a device */
+        compute->closers[--compute->closer_count](compute);
+    }
     return status ? -1 : 0;
 }
 
