@@ -10,7 +10,7 @@
 
 #define POCL_PLATFORM "Portable Computing Language"
 
-enum { LEAST_ADDRESS_SPACE = 896 << 20 };
+enum { LEAST_ADDRESS_SPACE = 896 << 20, MOST_DEVICES = 256 };
 
 /* ---- describing a device */
 
@@ -91,30 +91,21 @@ static bool is_usable(cl_device_id id) {
     return read_number(id, CL_DEVICE_AVAILABLE) && read_number(id, CL_DEVICE_COMPILER_AVAILABLE);
 }
 
-/* Adds the platform's devices. A platform that has none, or that cannot tell, adds nothing. */
-static int append_platform(cl_platform_id platform, struct device **devices, size_t *count) {
+/* Describes the platform's devices, `room` at most; their number. A platform that has none, or that cannot tell, has 0.
+ */
+static size_t describe_all(cl_platform_id platform, struct device *devices, size_t room) {
+    cl_device_id ids[MOST_DEVICES];
     cl_uint found = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, NULL, &found) != CL_SUCCESS || !found) {
+    size_t count = 0;
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MOST_DEVICES, ids, &found) != CL_SUCCESS) {
         return 0;
     }
-    cl_device_id *ids = calloc(found, sizeof(*ids));
-    struct device *larger = reallocarray(*devices, *count + found, sizeof(**devices));
-    if (larger) {
-        *devices = larger;
-    }
-    if (!ids || !larger) {
-        free(ids);
-        return error_set("out of memory");
-    }
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, ids, NULL) == CL_SUCCESS) {
-        for (cl_uint i = 0; i < found; i++) {
-            if (is_usable(ids[i])) {
-                describe(platform, ids[i], &(*devices)[(*count)++]);
-            }
+    for (size_t i = 0; i < found && i < MOST_DEVICES && count < room; i++) {
+        if (is_usable(ids[i])) {
+            describe(platform, ids[i], &devices[count++]);
         }
     }
-    free(ids);
-    return 0;
+    return count;
 }
 
 /* Drivers and the compilers in them end the process, or hang, where they get no memory. */
@@ -129,32 +120,24 @@ static int check_address_space(void) {
 }
 
 int device_list(struct device **devices, size_t *count) {
-    cl_uint platforms = 0;
+    cl_platform_id platforms[MOST_DEVICES];
+    cl_uint found = 0;
     *devices = NULL;
     *count = 0;
     if (check_address_space()) {
         return -1;
     }
-    if (clGetPlatformIDs(0, NULL, &platforms) != CL_SUCCESS || !platforms) {
+    if (clGetPlatformIDs(MOST_DEVICES, platforms, &found) != CL_SUCCESS || !found) {
         return 0;
     }
-    cl_platform_id *ids = calloc(platforms, sizeof(*ids));
-    if (!ids) {
+    *devices = calloc(MOST_DEVICES, sizeof(**devices));
+    if (!*devices) {
         return error_set("out of memory");
     }
-    int result = 0;
-    if (clGetPlatformIDs(platforms, ids, NULL) == CL_SUCCESS) {
-        for (cl_uint i = 0; i < platforms && !result; i++) {
-            result = append_platform(ids[i], devices, count);
-        }
+    for (size_t i = 0; i < found && i < MOST_DEVICES; i++) {
+        *count += describe_all(platforms[i], *devices + *count, MOST_DEVICES - *count);
     }
-    free(ids);
-    if (result) {
-        free(*devices);
-        *devices = NULL;
-        *count = 0;
-    }
-    return result;
+    return 0;
 }
 
 /* ---- choosing */

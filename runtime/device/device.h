@@ -1,4 +1,5 @@
-/* OpenCL devices: finding, describing and choosing one. */
+/* OpenCL devices: finding, describing and choosing one, the environment that they read, and what their error codes
+ * mean. */
 #ifndef HC_RUNTIME_DEVICE_H
 #define HC_RUNTIME_DEVICE_H
 
