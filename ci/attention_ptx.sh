@@ -15,7 +15,7 @@ cat cl/common.cl cl/element.cl cl/matrix_unit.cl cl/matrix_unit_rows.cl cl/atten
 # Options of unit $1 with warps of $2, KEYS $3, BLOCK $4, KEEP $5, for heads of $6 channels in bf16 ($7 = 0) or fp16 (1).
 options() {
     echo "-w -x cl -cl-std=CL1.2 -cl-mad-enable -cl-no-signed-zeros -O3 -Xclang -finclude-default-header -DLANES=64 -DVEC_MAX=4" \
-        "-DVEC=1 -DUNIT=$1 -DUNIT_WARP=$2 -DUNIT_TURN_LOCAL=0 -DWARPS=4 -DSTRIP=16 -DPLANTED=0 -DKEYS=$3 -DBLOCK=$4 -DKEEP=$5" \
+        "-DVEC=1 -DUNIT=$1 -DUNIT_WARP=$2 -DUNIT_TURN_LOCAL=0 -DWARPS=4 -DSTRIP=16 -DKEYS=$3 -DBLOCK=$4 -DKEEP=$5" \
         "-DHEAD_SIZE=$6 -DUNIT_FP16=$7"
 }
 

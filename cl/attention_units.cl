@@ -21,7 +21,6 @@
  *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS UNIT_M and 2 KEYS >= WARPS UNIT_M
  *   STRIP      rows of a block whose scores a warp has at a time, a multiple of UNIT_K
  *   KEEP       1: the rows that stay are kept in registers, 0: in local memory
- *   PLANTED    an error, for a test of the self-test: 1 in dropout, 2 in dS; else 0
  *
  * Comes after common.cl (philox), element.cl, matrix_unit.cl, matrix_unit_rows.cl.
  */
@@ -219,7 +218,7 @@ INLINED void kept_fill(__local uchar *kept, struct dropout dropout, uint queries
 /* Factor of a query and a key, both counted in what kept_fill was called for. */
 INLINED float kept_factor(__local const uchar *kept, struct dropout dropout, uint keys, uint key, uint query_at,
                           uint key_at) {
-    const uint element = (dropout.element + key + (PLANTED == 1)) % 4 + key_at;
+    const uint element = (dropout.element + key) % 4 + key_at;
     return kept[query_at * KEPT_QUADS(keys) + element / 4] >> element % 4 & 1 ? dropout.factor : 0.0f;
 }
 
@@ -429,7 +428,7 @@ INLINED void scores_backward(struct unit unit, struct scores at, struct dropout 
                                                                    at.key, query, key)
                                                      : 1.0f;
             s[n].v[i] = factor * p;
-            d_p[n].v[i] = p * (factor * d_p[n].v[i] - (PLANTED == 2 ? 0.0f : at.delta[query]));
+            d_p[n].v[i] = p * (factor * d_p[n].v[i] - at.delta[query]);
         }
     }
 }

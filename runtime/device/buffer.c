@@ -40,10 +40,6 @@ static void *mapping_create(size_t length) {
     return start + head;
 }
 
-static int fail_create(struct compute *compute, size_t bytes, const char *reason) {
-    return error_set("device %s: cannot create a buffer of %zu bytes: %s", compute->device.name, bytes, reason);
-}
-
 /* Devices that work on our memory: PoCL neither copies it nor counts it against its own limit on the total. */
 static cl_int create_on_host(struct compute *compute, struct buffer *buffer, size_t bytes) {
     cl_int code;
@@ -88,7 +84,8 @@ int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) 
                                                  : create_on_device(compute, buffer, bytes);
     if (code != CL_SUCCESS) {
         *buffer = (struct buffer){0};
-        return fail_create(compute, bytes, device_error_text(code));
+        return error_set("device %s: cannot create a buffer of %zu bytes: %s", compute->device.name, bytes,
+                         device_error_text(code));
     }
     buffer->bytes = bytes;
     compute->allocated_bytes += bytes;
@@ -111,15 +108,14 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
     *buffer = (struct buffer){0};
 }
 
-/* Whether the range lies inside of the buffer; a range outside is kept as the compute's failure. */
+/* Whether there is anything to launch: not after a failure, such as a range that is not inside of the buffer. */
 static bool range_is_inside(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes,
                             const char *doing) {
-    if (buffer->memory && offset <= buffer->bytes && bytes <= buffer->bytes - offset) {
-        return true;
+    if (!compute->failure && (!buffer->memory || offset > buffer->bytes || bytes > buffer->bytes - offset)) {
+        compute_fail(compute, "cannot %s %zu bytes at %zu: the buffer has %zu bytes", doing, bytes, offset,
+                     buffer->bytes);
     }
-    compute_fail(compute, "cannot %s %zu bytes at %zu: the buffer has %zu bytes", doing, bytes, offset,
-                 buffer->bytes);
-    return false;
+    return !compute->failure;
 }
 
 static void finish_launch(struct compute *compute, const char *name, cl_event event, cl_int code) {
@@ -133,53 +129,48 @@ static void finish_launch(struct compute *compute, const char *name, cl_event ev
 int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data,
                  size_t bytes) {
     cl_event event = NULL;
-    if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "write")) {
-        return compute_check(compute);
+    if (range_is_inside(compute, buffer, offset, bytes, "write") && bytes) {
+        const cl_int code = clEnqueueWriteBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0,
+                                                 NULL, compute->profiler ? &event : NULL);
+        finish_launch(compute, "buffer_write", event, code);
     }
-    if (!bytes) {
-        return 0;
-    }
-    cl_int code = clEnqueueWriteBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0, NULL,
-                                       compute->profiler ? &event : NULL);
-    finish_launch(compute, "buffer_write", event, code);
     return compute_check(compute);
 }
 
 int buffer_read(struct compute *compute, const struct buffer *buffer, size_t offset, void *data, size_t bytes) {
     cl_event event = NULL;
-    if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "read")) {
-        return compute_check(compute);
+    if (range_is_inside(compute, buffer, offset, bytes, "read")) {
+        if (!bytes) {
+            return compute_finish(compute);
+        }
+        const cl_int code = clEnqueueReadBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0,
+                                                NULL, compute->profiler ? &event : NULL);
+        finish_launch(compute, "buffer_read", event, code);
     }
-    if (!bytes) {
-        return compute_finish(compute);
-    }
-    cl_int code = clEnqueueReadBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0, NULL,
-                                      compute->profiler ? &event : NULL);
-    finish_launch(compute, "buffer_read", event, code);
     return compute_check(compute);
 }
 
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes) {
     cl_event event = NULL;
     cl_uint zero = 0;
-    if (compute->failure || !range_is_inside(compute, buffer, offset, bytes, "zero") || !bytes) {
+    if (!range_is_inside(compute, buffer, offset, bytes, "zero") || !bytes) {
         return;
     }
     /* The pattern's size must divide offset and length. */
-    size_t pattern = (offset | bytes) % sizeof(zero) ? 1 : sizeof(zero);
-    cl_int code = clEnqueueFillBuffer(compute->queue, buffer->memory, &zero, pattern, offset, bytes, 0, NULL,
-                                      compute->profiler ? &event : NULL);
+    const size_t pattern = (offset | bytes) % sizeof(zero) ? 1 : sizeof(zero);
+    const cl_int code = clEnqueueFillBuffer(compute->queue, buffer->memory, &zero, pattern, offset, bytes, 0, NULL,
+                                            compute->profiler ? &event : NULL);
     finish_launch(compute, "buffer_zero", event, code);
 }
 
 void buffer_copy(struct compute *compute, const struct buffer *from, size_t from_offset, const struct buffer *to,
                  size_t to_offset, size_t bytes) {
     cl_event event = NULL;
-    if (compute->failure || !range_is_inside(compute, from, from_offset, bytes, "copy from") ||
+    if (!range_is_inside(compute, from, from_offset, bytes, "copy from") ||
         !range_is_inside(compute, to, to_offset, bytes, "copy to") || !bytes) {
         return;
     }
-    cl_int code = clEnqueueCopyBuffer(compute->queue, from->memory, to->memory, from_offset, to_offset, bytes, 0,
-                                      NULL, compute->profiler ? &event : NULL);
+    const cl_int code = clEnqueueCopyBuffer(compute->queue, from->memory, to->memory, from_offset, to_offset, bytes,
+                                            0, NULL, compute->profiler ? &event : NULL);
     finish_launch(compute, "buffer_copy", event, code);
 }

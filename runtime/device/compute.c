@@ -86,34 +86,14 @@ static unsigned power_of_two(size_t limit) {
     return value;
 }
 
-static int choose_lanes(struct compute *compute, unsigned wanted) {
-    size_t limit = compute->device.max_work_group;
-    if (wanted > limit) {
-        return error_set("%u lanes are more than the %zu work-items of a work-group", wanted, limit);
-    }
-    if (wanted) {
-        compute->lanes = wanted;
-    } else if (compute->device.is_cpu) {
-        compute->lanes = 1;
-    } else {
-        compute->lanes = power_of_two(limit < 64 ? limit : 64);
-    }
-    return 0;
-}
-
-static int choose_vector(struct compute *compute, unsigned wanted) {
-    if (wanted > 16 || (wanted & (wanted - 1))) {
-        return error_set("vector width %u is not 1, 2, 4, 8 or 16", wanted);
-    }
-    unsigned native = compute->device.vector_width;
-    if (wanted) {
-        compute->vector = wanted;
-    } else if (compute->device.is_cpu && compute->device.native_kernels) {
-        compute->vector = power_of_two(native < 16 ? native : 16);
+static void choose_widths(struct compute *compute) {
+    const struct device *device = &compute->device;
+    compute->lanes = device->is_cpu ? 1 : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
+    if (device->is_cpu && device->native_kernels) {
+        compute->vector = power_of_two(device->vector_width < 16 ? device->vector_width : 16);
     } else {
         compute->vector = 4; /* 128-bit loads on GPUs; what llvmpipe and simulators do well */
     }
-    return 0;
 }
 
 static int open_queue(struct compute *compute, bool profile) {
@@ -134,15 +114,6 @@ static int open_queue(struct compute *compute, bool profile) {
     return 0;
 }
 
-static int open_parts(struct compute *compute, const struct compute_options *options) {
-    if (choose_lanes(compute, options->lanes) || choose_vector(compute, options->vector)) {
-        return -1;
-    }
-    return open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)
-               ? -1
-               : 0;
-}
-
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = calloc(1, sizeof(*compute));
     *opened = NULL;
@@ -154,7 +125,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
         free(compute);
         return -1;
     }
-    if (open_parts(compute, options)) {
+    choose_widths(compute);
+    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
         error_prefix("cannot open device %s", compute->device.name);
         compute_close(compute);
         return -1;
@@ -163,17 +135,13 @@ int compute_open(struct compute **opened, const struct compute_options *options)
     return 0;
 }
 
-void compute_release_parts(struct compute *compute) {
-    while (compute->closer_count > 0) {
-        compute->closers[--compute->closer_count](compute);
-    }
-}
-
 void compute_close(struct compute *compute) {
     if (!compute || !compute_settle(compute)) {
         return;
     }
-    compute_release_parts(compute);
+    while (compute->closer_count > 0) {
+        compute->closers[--compute->closer_count](compute);
+    }
     profiler_destroy(compute->profiler);
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);

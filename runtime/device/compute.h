@@ -6,7 +6,7 @@
 #define HC_RUNTIME_COMPUTE_H
 
 #include "runtime/device/device.h"
-#include "runtime/device/element.h"
+#include "runtime/system/element.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,19 +23,8 @@ struct compute_options {
     enum element_type operands; /* of most matrix products, which "auto" depends on */
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */
-    unsigned lanes;             /* work-items that share one row; 0 chooses: 1 on CPUs, 64 elsewhere */
-    unsigned vector;            /* widest vector that kernels use: 1, 2, 4, 8 or 16; 0 chooses */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
-};
-
-/* Takes programs in a compiler's place: a compute that has one needs no device, its programs are null and its
- * kernels cannot be launched. So tests/programs/list_programs.c learns what would be compiled for a device
- * elsewhere. */
-struct program_sink {
-    /* 0, or -1 with an error text. files: their names, for people; text: all of them; options: complete. */
-    int (*take)(void *context, const char *files, const char *text, const char *options);
-    void *context;
 };
 
 enum { COMPUTE_MOST_CLOSERS = 4 };
@@ -44,11 +33,10 @@ typedef void compute_closer(struct compute *compute);
 
 struct compute {
     struct device device;
-    const struct program_sink *sink; /* NULL: programs are compiled */
     cl_context context;
     cl_command_queue queue;
-    unsigned lanes;
-    unsigned vector;
+    unsigned lanes;                  /* work-items that share one row: 1 on CPUs, 64 elsewhere */
+    unsigned vector;                 /* the widest that kernels use: 1, 2, 4, 8 or 16 */
     const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
@@ -69,9 +57,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
 void compute_close(struct compute *compute);
 
 /* Has this called by compute_close while the device is still there: so what was added to a compute is released with
- * it, the last first. compute_release_parts does only that, and what was released can be added again. */
+ * it, the last first. */
 void compute_on_close(struct compute *compute, compute_closer *closer);
-void compute_release_parts(struct compute *compute);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -130,7 +117,7 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 /* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
  * it from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so
  * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log.
- * With a sink, *program is NULL. */
+ */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 
 struct kernel {

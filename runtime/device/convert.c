@@ -4,36 +4,34 @@
 
 #define GROUP 64 /* vectors of a work-group */
 
+/* Of a 16-bit type. */
 struct converter {
     struct kernel to_fp32, from_fp32;
-    bool built;
 };
 
-/* What compute.conversions points to: for each 16-bit type its own. */
+/* What compute.conversions points to. */
 struct conversions {
-    struct converter bf16, fp16;
+    struct converter of_type[ELEMENT_FP16 + 1]; /* that of fp32 is empty */
 };
 
 static int build(struct compute *compute, enum element_type type, struct converter *converter) {
     const char *const files[] = {"common.cl", "convert.cl", NULL};
     cl_program program;
     char options[64];
-    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", element_code(type), compute->vector);
+    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)type, compute->vector);
     if (program_build(compute, files, options, &program)) {
         return -1;
     }
     const int status = kernel_create(compute, program, "convert_to_fp32", &converter->to_fp32) ||
                        kernel_create(compute, program, "convert_from_fp32", &converter->from_fp32);
     clReleaseProgram(program);
-    converter->built = !status;
     return status ? -1 : 0;
 }
 
 static void release(struct compute *compute) {
-    struct converter *const converters[] = {&compute->conversions->bf16, &compute->conversions->fp16};
-    for (size_t i = 0; i < 2; i++) {
-        kernel_release(&converters[i]->to_fp32);
-        kernel_release(&converters[i]->from_fp32);
+    for (size_t type = 0; type <= ELEMENT_FP16; type++) {
+        kernel_release(&compute->conversions->of_type[type].to_fp32);
+        kernel_release(&compute->conversions->of_type[type].from_fp32);
     }
     free(compute->conversions);
     compute->conversions = NULL;
@@ -49,8 +47,8 @@ static struct converter *find(struct compute *compute, enum element_type type) {
         }
         compute_on_close(compute, release);
     }
-    struct converter *converter = type == ELEMENT_BF16 ? &compute->conversions->bf16 : &compute->conversions->fp16;
-    if (!converter->built && build(compute, type, converter)) {
+    struct converter *converter = &compute->conversions->of_type[type];
+    if (!converter->from_fp32.handle && build(compute, type, converter)) {
         compute_fail(compute, "%s", error_text());
         return NULL;
     }

@@ -1,4 +1,5 @@
-/* OpenCL devices: finding, describing and choosing one. */
+/* OpenCL devices: finding, describing and choosing one, the environment that they read, and what their error codes
+ * mean. */
 #ifndef HC_RUNTIME_DEVICE_H
 #define HC_RUNTIME_DEVICE_H
 
@@ -9,7 +10,6 @@
 struct device {
     cl_platform_id platform;
     cl_device_id id;
-    cl_device_type type;
     char name[256];
     char platform_name[256];
     char version[256]; /* CL_DEVICE_VERSION */
@@ -21,10 +21,9 @@ struct device {
     size_t memory_bytes;     /* what a process may plan to use: the device's memory; for devices that share the
                                 host's memory, what the host has available now */
     size_t max_buffer_bytes; /* the largest single buffer */
-    size_t base_alignment;   /* bytes, for sub-buffers */
     bool shares_host_memory; /* CL_DEVICE_HOST_UNIFIED_MEMORY */
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
-    bool is_cpu;             /* type has CL_DEVICE_TYPE_CPU */
+    bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
     unsigned gpus; /* GPUs there are, set by device_choose */
 };
@@ -38,8 +37,12 @@ int device_list(struct device **devices, size_t *count);
  * message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
-/* Why there may be no device, or none that is a CPU, and what to do, as text [bytes]. */
-void device_missing_text(char *text, size_t bytes);
+/* Why there may be no device at all, and what to do. */
+const char *device_missing_text(void);
+
+/* Why PoCL, the OpenCL for CPUs, cannot be used, and what to do; NULL where device_prepare_environment found nothing
+ * that keeps it from that. */
+const char *device_pocl_problem(void);
 
 /* Makes CPU implementations behave as libraries should (cache folder, memory and thread settings that they read
  * from the environment). Call it first in main, before any OpenCL call; settings that the user made are kept. */

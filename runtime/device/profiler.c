@@ -9,13 +9,6 @@
 
 #define TRACE_LIMIT 200000
 
-/* A launch whose times were not read yet. */
-struct pending {
-    size_t entry;
-    cl_event begin; /* NULL: the launch begins where `end` starts */
-    cl_event end;
-};
-
 /* Everything launched under one name. */
 struct entry {
     char *name;
@@ -26,31 +19,28 @@ struct entry {
 
 struct launch {
     size_t entry;
-    cl_ulong start; /* nanoseconds of the device's clock */
-    cl_ulong end;
+    cl_event begin, end;  /* until the times are read; begin NULL: the launch begins where `end` starts */
+    cl_ulong start, stop; /* nanoseconds of the device's clock */
 };
 
 struct profiler {
     struct entry *entries;
-    size_t entry_count, entry_room;
-    struct pending *pending;
-    size_t pending_count, pending_room;
-    struct launch *launches;
-    size_t launch_count, launch_room;
+    size_t entry_count;
+    struct launch *launches; /* those whose times are read, TRACE_LIMIT at most, then the others */
+    size_t read_count, launch_count;
 };
 
-/* Makes room for one more element. Losing a measurement for lack of memory is no reason to stop a training run. */
-static bool grow(void **array, size_t count, size_t *room, size_t element) {
-    if (count < *room) {
+/* Makes room for one more element: arrays grow when their count is a power of two. Losing a measurement for lack of
+ * memory is no reason to stop a training run. */
+static bool grow(void **array, size_t count, size_t element) {
+    if (count & (count - 1)) {
         return true;
     }
-    size_t wanted = *room ? 2 * *room : 64;
-    void *larger = reallocarray(*array, wanted, element);
+    void *larger = reallocarray(*array, count ? 2 * count : 1, element);
     if (!larger) {
         return false;
     }
     *array = larger;
-    *room = wanted;
     return true;
 }
 
@@ -58,25 +48,24 @@ struct profiler *profiler_create(void) {
     return calloc(1, sizeof(struct profiler));
 }
 
-static void pending_release(struct pending *pending) {
-    if (pending->begin) {
-        clReleaseEvent(pending->begin);
+static void release_events(struct launch *launch) {
+    if (launch->begin) {
+        clReleaseEvent(launch->begin);
     }
-    clReleaseEvent(pending->end);
+    clReleaseEvent(launch->end);
 }
 
 void profiler_destroy(struct profiler *profiler) {
     if (!profiler) {
         return;
     }
-    for (size_t i = 0; i < profiler->pending_count; i++) {
-        pending_release(&profiler->pending[i]);
+    for (size_t i = profiler->read_count; i < profiler->launch_count; i++) {
+        release_events(&profiler->launches[i]);
     }
     for (size_t i = 0; i < profiler->entry_count; i++) {
         free(profiler->entries[i].name);
     }
     free(profiler->entries);
-    free(profiler->pending);
     free(profiler->launches);
     free(profiler);
 }
@@ -88,11 +77,9 @@ static size_t entry_find(struct profiler *profiler, const char *name) {
             return i;
         }
     }
-    if (!grow((void **)&profiler->entries, profiler->entry_count, &profiler->entry_room, sizeof(struct entry))) {
-        return SIZE_MAX;
-    }
     char *copy = strdup(name);
-    if (!copy) {
+    if (!copy || !grow((void **)&profiler->entries, profiler->entry_count, sizeof(struct entry))) {
+        free(copy);
         return SIZE_MAX;
     }
     profiler->entries[profiler->entry_count] = (struct entry){.name = copy};
@@ -100,15 +87,15 @@ static size_t entry_find(struct profiler *profiler, const char *name) {
 }
 
 void profiler_add_range(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end) {
-    struct pending pending = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
-    if (pending.entry == SIZE_MAX || !grow((void **)&profiler->pending, profiler->pending_count,
-                                           &profiler->pending_room, sizeof(struct pending))) {
-        pending_release(&pending);
+    struct launch launch = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
+    if (launch.entry == SIZE_MAX ||
+        !grow((void **)&profiler->launches, profiler->launch_count, sizeof(struct launch))) {
+        release_events(&launch);
         return;
     }
-    profiler->entries[pending.entry].calls++;
-    profiler->entries[pending.entry].flops += flops;
-    profiler->pending[profiler->pending_count++] = pending;
+    profiler->entries[launch.entry].calls++;
+    profiler->entries[launch.entry].flops += flops;
+    profiler->launches[profiler->launch_count++] = launch;
 }
 
 void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event event) {
@@ -124,28 +111,29 @@ static cl_ulong event_time(cl_event event, cl_profiling_info which) {
     return time;
 }
 
-static void pending_read(struct profiler *profiler, const struct pending *pending) {
-    cl_ulong start = event_time(pending->begin, CL_PROFILING_COMMAND_END);
-    cl_ulong end = event_time(pending->end, CL_PROFILING_COMMAND_END);
-    if (!start) {
-        start = event_time(pending->end, CL_PROFILING_COMMAND_START);
+/* Whether the times make sense. */
+static bool read_times(struct launch *launch) {
+    launch->start = event_time(launch->begin, CL_PROFILING_COMMAND_END);
+    launch->stop = event_time(launch->end, CL_PROFILING_COMMAND_END);
+    if (!launch->start) {
+        launch->start = event_time(launch->end, CL_PROFILING_COMMAND_START);
     }
-    if (end < start) {
-        return;
-    }
-    profiler->entries[pending->entry].nanoseconds += (double)(end - start);
-    if (profiler->launch_count < TRACE_LIMIT &&
-        grow((void **)&profiler->launches, profiler->launch_count, &profiler->launch_room, sizeof(struct launch))) {
-        profiler->launches[profiler->launch_count++] = (struct launch){pending->entry, start, end};
-    }
+    release_events(launch);
+    return launch->start <= launch->stop;
 }
 
 void profiler_collect(struct profiler *profiler) {
-    for (size_t i = 0; i < profiler->pending_count; i++) {
-        pending_read(profiler, &profiler->pending[i]);
-        pending_release(&profiler->pending[i]);
+    for (size_t i = profiler->read_count; i < profiler->launch_count; i++) {
+        struct launch launch = profiler->launches[i];
+        if (!read_times(&launch)) {
+            continue;
+        }
+        profiler->entries[launch.entry].nanoseconds += (double)(launch.stop - launch.start);
+        if (profiler->read_count < TRACE_LIMIT) {
+            profiler->launches[profiler->read_count++] = launch;
+        }
     }
-    profiler->pending_count = 0;
+    profiler->launch_count = profiler->read_count;
 }
 
 static int compare_entries(const void *left, const void *right) {
@@ -166,54 +154,56 @@ static void print_entry(const struct entry *entry, double total, FILE *file) {
     fputc('\n', file);
 }
 
-/* Entries by total time, the longest first; heap memory, NULL without any. *total: nanoseconds of all. */
-static const struct entry **sort_entries(const struct profiler *profiler, double *total) {
-    const struct entry **sorted = calloc(profiler->entry_count + 1, sizeof(*sorted));
-    *total = 0.0;
-    for (size_t i = 0; sorted && i < profiler->entry_count; i++) {
-        sorted[i] = &profiler->entries[i];
-        *total += profiler->entries[i].nanoseconds;
+/* What was launched, by total time, the longest first. */
+struct ranking {
+    const struct entry **entries; /* heap memory, NULL without any */
+    size_t count;
+    double nanoseconds; /* of all */
+};
+
+static struct ranking rank_entries(const struct profiler *profiler) {
+    struct ranking ranking = {.entries = calloc(profiler->entry_count + 1, sizeof(*ranking.entries))};
+    for (size_t i = 0; ranking.entries && i < profiler->entry_count; i++) {
+        if (profiler->entries[i].calls > 0) {
+            ranking.entries[ranking.count++] = &profiler->entries[i];
+            ranking.nanoseconds += profiler->entries[i].nanoseconds;
+        }
     }
-    if (sorted) {
-        qsort(sorted, profiler->entry_count, sizeof(*sorted), compare_entries);
+    if (ranking.entries) {
+        qsort(ranking.entries, ranking.count, sizeof(*ranking.entries), compare_entries);
     }
-    return sorted;
+    return ranking;
 }
 
 void profiler_print_table(struct profiler *profiler, FILE *file) {
-    double total;
-    const struct entry **sorted = sort_entries(profiler, &total);
-    if (!sorted) {
+    const struct ranking ranking = rank_entries(profiler);
+    if (!ranking.entries) {
         return;
     }
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < profiler->entry_count; i++) {
-        if (sorted[i]->calls) {
-            print_entry(sorted[i], total, file);
-        }
+    for (size_t i = 0; i < ranking.count; i++) {
+        print_entry(ranking.entries[i], ranking.nanoseconds, file);
     }
-    fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
-    free(sorted);
+    fprintf(file, "%-32s %9s %12.3f\n", "all", "", ranking.nanoseconds * 1e-6);
+    free(ranking.entries);
 }
 
 json_t *profiler_report(struct profiler *profiler) {
-    double total;
-    const struct entry **sorted = sort_entries(profiler, &total);
-    json_t *report = sorted ? json_array() : NULL;
-    for (size_t i = 0; report && i < profiler->entry_count; i++) {
-        if (sorted[i]->calls == 0) {
-            continue;
-        }
-        json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", sorted[i]->name, "calls",
-                                                (json_int_t)sorted[i]->calls, "seconds",
-                                                1e-9 * sorted[i]->nanoseconds, "flops", sorted[i]->flops));
+    const struct ranking ranking = rank_entries(profiler);
+    json_t *report = ranking.entries ? json_array() : NULL;
+    for (size_t i = 0; report && i < ranking.count; i++) {
+        const struct entry *entry = ranking.entries[i];
+        json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", entry->name, "calls",
+                                                (json_int_t)entry->calls, "seconds", 1e-9 * entry->nanoseconds,
+                                                "flops", entry->flops));
     }
-    free(sorted);
+    free(ranking.entries);
     return report;
 }
 
 void profiler_reset(struct profiler *profiler) {
-    profiler->launch_count = 0;
+    profiler_collect(profiler);
+    profiler->launch_count = profiler->read_count = 0;
     for (size_t i = 0; i < profiler->entry_count; i++) {
         profiler->entries[i] = (struct entry){.name = profiler->entries[i].name};
     }
@@ -221,7 +211,7 @@ void profiler_reset(struct profiler *profiler) {
 
 static int write_launch(FILE *file, const char *name, const struct launch *launch, cl_ulong origin) {
     double start = (double)(cl_long)(launch->start - origin) * 1e-3;
-    double duration = (double)(launch->end - launch->start) * 1e-3;
+    double duration = (double)(launch->stop - launch->start) * 1e-3;
     json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", 0, "tid", 0, "ts",
                               start, "dur", duration);
     int result = event ? json_dumpf(event, file, JSON_COMPACT | JSON_REAL_PRECISION(15)) : -1;
@@ -230,9 +220,9 @@ static int write_launch(FILE *file, const char *name, const struct launch *launc
 }
 
 static int write_launches(const struct profiler *profiler, FILE *file) {
-    cl_ulong origin = profiler->launch_count ? profiler->launches[0].start : 0;
+    cl_ulong origin = profiler->read_count ? profiler->launches[0].start : 0;
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", file);
-    for (size_t i = 0; i < profiler->launch_count; i++) {
+    for (size_t i = 0; i < profiler->read_count; i++) {
         const struct launch *launch = &profiler->launches[i];
         if (i) {
             fputs(",\n", file);

@@ -11,9 +11,9 @@
 
 /* What is to be compiled. */
 struct recipe {
-    char *names;   /* of the files, for messages */
-    char *text;    /* all of them, with #line directives, so that compilers name file and line */
-    char *options; /* complete */
+    char names[256]; /* of the files, for messages */
+    char *text;      /* all of them, with #line directives, so that compilers name file and line */
+    char *options;   /* complete */
     char key[CHECKSUM_SIZE];
 };
 
@@ -27,37 +27,28 @@ static const char *source_find(const char *name) {
 }
 
 static int join_files(struct recipe *recipe, const char *const *files) {
-    size_t text_size, names_size;
-    FILE *text = open_memstream(&recipe->text, &text_size);
-    FILE *names = open_memstream(&recipe->names, &names_size);
-    int result = text && names ? 0 : error_set("out of memory");
-    for (const char *const *file = files; *file && !result; file++) {
+    size_t size;
+    FILE *text = open_memstream(&recipe->text, &size);
+    if (!text) {
+        return error_set("out of memory");
+    }
+    int status = 0;
+    for (const char *const *file = files; *file && status == 0; file++) {
         const char *source = source_find(*file);
-        if (!source) {
-            result = error_set("there is no kernel file %s in this program", *file);
-        } else {
+        const size_t used = strlen(recipe->names);
+        snprintf(recipe->names + used, sizeof(recipe->names) - used, "%s%s", used ? ", " : "", *file);
+        if (source) {
             fprintf(text, "#line 1 \"%s\"\n%s\n", *file, source);
-            fprintf(names, "%s%s", file == files ? "" : ", ", *file);
+        } else {
+            status = error_set("there is no kernel file %s in this program", *file);
         }
     }
-    if (text && fclose(text)) {
-        result = error_set("out of memory");
-    }
-    if (names && fclose(names)) {
-        result = error_set("out of memory");
-    }
-    return result;
-}
-
-/* A key for everything that the binary depends on. Parts are separated by NUL, which none of them holds. */
-static int make_key(const struct device *device, struct recipe *recipe) {
-    const char *const parts[] = {device->name,   device->platform_name, device->version,
-                                 device->driver, recipe->options,       recipe->text};
-    return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
+    return fclose(text) ? error_set("out of memory") : status;
 }
 
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
                        struct recipe *recipe) {
+    const struct device *device = &compute->device;
     if (join_files(recipe, files)) {
         return -1;
     }
@@ -66,11 +57,13 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
         recipe->options = NULL;
         return error_set("out of memory");
     }
-    return make_key(&compute->device, recipe);
+    /* everything that the binary depends on */
+    const char *const parts[] = {device->name,   device->platform_name, device->version,
+                                 device->driver, recipe->options,       recipe->text};
+    return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
 }
 
 static void recipe_free(struct recipe *recipe) {
-    free(recipe->names);
     free(recipe->text);
     free(recipe->options);
 }
@@ -155,14 +148,9 @@ static int obtain(struct compute *compute, const struct recipe *recipe, cl_progr
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
     *program = NULL;
-    int result = recipe_make(compute, files, options, &recipe);
-    if (!result && compute->sink) {
-        result = compute->sink->take(compute->sink->context, recipe.names, recipe.text, recipe.options);
-    } else if (!result) {
-        result = obtain(compute, &recipe, program);
-    }
+    const int status = recipe_make(compute, files, options, &recipe) || obtain(compute, &recipe, program) ? -1 : 0;
     recipe_free(&recipe);
-    return result;
+    return status;
 }
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel) {
@@ -172,14 +160,10 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
         return error_set("kernel name %s is longer than %zu characters", name, sizeof(kernel->name) - 1);
     }
     strcpy(kernel->name, name);
-    if (compute->sink) {
-        return 0;
-    }
     kernel->handle = clCreateKernel(program, name, &code);
     if (code == CL_SUCCESS) {
         return 0;
     }
-    kernel->handle = NULL;
     return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_name(code));
 }
 

@@ -22,24 +22,22 @@ struct header {
     uint64_t bytes;        /* of the binary */
 };
 
-static int copy_path(char **path, const char *parent, const char *child) {
-    if (asprintf(path, "%s%s", parent, child) >= 0) {
-        return 0;
-    }
-    *path = NULL;
-    return error_set("out of memory");
-}
-
 int program_cache_locate(const char *wanted, char **folder) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int length = 0;
     *folder = NULL;
     if (wanted) {
-        return *wanted ? copy_path(folder, wanted, "") : 0;
+        length = *wanted ? asprintf(folder, "%s", wanted) : 0;
+    } else if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
+        length = asprintf(folder, "%s/hctrain", cache_home);
+    } else if (home && *home == '/') {
+        length = asprintf(folder, "%s/.cache/hctrain", home);
     }
-    if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
-        return copy_path(folder, cache_home, "/hctrain");
+    if (length >= 0) {
+        return 0;
     }
-    return home && *home == '/' ? copy_path(folder, home, "/.cache/hctrain") : 0;
+    *folder = NULL;
+    return error_set("out of memory");
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */

@@ -26,7 +26,7 @@ void transfer_release(struct transfer *transfer) {
 
 int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes) {
     cl_int code;
-    *pinned = (struct pinned){.bytes = bytes};
+    *pinned = (struct pinned){0};
     pinned->memory =
         clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, NULL, &code);
     if (code == CL_SUCCESS) {

@@ -14,7 +14,6 @@ struct transfer {
 struct pinned {
     cl_mem memory;
     void *host;
-    size_t bytes;
 };
 
 int transfer_create(struct compute *compute, struct transfer *transfer);

@@ -1,9 +1,9 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/files/files.h"
+#include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,17 +279,6 @@ const struct tensor_info *safetensors_find(const struct safetensors *file, const
     return NULL;
 }
 
-static float float_from_half(uint16_t half) {
-    const int exponent = half >> 10 & 0x1F, fraction = half & 0x3FF;
-    float magnitude;
-    if (exponent == 0x1F) {
-        magnitude = fraction != 0 ? NAN : INFINITY;
-    } else { /* the smallest exponent is also that of numbers without an implicit bit */
-        magnitude = ldexpf((float)(exponent > 0 ? fraction | 0x400 : fraction), (exponent > 0 ? exponent : 1) - 25);
-    }
-    return copysignf(magnitude, (half & 0x8000) != 0 ? -1.0f : 1.0f);
-}
-
 /* Converts elements, which need not be aligned, to floats or int32; how many, fewer where the next does not fit. */
 static size_t convert(enum tensor_type type, const unsigned char *source, size_t count, void *values) {
     float *floats = values;
@@ -299,15 +288,10 @@ static size_t convert(enum tensor_type type, const unsigned char *source, size_t
         memcpy(&wide, source + 8 * i, sizeof wide);
         floats[i] = (float)wide;
     }
-    for (size_t i = 0; type == TENSOR_F16 && i < count; i++) {
+    for (size_t i = 0; (type == TENSOR_F16 || type == TENSOR_BF16) && i < count; i++) {
         uint16_t half;
         memcpy(&half, source + 2 * i, sizeof half);
-        floats[i] = float_from_half(half);
-    }
-    for (size_t i = 0; type == TENSOR_BF16 && i < count; i++) { /* the upper half of a float */
-        uint16_t half;
-        memcpy(&half, source + 2 * i, sizeof half);
-        memcpy(&floats[i], &(uint32_t){(uint32_t)half << 16}, sizeof floats[i]);
+        floats[i] = element_decode(half, type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
     }
     for (size_t i = 0; type == TENSOR_I64 && i < count; i++) {
         int64_t wide;

@@ -9,23 +9,18 @@
 
 /* ---- elements */
 
-static float decode(const void *elements, size_t at, enum element_type type) {
-    return type == ELEMENT_FP32 ? ((const float *)elements)[at]
-                                : element_decode(((const uint16_t *)elements)[at], type);
-}
-
 /* A number that every type has exactly. */
 static void encode(float value, void *elements, size_t at, enum element_type type) {
     if (type == ELEMENT_FP32) {
         ((float *)elements)[at] = value;
     } else {
-        ((uint16_t *)elements)[at] = element_encode_exact(value, type);
+        ((uint16_t *)elements)[at] = element_encode(value, type);
     }
 }
 
 /* What storing x may change: half a unit in the last place, and in float what few operations on the way change. */
 static double tolerance(double x, enum element_type type) {
-    const double last = type == ELEMENT_FP32 ? 0.0 : type == ELEMENT_BF16 ? 0x1p-8 : 0x1p-11;
+    const double last = type == ELEMENT_FP32 ? 0.0 : element_roundoff(type);
     return last * fabs(x) + 1e-6 * (1.0 + fabs(x));
 }
 
@@ -81,7 +76,7 @@ static int sample_read(struct compute *compute, struct sample *sample) {
 
 static double sample_value(const struct sample *sample, size_t batch, size_t row, size_t column, bool transposed) {
     const size_t at = transposed ? sample_at(sample, batch, column, row) : sample_at(sample, batch, row, column);
-    return (double)decode(sample->before, at, sample->buffer.type);
+    return (double)element_at(sample->before, at, sample->buffer.type);
 }
 
 /* ---- what comes out */
@@ -112,7 +107,7 @@ static double product_value(const struct mma_case *wanted, const struct sample *
 static int compare_one(const struct sample *sample, const char *name, size_t batch, size_t row, size_t column,
                        double expected) {
     const enum element_type type = sample->buffer.type;
-    const double value = (double)decode(sample->after, sample_at(sample, batch, row, column), type);
+    const double value = (double)element_at(sample->after, sample_at(sample, batch, row, column), type);
     if (fabs(value - expected) <= tolerance(expected, type)) {
         return 0;
     }

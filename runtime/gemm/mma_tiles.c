@@ -20,7 +20,7 @@
 /* ---- units */
 
 struct mma_unit mma_unit_emulation(void) {
-    return (struct mma_unit){MMA_EMULATION, 32, 16, 16, 16, 4, 1024, "an emulation for tests", false};
+    return (struct mma_unit){MMA_EMULATION, 32, 16, 16, 16, 4, 1024, "an emulation for tests", false, false};
 }
 
 static bool has_extension(const struct device *device, const char *name) {
@@ -48,7 +48,8 @@ static size_t find_nvidia(const struct device *device, struct mma_unit *unit) {
     clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV, sizeof(minor), &minor, NULL);
     *unit = (struct mma_unit){MMA_NVIDIA, 32,         16,
                               16,         16,         4,
-                              0,          "mma.sync", has_extension(device, "cl_nv_compiler_options")};
+                              0,          "mma.sync", has_extension(device, "cl_nv_compiler_options"),
+                              false};
     if (major >= 8) {
         return 1;
     }
@@ -64,7 +65,7 @@ static size_t find_intel(const struct device *device, struct mma_unit *unit) {
             smallest = !smallest || sizes[i] < smallest ? sizes[i] : smallest;
         }
     }
-    *unit = (struct mma_unit){MMA_INTEL, (unsigned)smallest, 8, (unsigned)smallest, 16, 2, 0, "XMX", false};
+    *unit = (struct mma_unit){MMA_INTEL, (unsigned)smallest, 8, (unsigned)smallest, 16, 2, 0, "XMX", false, false};
     if (smallest == 8 || smallest == 16) {
         return 1;
     }
@@ -84,8 +85,8 @@ size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOS
         return find_intel(device, units);
     }
     if (is_made_by(device, "Advanced Micro Devices") || is_made_by(device, "AMD")) {
-        units[0] = (struct mma_unit){MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false};
-        units[1] = (struct mma_unit){MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false};
+        units[0] = (struct mma_unit){MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false, true};
+        units[1] = (struct mma_unit){MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false, false};
         return 2;
     }
     error_set("hctrain knows no matrix units of this device");

@@ -21,6 +21,7 @@ struct mma_unit {
     unsigned scratch_bytes; /* of local memory per warp */
     const char *name;       /* for people */
     bool bounds_registers;  /* the compiler takes NVIDIA's option for that */
+    bool wide_fragments;    /* of A and B, which take twice the registers of other units' */
 };
 
 /* A block of C per work-group, block_m x block_n, of parts of warp_m x warp_n per warp, in steps of block_k, with

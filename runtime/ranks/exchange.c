@@ -61,31 +61,15 @@ struct exchange {
 
 /* ---- bfloat16 */
 
-uint16_t exchange_to_bf16(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffU) > 0x7f800000U) {
-        return (uint16_t)(bits >> 16 | 0x40U); /* a quiet NaN: rounding could carry it to infinity */
-    }
-    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
-float exchange_from_bf16(uint16_t bits) {
-    const uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 static void pack(const float *values, uint64_t count, uint16_t *packed) {
     for (uint64_t i = 0; i < count; i++) {
-        packed[i] = exchange_to_bf16(values[i]);
+        packed[i] = element_to_bf16(values[i]);
     }
 }
 
 static void unpack(const uint16_t *packed, uint64_t count, float *values) {
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = exchange_from_bf16(packed[i]);
+        values[i] = element_from_bf16(packed[i]);
     }
 }
 

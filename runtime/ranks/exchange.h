@@ -50,8 +50,4 @@ void exchange_begin(struct exchange *exchange, enum exchange_kind kind, const st
 void exchange_ready(struct exchange *exchange, size_t count);
 int exchange_finish(struct exchange *exchange, struct exchange_times *times);
 
-/* bfloat16: rounded to nearest, ties to even; NaN stays NaN. */
-uint16_t exchange_to_bf16(float value);
-float exchange_from_bf16(uint16_t bits);
-
 #endif

@@ -4,6 +4,7 @@
 #include "src/model/branches.h"
 #include "src/model/hyper_connection.h"
 #include "src/model/linear.h"
+#include "src/operations/attention_check.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -590,6 +591,7 @@ int gpt_create(struct gpt *gpt) {
         operations_create(gpt->compute, &shape, &gpt->operations)) {
         return -1;
     }
+    attention_open_units(&gpt->operations);
     return 0;
 }
 

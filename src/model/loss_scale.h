@@ -4,7 +4,7 @@
 #ifndef HC_SRC_LOSS_SCALE_H
 #define HC_SRC_LOSS_SCALE_H
 
-#include "runtime/device/element.h"
+#include "runtime/system/element.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,177 +1,216 @@
 #include "src/operations/attention_check.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BEHIND  16     /* elements after a result that must stay as they are */
-#define STALE   0x5a5a /* what they and the results hold before, a number that no result is near */
-#define QUANTUM 0x1p-6 /* of the numbers drawn, which have at most 8 digits: every type has them exactly */
-#define MOST    (255 * QUANTUM)
+#define SEQUENCE 83     /* several blocks of rows, the last one not full */
+#define BEHIND   16     /* elements of 16 bits after a result that must stay as they are */
+#define STALE    0x5a5a /* what they and the results hold before, a number that no result is near */
+#define LARGEST  127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
+#define KEY      0x9e3779b97f4a7c15U
 
-/* ---- numbers of a case */
+/* How far the two may be apart. Both start from the same 16-bit numbers, and the backward passes from the same y and
+ * lse, so that only roundings tell them apart. With u the unit roundoff of the type:
+ *
+ * A row of y, dq, dk or dv is a sum of rows of v, k, q or dy, with factors P or dS that the units round to 16 bits
+ * and the portable kernels do not. What is summed was drawn independently around zero, so the squares of a row's
+ * terms add up to about the square of the row's length; and a rounding changes a term by a part of at most u, evenly
+ * spread, u / sqrt(3) in the mean of squares. Roundings are as independent: those of the factors change the row by
+ * about u / sqrt(3) of its length. Each of the two then rounds its result, which gives as much again, and all three
+ * together make u times the length. A row can be shorter than its terms by chance, or vanish where they cancel, as
+ * ds of a first token does. Hence four times u, of the row's length and the mean row's together; of that the
+ * emulation uses a quarter in its worst row.
+ *
+ * lse is a float on both sides. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). The
+ * units add these products exactly; the portable kernels scale one factor first, so that each addition rounds, by
+ * 2^-24 (D + 8) 4 sqrt(D) at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than
+ * a missing key changes. */
+#define PARTS_OF_ROUNDOFF 4.0
+#define PART_OF_LSE       0x1p-13
 
-static int draw(uint64_t key, size_t count, double deviation, enum element_type type, uint16_t **bits,
-                double **values) {
-    float *normals = malloc(count * sizeof(*normals));
-    *bits = malloc(count * sizeof(**bits));
-    *values = malloc(count * sizeof(**values));
-    if (!normals || !*bits || !*values) {
-        free(normals);
-        return error_set("out of memory");
-    }
-    random_normal(key, 0, count, 0.0, deviation, normals);
-    for (size_t i = 0; i < count; i++) {
-        (*values)[i] = fmax(-MOST, fmin(MOST, QUANTUM * rint((double)normals[i] / QUANTUM)));
-        (*bits)[i] = element_encode_exact((float)(*values)[i], type);
-    }
-    free(normals);
-    return 0;
-}
+/* ---- buffers */
 
-int attention_numbers_draw(const struct attention_case *shape, struct attention_numbers *numbers) {
-    const size_t elements = shape->batch * shape->sequence * shape->heads * shape->head_size;
-    *numbers = (struct attention_numbers){0};
-    if (draw(shape->key, 3 * elements, shape->spread, shape->type, &numbers->qkv_bits, &numbers->qkv) ||
-        draw(shape->key + 1, elements, 1.0, shape->type, &numbers->d_y_bits, &numbers->d_y)) {
-        attention_numbers_free(numbers);
-        return -1;
-    }
-    return 0;
-}
+/* What both read, what the portable kernels compute, what the units compute, and scratch. */
+enum { QKV, D_Y, Y, LSE, D_QKV, UNITS_Y, UNITS_LSE, UNITS_D_QKV, KEYS_T, VALUES_T, DELTA, BUFFERS };
 
-void attention_numbers_free(struct attention_numbers *numbers) {
-    free(numbers->qkv_bits);
-    free(numbers->d_y_bits);
-    free(numbers->qkv);
-    free(numbers->d_y);
-    *numbers = (struct attention_numbers){0};
-}
-
-/* ---- on the device */
-
-struct arena {
-    struct buffer qkv, d_y, y, lse, delta, d_qkv;
+struct trial {
+    struct operations *operations;
+    struct attention_units *units;
+    size_t rows, head_size; /* of y */
+    struct buffer buffers[BUFFERS];
 };
 
-/* A result: `bytes`, and those BEHIND it, stale. */
-static int create_stale(struct compute *compute, struct buffer *buffer, size_t bytes) {
-    const size_t all = bytes + BEHIND * sizeof(uint16_t);
-    uint16_t *stale = malloc(all);
-    if (!stale) {
+/* `count` elements drawn from the key, or stale ones (key 0); stale is what is BEHIND them, too. */
+static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
+                  uint64_t key) {
+    const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
+    uint16_t *bits = malloc(bytes);
+    if (!bits) {
         return error_set("out of memory");
     }
-    for (size_t i = 0; i < all / sizeof(*stale); i++) {
-        stale[i] = STALE;
+    for (size_t i = 0; i < bytes / sizeof(*bits); i++) {
+        const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * 0x1p-6f;
+        bits[i] = key && i < count ? element_encode(number, type) : STALE;
     }
-    const int status = buffer_create(compute, buffer, all) || buffer_write(compute, buffer, 0, stale, all) ? -1 : 0;
-    free(stale);
+    const int status =
+        buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, bits, bytes) ? -1 : 0;
+    buffer->type = type;
+    free(bits);
     return status;
 }
 
-static int create_input(struct compute *compute, struct buffer *buffer, const uint16_t *bits, size_t count) {
-    const size_t bytes = count * sizeof(*bits);
-    return buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, bits, bytes) ? -1 : 0;
-}
-
-static int arena_create(struct compute *compute, const struct attention_case *shape,
-                        const struct attention_numbers *numbers, struct arena *arena) {
-    const size_t rows = shape->batch * shape->sequence * shape->heads, elements = rows * shape->head_size;
-    return create_input(compute, &arena->qkv, numbers->qkv_bits, 3 * elements) ||
-                   create_input(compute, &arena->d_y, numbers->d_y_bits, elements) ||
-                   create_stale(compute, &arena->y, elements * sizeof(uint16_t)) ||
-                   create_stale(compute, &arena->lse, rows * sizeof(float)) ||
-                   create_stale(compute, &arena->delta, rows * sizeof(float)) ||
-                   create_stale(compute, &arena->d_qkv, 3 * elements * sizeof(uint16_t))
-               ? -1
-               : 0;
-}
-
-static void arena_release(struct compute *compute, struct arena *arena) {
-    struct buffer *buffers = (struct buffer *)arena; /* the struct holds nothing else */
-    for (size_t i = 0; i < sizeof(*arena) / sizeof(*buffers); i++) {
-        if (buffers[i].memory) {
-            buffer_release(compute, &buffers[i]);
+static int create_buffers(struct trial *trial) {
+    const enum element_type type = trial->operations->shape.type;
+    const size_t rows = trial->rows, count = rows * trial->head_size;
+    const size_t padded = count / SEQUENCE * operations_padded(trial->operations, SEQUENCE);
+    const struct {
+        enum element_type type;
+        size_t count;
+        uint64_t key;
+    } wanted[BUFFERS] = {
+        [QKV] = {type, 3 * count, KEY},        [D_Y] = {type, count, KEY + 1},       [Y] = {type, count, 0},
+        [LSE] = {ELEMENT_FP32, rows, 0},       [D_QKV] = {type, 3 * count, 0},       [UNITS_Y] = {type, count, 0},
+        [UNITS_LSE] = {ELEMENT_FP32, rows, 0}, [UNITS_D_QKV] = {type, 3 * count, 0}, [KEYS_T] = {type, padded, 0},
+        [VALUES_T] = {type, padded, 0},        [DELTA] = {ELEMENT_FP32, rows, 0},
+    };
+    for (size_t i = 0; i < BUFFERS; i++) {
+        if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count,
+                   wanted[i].key)) {
+            return -1;
         }
     }
+    return 0;
 }
 
 /* ---- comparing */
 
-/* Elements of `type` against their bounds; in *worst the largest part of a bound that was used. */
-static int compare(struct compute *compute, const char *name, const struct buffer *buffer, enum element_type type,
-                   const struct bounded *expected, size_t count, double *worst) {
-    const size_t size = element_size(type), bytes = count * size + BEHIND * sizeof(uint16_t);
-    unsigned char *data = malloc(bytes);
-    int status = data ? buffer_read(compute, buffer, 0, data, bytes) : error_set("out of memory");
-    for (size_t i = 0; i < count && status == 0; i++) {
-        float single = 0.0f;
-        uint16_t bits = 0;
-        memcpy(type == ELEMENT_FP32 ? (void *)&single : (void *)&bits, data + i * size, size);
-        const double value = type == ELEMENT_FP32 ? (double)single : (double)element_decode(bits, type);
-        const double part = fabs(value - expected[i].value) / expected[i].bound;
-        *worst = fmax(*worst, part);
-        if (!(part <= 1.0)) {
-            status = error_set("element %zu of %s is %.9g, not %.9g +- %.2g", i, name, value, expected[i].value,
-                               expected[i].bound);
+/* A result's elements as they are stored, on the heap; NULL on failure, also where something was written behind them.
+ */
+static void *read_result(struct compute *compute, const char *name, const struct buffer *buffer) {
+    uint16_t *bits = malloc(buffer->bytes);
+    int status = bits ? buffer_read(compute, buffer, 0, bits, buffer->bytes) : error_set("out of memory");
+    for (size_t i = buffer->bytes / sizeof(*bits) - BEHIND; i < buffer->bytes / sizeof(*bits) && status == 0; i++) {
+        status = bits[i] == STALE ? 0 : error_set("something was written behind %s", name);
+    }
+    if (status) {
+        free(bits);
+        return NULL;
+    }
+    return bits;
+}
+
+static double square(double x) {
+    return x * x;
+}
+
+/* Rows of `width` elements. */
+static int compare_rows(const char *name, const void *expected, const void *found, enum element_type type,
+                        size_t rows, size_t width) {
+    const double part = type == ELEMENT_FP32 ? PART_OF_LSE : PARTS_OF_ROUNDOFF * element_roundoff(type);
+    double total = 0.0;
+    for (size_t i = 0; i < rows * width; i++) {
+        total += square((double)element_at(expected, i, type));
+    }
+    const double mean = sqrt(total / (double)rows);
+    for (size_t row = 0; row < rows; row++) {
+        double length = 0.0, difference = 0.0;
+        for (size_t i = row * width; i < (row + 1) * width; i++) {
+            const double value = (double)element_at(expected, i, type);
+            length += square(value);
+            difference += square((double)element_at(found, i, type) - value);
+        }
+        const double allowed = part * (sqrt(length) + mean);
+        if (!(sqrt(difference) <= allowed)) {
+            return error_set("row %zu of %s is %.2g away from that of the portable kernels, and roundings explain "
+                             "no more than %.2g",
+                             row, name, sqrt(difference), allowed);
         }
     }
-    for (size_t i = 0; i < BEHIND && status == 0; i++) {
-        uint16_t bits;
-        memcpy(&bits, data + count * size + i * sizeof(bits), sizeof(bits));
-        status = bits == STALE ? 0 : error_set("something was written behind %s", name);
-    }
-    free(data);
+    return 0;
+}
+
+static int compare(const struct trial *trial, const char *name, size_t expected, size_t found, size_t rows,
+                   size_t width) {
+    struct compute *compute = trial->operations->compute;
+    void *one = read_result(compute, name, &trial->buffers[expected]);
+    void *other = one ? read_result(compute, name, &trial->buffers[found]) : NULL;
+    const int status = other ? compare_rows(name, one, other, trial->buffers[expected].type, rows, width) : -1;
+    free(one);
+    free(other);
     return status;
 }
 
 /* One pass after the other, so that an error of the first one is not looked for in the second. */
-static int run_and_compare(struct attention_units *units, const struct attention_case *shape,
-                           const struct arena *arena, const struct attention_results *expected, double *worst) {
-    struct compute *compute = attention_units_compute(units);
-    const size_t rows = shape->batch * shape->sequence * shape->heads, elements = rows * shape->head_size;
-    const struct token_shape tokens = {(int64_t)shape->batch, (int64_t)shape->sequence};
-    const struct dropout dropout = {shape->dropout, shape->key, shape->first_row};
-    attention_units_forward(units, tokens, &arena->qkv, dropout, &arena->y, &arena->lse);
-    if (compare(compute, "y", &arena->y, shape->type, expected->y, elements, worst) ||
-        compare(compute, "lse", &arena->lse, ELEMENT_FP32, expected->lse, rows, worst)) {
+static int run(struct trial *trial) {
+    struct operations *operations = trial->operations;
+    const struct buffer *b = trial->buffers;
+    const struct token_shape tokens = {1, SEQUENCE};
+    const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
+    attention_forward(operations, tokens, &b[QKV], dropout, &b[KEYS_T], &b[Y], &b[LSE]);
+    attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
+    if (compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
+        compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1)) {
         return -1;
     }
-    attention_units_backward(units, tokens, &arena->qkv, dropout, &arena->y, &arena->lse, &arena->d_y,
-                             &arena->delta, &arena->d_qkv);
-    return compare(compute, "d_qkv", &arena->d_qkv, shape->type, expected->d_qkv, 3 * elements, worst);
+    attention_backward(operations, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[KEYS_T], &b[VALUES_T],
+                       &b[DELTA], &b[D_QKV]);
+    attention_units_backward(trial->units, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[DELTA],
+                             &b[UNITS_D_QKV]);
+    return compare(trial, "d_qkv", D_QKV, UNITS_D_QKV, 3 * trial->rows, trial->head_size);
 }
 
-static int check_numbers(struct attention_units *units, const struct attention_case *shape,
-                         const struct attention_numbers *numbers, double *worst) {
-    struct compute *compute = attention_units_compute(units);
-    struct attention_results expected;
-    struct arena arena = {0};
-    if (attention_reference(shape, numbers->qkv, numbers->d_y, &expected)) {
-        return -1;
+int attention_check(struct operations *operations, struct attention_units *units) {
+    const size_t heads = (size_t)operations->shape.heads;
+    struct trial trial = {
+        .operations = operations,
+        .units = units,
+        .rows = SEQUENCE * heads,
+        .head_size = (size_t)operations->shape.channels / heads,
+    };
+    const int status = create_buffers(&trial) || run(&trial) ? -1 : 0;
+    for (size_t i = 0; i < BUFFERS; i++) {
+        buffer_release(operations->compute, &trial.buffers[i]);
     }
-    const int status =
-        arena_create(compute, shape, numbers, &arena) || run_and_compare(units, shape, &arena, &expected, worst)
-            ? -1
-            : 0;
-    char *kept = status ? error_keep() : NULL;
-    arena_release(compute, &arena);
-    attention_results_free(&expected);
-    return status ? error_restore(kept) : 0;
-}
-
-int attention_check(struct attention_units *units, const struct attention_case *wanted, double *worst) {
-    struct attention_numbers numbers;
-    double largest = 0.0;
-    if (attention_numbers_draw(wanted, &numbers)) {
-        return -1;
-    }
-    const int status = check_numbers(units, wanted, &numbers, &largest);
-    attention_numbers_free(&numbers);
-    if (worst) {
-        *worst = largest;
-    }
+    compute_forget(operations->compute);
     return status;
+}
+
+/* ---- choosing */
+
+/* The first unit of the device that is right; NULL with the reason why there is none. */
+static struct attention_units *find_units(struct operations *operations) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
+    struct mma_unit found[MMA_MOST_UNITS];
+    const size_t count =
+        attention_units_check_shape(&wanted) ? 0 : mma_units_find(&operations->compute->device, found);
+    for (size_t i = 0; i < count; i++) {
+        struct attention_units *units;
+        if (attention_units_open(operations->compute, &wanted, &found[i], &units) == 0 &&
+            attention_check(operations, units) == 0) {
+            return units;
+        }
+        attention_units_close(units);
+        error_prefix("%s", found[i].name);
+    }
+    return NULL;
+}
+
+void attention_open_units(struct operations *operations) {
+    char *text = operations->attention_by;
+    const size_t size = sizeof operations->attention_by;
+    if (operations->shape.type == ELEMENT_FP32 || strcmp(gemm_name(operations->compute), "mma") != 0) {
+        snprintf(text, size, "portable kernels");
+        return;
+    }
+    operations->attention_units = find_units(operations);
+    if (operations->attention_units) {
+        snprintf(text, size, "%s", attention_units_name(operations->attention_units));
+    } else {
+        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
+        error_clear();
+    }
 }

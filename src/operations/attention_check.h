@@ -1,24 +1,18 @@
-/* Attention on matrix units compared with attention in double. */
+/* Attention on matrix units, which is trusted where it agrees with the portable kernels on the same device. */
 #ifndef HC_SRC_ATTENTION_CHECK_H
 #define HC_SRC_ATTENTION_CHECK_H
 
-#include "src/operations/attention_reference.h"
 #include "src/operations/attention_units.h"
+#include "src/operations/operations.h"
 
-/* The numbers of a case, drawn from its key: 16-bit elements, and what they are. */
-struct attention_numbers {
-    uint16_t *qkv_bits, *d_y_bits;
-    double *qkv, *d_y;
-};
+/* Runs both passes of a small batch with dropout on the units and on the portable kernels, and compares y, lse and
+ * d_qkv, and what lies behind them in memory. -1 with the row that is wrong; the compute is in order either way.
+ * operations->attention_units must not be set yet. */
+int attention_check(struct operations *operations, struct attention_units *units);
 
-/* -1 when memory runs out. */
-int attention_numbers_draw(const struct attention_case *shape, struct attention_numbers *numbers);
-void attention_numbers_free(struct attention_numbers *numbers);
-
-/* Runs both passes on them and compares every element with attention_reference: y, lse, d_qkv, and what lies behind
- * them in memory. -1 with the element that is wrong. *worst, unless NULL, gets the largest error as a part of its
- * bound.
- */
-int attention_check(struct attention_units *units, const struct attention_case *wanted, double *worst);
+/* Sets operations->attention_units where products use matrix units too, if there is a unit for which the kernels
+ * compile and pass the check. Elsewhere attention stays with the portable kernels, which is no failure;
+ * operations->attention_by says what runs, and why. */
+void attention_open_units(struct operations *operations);
 
 #endif

@@ -25,14 +25,13 @@ struct attention_units {
 
 /* ---- tiles */
 
-/* Registers decide, see docs/matrix_units.md: more than this, and the compilers spill. RDNA's fragments of A and B
- * take twice the registers of others. */
-static struct tiles choose_tiles(bool rdna, int64_t head_size, size_t local_bytes) {
+/* Registers decide, see docs/matrix_units.md: more than this, and the compilers spill. */
+static struct tiles choose_tiles(const struct mma_unit *unit, int64_t head_size, size_t local_bytes) {
     const bool wide = head_size > 64;
     return (struct tiles){
-        .keys = wide || rdna ? 32 : 64,
-        .block = rdna || (wide && local_bytes < ROOMY) ? 16 : 32,
-        .keep = !(wide && rdna),
+        .keys = wide || unit->wide_fragments ? 32 : 64,
+        .block = unit->wide_fragments || (wide && local_bytes < ROOMY) ? 16 : 32,
+        .keep = !(wide && unit->wide_fragments),
     };
 }
 
@@ -66,18 +65,17 @@ static int check_fits(const struct attention_units *units) {
 
 /* ---- opening */
 
-static int build(struct attention_units *units, const struct attention_units_options *options) {
+static int build(struct attention_units *units) {
     static const char *const files[] = {"common.cl",           "element.cl",         "matrix_unit.cl",
                                         "matrix_unit_rows.cl", "attention_units.cl", NULL};
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DUNIT_TURN_LOCAL=%d -DHEAD_SIZE=%" PRId64
-             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d -DPLANTED=%d",
+             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d",
              units->unit.kind == MMA_EMULATION ? "-cl-opt-disable" : "", /* three times as fast to compile */
-             (int)units->unit.kind, units->unit.warp, units->shape.type == ELEMENT_FP16, options->like_rdna,
-             units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep,
-             options->planted);
+             (int)units->unit.kind, units->unit.warp, units->shape.type == ELEMENT_FP16, units->unit.wide_fragments,
+             units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep);
     int status = program_build(units->compute, files, text, &program);
     status = status || kernel_create(units->compute, program, "attention_units_forward", &units->forward) ||
                      kernel_create(units->compute, program, "attention_units_backward_queries",
@@ -91,59 +89,7 @@ static int build(struct attention_units *units, const struct attention_units_opt
     return status;
 }
 
-/* Both passes with dropout over a sequence of several blocks, the last one not full. */
-static int run_test(const struct attention_units *units, attention_units_test *test) {
-    struct attention_units small = *units;
-    small.shape.heads = 2;
-    const struct attention_case wanted = {
-        .batch = 1,
-        .sequence = WARPS * units->unit.m + 19,
-        .heads = (size_t)small.shape.heads,
-        .head_size = (size_t)units->shape.head_size,
-        .type = units->shape.type,
-        .dropout = 0.25f,
-        .key = 0x9e3779b97f4a7c15U,
-        .first_row = UINT32_MAX - 5U,
-        .spread = 1.5,
-    };
-    return test(&small, &wanted, NULL);
-}
-
-static void release_kernels(struct attention_units *units) {
-    kernel_release(&units->forward);
-    kernel_release(&units->backward_queries);
-    kernel_release(&units->backward_keys);
-}
-
-static int try_unit(struct attention_units *units, const struct mma_unit *unit,
-                    const struct attention_units_options *options, attention_units_test *test) {
-    units->unit = *unit;
-    units->tiles = choose_tiles(options->like_rdna || unit->kind == MMA_AMD_WMMA, units->shape.head_size,
-                                units->compute->device.local_bytes);
-    if (check_fits(units) || build(units, options) || (test && run_test(units, test))) {
-        release_kernels(units);
-        compute_forget(units->compute); /* the next unit's launches should run */
-        return error_prefix("%s", unit->name);
-    }
-    return 0;
-}
-
-static int find_unit(struct attention_units *units, const struct attention_units_options *options,
-                     attention_units_test *test) {
-    struct mma_unit found[MMA_MOST_UNITS];
-    if (options->unit) {
-        return try_unit(units, options->unit, options, test);
-    }
-    const size_t count = mma_units_find(&units->compute->device, found);
-    for (size_t i = 0; i < count; i++) {
-        if (try_unit(units, &found[i], options, test) == 0) {
-            return 0;
-        }
-    }
-    return -1;
-}
-
-static int check_shape(const struct attention_units_shape *shape) {
+int attention_units_check_shape(const struct attention_units_shape *shape) {
     if (shape->type == ELEMENT_FP32) {
         return error_set("attention in fp32 does not use matrix units");
     }
@@ -156,11 +102,9 @@ static int check_shape(const struct attention_units_shape *shape) {
 }
 
 int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
-                         const struct attention_units_options *options, attention_units_test *test,
-                         struct attention_units **opened) {
-    const struct attention_units_options automatic = {0};
+                         const struct mma_unit *unit, struct attention_units **opened) {
     *opened = NULL;
-    if (compute_check(compute) || check_shape(shape)) {
+    if (compute_check(compute) || attention_units_check_shape(shape)) {
         return -1;
     }
     struct attention_units *units = calloc(1, sizeof(*units));
@@ -169,9 +113,10 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
     }
     units->compute = compute;
     units->shape = *shape;
-    if (find_unit(units, options ? options : &automatic, test)) {
-        compute_forget(compute);
-        free(units);
+    units->unit = *unit;
+    units->tiles = choose_tiles(unit, shape->head_size, compute->device.local_bytes);
+    if (check_fits(units) || build(units)) {
+        attention_units_close(units);
         return -1;
     }
     *opened = units;
@@ -180,17 +125,15 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
 
 void attention_units_close(struct attention_units *units) {
     if (units) {
-        release_kernels(units);
+        kernel_release(&units->forward);
+        kernel_release(&units->backward_queries);
+        kernel_release(&units->backward_keys);
         free(units);
     }
 }
 
 const char *attention_units_name(const struct attention_units *units) {
     return units->unit.name;
-}
-
-struct compute *attention_units_compute(const struct attention_units *units) {
-    return units->compute;
 }
 
 /* ---- launching */

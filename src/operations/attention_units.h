@@ -6,7 +6,6 @@
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/mma_tiles.h"
-#include "src/operations/attention_reference.h"
 #include "src/operations/batch.h"
 
 struct attention_units;
@@ -16,22 +15,14 @@ struct attention_units_shape {
     enum element_type type; /* of qkv, y and their gradients */
 };
 
-/* What is not left to the device, in tests. */
-struct attention_units_options {
-    const struct mma_unit *unit; /* NULL: those that the device has */
-    bool like_rdna;              /* blocks, and ways through local memory, as on AMD's WMMA */
-    int planted;                 /* an error, see cl/attention_units.cl */
-};
+/* 0 where the kernels take heads of this kind, else -1 with the reason. */
+int attention_units_check_shape(const struct attention_units_shape *shape);
 
-/* Compares attention on a small case with what it should be: attention_check, see attention_check.h. */
-typedef int attention_units_test(struct attention_units *units, const struct attention_case *wanted, double *worst);
-
-/* Opens it on the first unit for which the kernels compile and pass the test, if there is one (NULL: none). -1 with
- * the reason why there is no unit; the compute is as it was then. options NULL: all zero. On success *opened is the
- * caller's (attention_units_close). */
+/* Builds the kernels for one unit. -1 with the reason why it cannot be used: a shape that they do not take, a device
+ * that is too small, a compiler that does not know the unit. Whether they compute what they should is for
+ * attention_check (attention_check.h). On success *opened is the caller's (attention_units_close), else NULL. */
 int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
-                         const struct attention_units_options *options, attention_units_test *test,
-                         struct attention_units **opened);
+                         const struct mma_unit *unit, struct attention_units **opened);
 void attention_units_close(struct attention_units *units);
 
 /* Whether the kernels can count such a batch. */
@@ -39,8 +30,6 @@ bool attention_units_take(const struct attention_units *units, struct token_shap
 
 /* What it works with, for people. */
 const char *attention_units_name(const struct attention_units *units);
-
-struct compute *attention_units_compute(const struct attention_units *units);
 
 /* qkv [N, 3 C] -> y [N, C], lse [batch, H, sequence] (float) */
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,

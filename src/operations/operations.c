@@ -1,8 +1,6 @@
 #include "src/operations/operations.h"
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include "src/operations/attention_check.h"
 #include "src/operations/attention_units.h"
 #include <inttypes.h>
 #include <math.h>
@@ -114,7 +112,7 @@ static int build(struct operations *operations, const char *const *files, const 
                  const struct kernel_slot *slots, size_t count) {
     cl_program program = NULL;
     char typed[2304] = "";
-    snprintf(typed, sizeof typed, "%s -DACT=%d", options, element_code(operations->shape.type));
+    snprintf(typed, sizeof typed, "%s -DACT=%d", options, (int)operations->shape.type);
     int status = program_build(operations->compute, files, typed, &program);
     for (size_t i = 0; i < count && status == 0; i++) {
         status = kernel_create(operations->compute, program, slots[i].name, slots[i].kernel);
@@ -229,24 +227,6 @@ static int build_branches(struct operations *operations) {
            BUILD(FILES("adamw.cl"), options, SLOT(adamw));
 }
 
-/* Units where products use them too. Where they cannot be had the portable kernels do, so that is no failure. */
-static void open_attention_units(struct operations *operations) {
-    const struct operation_shape *shape = &operations->shape;
-    const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
-    char *text = operations->attention_by;
-    const size_t size = sizeof operations->attention_by;
-    if (shape->type == ELEMENT_FP32 || strcmp(gemm_name(operations->compute), "mma") != 0) {
-        snprintf(text, size, "portable kernels");
-    } else if (attention_units_open(operations->compute, &wanted, NULL, attention_check,
-                                    &operations->attention_units)) {
-        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
-        error_clear();
-    } else {
-        snprintf(text, size, "%s", attention_units_name(operations->attention_units));
-    }
-}
-
-/* Everything but what needs a device. */
 static int describe(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
     *operations = (struct operations){
         .compute = compute,
@@ -260,6 +240,7 @@ static int describe(struct compute *compute, const struct operation_shape *shape
         .key_tile = operations_key_tile(compute),
         .vector = vector_for(compute, shape->channels),
         .item_group = compute->device.is_gpu ? 64 : 1,
+        .head_cores = compute->device.native_kernels ? compute->device.compute_units : 0,
         .kernels = calloc(1, sizeof(struct operation_kernels)),
     };
     return operations->kernels ? 0 : error_set("out of memory");
@@ -274,18 +255,7 @@ int operations_create(struct compute *compute, const struct operation_shape *sha
         operations_release(operations);
         return -1;
     }
-    open_attention_units(operations);
     return 0;
-}
-
-int operations_list_programs(struct compute *compute, const struct operation_shape *shape) {
-    struct operations operations;
-    if (describe(compute, shape, &operations)) {
-        return -1;
-    }
-    const int status = build_streams(&operations) || build_branches(&operations) ? -1 : 0;
-    operations_release(&operations);
-    return status;
 }
 
 void operations_release(struct operations *operations) {
@@ -526,8 +496,7 @@ static size_t attention_items(const struct operations *operations, struct token_
     ARG_I32((tokens).batch), ARG_I32((tokens).sequence), ARG_I32(operations_padded(operations, (tokens).sequence))
 
 static bool take_attention_units(const struct operations *operations, struct token_shape tokens) {
-    return operations->attention_units && operations->attention_share == ATTENTION_AUTO &&
-           attention_units_take(operations->attention_units, tokens);
+    return operations->attention_units && attention_units_take(operations->attention_units, tokens);
 }
 
 void attention_forward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
@@ -543,20 +512,17 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
               ARG_BUFFER(y), ARG_BUFFER(lse));
 }
 
-/* Whether a head at a time keeps the cores of a CPU as busy as blocks of keys do: at most a tenth of them idle. It
- * adds to dq in memory, block after block, which in 16 bits would round each sum. */
+/* Whether a work-item of the backward pass takes a whole head, which saves two of seven products, and not a block of
+ * queries or keys: where heads keep the cores of a CPU as busy, at most a tenth of them idle. It adds to dq in memory,
+ * block after block, which in 16 bits would round each sum. */
 static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
-    if (operations->shape.type != ELEMENT_FP32) {
+    const size_t cores = operations->head_cores;
+    if (operations->shape.type != ELEMENT_FP32 || !cores) {
         return false;
     }
-    if (operations->attention_share != ATTENTION_AUTO) {
-        return operations->attention_share == ATTENTION_HEADS;
-    }
-    const struct device *device = &operations->compute->device;
     const size_t heads = attention_items(operations, tokens, (size_t)tokens.sequence);
-    const size_t cores = device->compute_units;
     const size_t rounds = (heads + cores - 1) / cores;
-    return device->native_kernels && 10 * heads >= 9 * rounds * cores;
+    return 10 * heads >= 9 * rounds * cores;
 }
 
 void attention_backward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,

@@ -21,16 +21,11 @@ struct operation_shape {
     struct residual_settings settings;
 };
 
-/* What a work-item of attention's backward pass takes: a head where that fills the cores of a CPU, which saves two
- * of seven products, else a block of queries or keys. AUTO takes matrix units instead where they are open. */
-enum attention_share { ATTENTION_AUTO, ATTENTION_BLOCKS, ATTENTION_HEADS };
-
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
-    enum attention_share attention_share; /* ATTENTION_AUTO but in tests */
     struct attention_units
-        *attention_units;   /* src/operations/attention_units.h; NULL: attention runs on portable kernels */
+        *attention_units;   /* NULL: attention runs on the portable kernels, see attention_check.h */
     char attention_by[160]; /* what attention runs on, and why not on units, for people */
 
     size_t columns;         /* projections per normalised row */
@@ -42,6 +37,7 @@ struct operations {
     size_t key_tile;        /* sequences are padded to a multiple of this in transposed keys and values */
     unsigned vector;        /* channels per vector */
     size_t item_group;      /* local size of one-item-a-thing kernels */
+    size_t head_cores;      /* cores that may take whole heads in attention's backward pass; 0: none, as on a GPU */
     struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
     struct operation_kernels *kernels;
 };
@@ -49,10 +45,6 @@ struct operations {
 /* Compiles what this shape needs. The parameters' arenas are passed to each operation. */
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
-
-/* Hands every program that operations_create would compile to compute->sink, which must be set. Of the compute only
- * `device`, `lanes` and `vector` are read. */
-int operations_list_programs(struct compute *compute, const struct operation_shape *shape);
 
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);

@@ -59,9 +59,7 @@ static int print_all(void) {
         print_device(i, &devices[i]);
     }
     if (!count) {
-        char reason[4400];
-        device_missing_text(reason, sizeof reason);
-        printf("No device: %s\n", reason);
+        printf("No device: %s\n", device_missing_text());
     }
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());

@@ -83,20 +83,7 @@ static void check_open_fails(struct compute_options options, const char *words) 
 static void test_open_fails(void **state) {
     (void)state;
     check_open_fails((struct compute_options){.device = "no-such-device"}, "no-such-device");
-    check_open_fails((struct compute_options){.lanes = 1U << 30}, "lanes");
-    check_open_fails((struct compute_options){.vector = 3}, "vector width 3");
-    check_open_fails((struct compute_options){.vector = 32}, "vector width 32");
     check_open_fails((struct compute_options){.gemm = "none"}, "none");
-}
-
-static void test_open_choices(void **state) {
-    (void)state;
-    struct compute *compute;
-    struct compute_options options = {.lanes = 8, .vector = 2, .cache_dir = ""};
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(compute->lanes, 8);
-    assert_int_equal(compute->vector, 2);
-    compute_close(compute);
 }
 
 /* ---- buffers */
@@ -567,21 +554,13 @@ static void test_profile_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_open_fails),
-        cmocka_unit_test(test_open_choices),
-        cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_buffer_sizes),
-        cmocka_unit_test(test_large_total),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_kernel),
-        cmocka_unit_test(test_sticky),
-        cmocka_unit_test(test_launch_fails),
-        cmocka_unit_test(test_build_fails),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_cache_unwritable),
-        cmocka_unit_test(test_cache_places),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_open),         cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_buffers),      cmocka_unit_test(test_buffer_sizes),
+        cmocka_unit_test(test_large_total),  cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_kernel),       cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_launch_fails), cmocka_unit_test(test_build_fails),
+        cmocka_unit_test(test_cache),        cmocka_unit_test(test_cache_unwritable),
+        cmocka_unit_test(test_cache_places), cmocka_unit_test(test_profile),
         cmocka_unit_test(test_profile_off),
     };
     device_prepare_environment();

@@ -1,6 +1,6 @@
-/* The device's conversions between fp32 and the 16-bit types against the same in plain C (rounding.c): every
- * 16-bit number, and floats at, beside and between the places where rounding decides; vectors and single
- * numbers. */
+/* The device's conversions between fp32 and the 16-bit types, and the host's, against the same in double
+ * (rounding.c): every 16-bit number, and floats at, beside and between the places where rounding decides; vectors
+ * and single numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,10 +73,17 @@ static void check_rounding(enum element_type type, const float *values, size_t c
     for (size_t skipped = 0; skipped < 4; skipped += 3) {
         round_floats(type, values, count, skipped, results);
         for (size_t i = 0; i < count; i++) {
-            assert_same_number(type, results[i], rounding_encode(type, (double)values[i]), values[i]);
+            const uint16_t expected = rounding_encode(type, (double)values[i]);
+            assert_same_number(type, results[i], expected, values[i]);
+            assert_same_number(type, element_encode(values[i], type), expected, values[i]);
         }
     }
     free(results);
+}
+
+static void assert_same_value(float value, double expected) {
+    assert_true(isnan(expected) ? isnan(value)
+                                : (double)value == expected && !signbit(value) == !signbit(expected));
 }
 
 /* Each of the 65536 to float, exactly, and back to the same bits. */
@@ -96,9 +103,8 @@ static void test_every_number(void **state) {
         assert_int_equal(buffer_read(compute, &to, 0, values, COUNT * sizeof *values), 0);
         for (size_t i = 0; i < COUNT; i++) {
             const double expected = rounding_decode(types[t], (uint16_t)i);
-            assert_true(isnan(expected)
-                            ? isnan(values[i])
-                            : (double)values[i] == expected && !signbit(values[i]) == !signbit(expected));
+            assert_same_value(values[i], expected);
+            assert_same_value(element_decode((uint16_t)i, types[t]), expected);
         }
         check_rounding(types[t], values, COUNT);
         buffer_release(compute, &from);

@@ -38,7 +38,6 @@ static void test_description(void **state) {
         assert_true(*device->name && *device->platform_name && *device->version);
         assert_true(device->compute_units > 0 && device->vector_width > 0 && device->max_work_group > 0);
         assert_true(device->memory_bytes > (1 << 20) && device->max_buffer_bytes > (1 << 20));
-        assert_true(device->base_alignment >= 4);
         assert_true(!device->native_kernels || device->shares_host_memory);
     }
 }

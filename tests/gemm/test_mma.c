@@ -238,7 +238,7 @@ static void test_batch_in_pieces(void **state) {
 
 static void test_tiles(void **state) {
     (void)state;
-    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false};
+    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false, false};
     const struct mma_limits limits = {49152, 1024};
     struct mma_tiles tiles;
     assert_int_equal(mma_tiles_default(&unit, limits, false, &tiles), 0);

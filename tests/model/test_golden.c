@@ -71,10 +71,10 @@ static struct compute *compute_of(struct setting *setting) {
     if (!setting->compute) {
         const struct compute_options options = {.device = device,
                                                 .gemm = setting->gemm,
-                                                .lanes = setting->lanes,
                                                 .operands = setting->operands,
                                                 .cache_dir = scratch_path("cache")};
         require(gemm_compute_open(&setting->compute, &options));
+        setting->compute->lanes = setting->lanes ? setting->lanes : setting->compute->lanes;
     }
     return setting->compute;
 }

@@ -1,9 +1,12 @@
-/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device. */
+/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels: both
+ * held to attention in double, in 16 bits; and the check by which the units are compared with the portable kernels. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_check.h"
-#include "src/operations/operations.h"
+#include "tests/support/attention_reference.h"
+#include "tests/support/planted_fault.h"
 #include "tests/support/reference.h"
+#include "tests/support/rounding.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +22,7 @@ static struct compute *compute;
 
 static int set_up(void **state) {
     (void)state;
-    const struct compute_options options = {.device = "pocl"};
+    const struct compute_options options = {.device = "pocl", .cache_dir = ""}; /* faults are planted */
     device_prepare_environment();
     return gemm_compute_open(&compute, &options);
 }
@@ -91,38 +94,169 @@ static void test_reference(void **state) {
     free(lse);
 }
 
-/* ---- the kernels, against the reference */
+/* ---- both kinds of kernels, against the reference */
 
-static struct attention_units *open_emulation(size_t heads, size_t head_size, enum element_type type,
-                                              bool like_rdna) {
-    const struct mma_unit unit = mma_unit_emulation();
-    const struct attention_units_options options = {.unit = &unit, .like_rdna = like_rdna};
-    const struct attention_units_shape shape = {(int64_t)heads, (int64_t)head_size, type};
+#define BEHIND 16     /* elements after a result that must stay as they are */
+#define STALE  0x5a5a /* what they and the results hold before, a number that no result is near */
+
+struct arena {
+    struct buffer qkv, d_y, y, lse, delta, d_qkv, keys_t, values_t;
+};
+
+/* A result: `bytes`, and those BEHIND it, stale. */
+static void create_stale(struct buffer *buffer, size_t bytes) {
+    const size_t all = bytes + BEHIND * sizeof(uint16_t);
+    uint16_t *stale = malloc(all);
+    assert_non_null(stale);
+    for (size_t i = 0; i < all / sizeof(*stale); i++) {
+        stale[i] = STALE;
+    }
+    assert_int_equal(buffer_create(compute, buffer, all), 0);
+    assert_int_equal(buffer_write(compute, buffer, 0, stale, all), 0);
+    free(stale);
+}
+
+static void create_input(struct buffer *buffer, const uint16_t *bits, size_t count) {
+    const size_t bytes = count * sizeof(*bits);
+    assert_int_equal(buffer_create(compute, buffer, bytes), 0);
+    assert_int_equal(buffer_write(compute, buffer, 0, bits, bytes), 0);
+}
+
+static struct arena arena_create(const struct operations *operations, const struct attention_case *shape,
+                                 const struct attention_numbers *numbers) {
+    const size_t elements = elements_of(shape), rows = elements / shape->head_size;
+    const size_t padded = elements / shape->sequence * operations_padded(operations, (int64_t)shape->sequence);
+    struct arena arena;
+    create_input(&arena.qkv, numbers->qkv_bits, 3 * elements);
+    create_input(&arena.d_y, numbers->d_y_bits, elements);
+    create_stale(&arena.y, elements * sizeof(uint16_t));
+    create_stale(&arena.lse, rows * sizeof(float));
+    create_stale(&arena.delta, rows * sizeof(float));
+    create_stale(&arena.d_qkv, 3 * elements * sizeof(uint16_t));
+    assert_int_equal(buffer_create(compute, &arena.keys_t, padded * sizeof(uint16_t)), 0);
+    assert_int_equal(buffer_create(compute, &arena.values_t, padded * sizeof(uint16_t)), 0);
+    return arena;
+}
+
+static void arena_release(struct arena *arena) {
+    struct buffer *buffers = (struct buffer *)arena; /* the struct holds nothing else */
+    for (size_t i = 0; i < sizeof(*arena) / sizeof(*buffers); i++) {
+        buffer_release(compute, &buffers[i]);
+    }
+}
+
+/* Elements of `type` against their bounds; in *worst the largest part of a bound that was used. */
+static int compare(const char *name, const struct buffer *buffer, enum element_type type,
+                   const struct bounded *expected, size_t count, double *worst) {
+    const size_t size = element_size(type), bytes = count * size + BEHIND * sizeof(uint16_t);
+    unsigned char *data = malloc(bytes);
+    int status = buffer_read(compute, buffer, 0, data, bytes);
+    for (size_t i = 0; i < count && status == 0; i++) {
+        float single = 0.0f;
+        uint16_t bits = 0;
+        memcpy(type == ELEMENT_FP32 ? (void *)&single : (void *)&bits, data + i * size, size);
+        const double value = type == ELEMENT_FP32 ? (double)single : rounding_decode(type, bits);
+        const double part = fabs(value - expected[i].value) / expected[i].bound;
+        *worst = fmax(*worst, part);
+        if (!(part <= 1.0)) {
+            status = error_set("element %zu of %s is %.9g, not %.9g +- %.2g", i, name, value, expected[i].value,
+                               expected[i].bound);
+        }
+    }
+    for (size_t i = 0; i < BEHIND && status == 0; i++) {
+        uint16_t bits;
+        memcpy(&bits, data + count * size + i * sizeof(bits), sizeof(bits));
+        status = bits == STALE ? 0 : error_set("something was written behind %s", name);
+    }
+    free(data);
+    return status;
+}
+
+/* One pass after the other, so that an error of the first one is not looked for in the second. */
+static int run_and_compare(struct operations *operations, const struct attention_case *shape,
+                           const struct arena *arena, const struct attention_results *expected, double *worst) {
+    const size_t elements = elements_of(shape), rows = elements / shape->head_size;
+    const struct token_shape tokens = {(int64_t)shape->batch, (int64_t)shape->sequence};
+    const struct dropout dropout = {shape->dropout, shape->key, shape->first_row};
+    attention_forward(operations, tokens, &arena->qkv, dropout, &arena->keys_t, &arena->y, &arena->lse);
+    if (compare("y", &arena->y, shape->type, expected->y, elements, worst) ||
+        compare("lse", &arena->lse, ELEMENT_FP32, expected->lse, rows, worst)) {
+        return -1;
+    }
+    attention_backward(operations, tokens, &arena->qkv, dropout, &arena->y, &arena->lse, &arena->d_y,
+                       &arena->keys_t, &arena->values_t, &arena->delta, &arena->d_qkv);
+    return compare("d_qkv", &arena->d_qkv, shape->type, expected->d_qkv, 3 * elements, worst);
+}
+
+/* Runs both passes on numbers of the case and compares every element with attention_reference: y, lse, d_qkv, and what
+ * lies behind them in memory. */
+static void check_case(struct operations *operations, const struct attention_case *wanted) {
+    const char *kind = operations->attention_units ? "units" : "portable";
+    struct attention_numbers numbers;
+    struct attention_results expected;
+    double worst = 0.0;
+    assert_int_equal(attention_numbers_draw(wanted, &numbers), 0);
+    assert_int_equal(attention_reference(wanted, numbers.qkv, numbers.d_y, &expected), 0);
+    struct arena arena = arena_create(operations, wanted, &numbers);
+    if (run_and_compare(operations, wanted, &arena, &expected, &worst)) {
+        fail_msg("%s, D %zu, type %d, T %zu, B %zu, dropout %g: %s", kind, wanted->head_size, (int)wanted->type,
+                 wanted->sequence, wanted->batch, (double)wanted->dropout, error_text());
+    }
+    /* bounds far wider than the errors would hide errors */
+    assert_true(wanted->sequence == 1 || worst > 0.1);
+    arena_release(&arena);
+    attention_results_free(&expected);
+    attention_numbers_free(&numbers);
+}
+
+static struct operations make_operations(size_t heads, size_t head_size, enum element_type type) {
+    struct operations operations;
+    const struct operation_shape wanted = {
+        .streams = 1,
+        .channels = (int64_t)(heads * head_size),
+        .heads = (int64_t)heads,
+        .vocabulary = 8,
+        .type = type,
+        .residual = residual_find("rc"),
+    };
+    if (operations_create(compute, &wanted, &operations)) {
+        fail_msg("%s", error_text());
+    }
+    return operations;
+}
+
+static struct attention_units *open_emulation(const struct operations *operations, bool wide_fragments) {
+    struct mma_unit unit = mma_unit_emulation();
+    const int64_t heads = operations->shape.heads;
+    const struct attention_units_shape shape = {heads, operations->shape.channels / heads, operations->shape.type};
     struct attention_units *units;
-    if (attention_units_open(compute, &shape, &options, NULL, &units)) {
+    unit.wide_fragments = wide_fragments;
+    if (attention_units_open(compute, &shape, &unit, &units)) {
         fail_msg("%s", error_text());
     }
     return units;
 }
 
-static void check_cases(size_t heads, size_t head_size, enum element_type type, bool like_rdna,
+/* The portable kernels, and those for units, against the reference; and against each other. */
+static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
                         const struct attention_case *cases, size_t count) {
-    struct attention_units *units = open_emulation(heads, head_size, type, like_rdna);
-    for (size_t i = 0; i < count; i++) {
-        struct attention_case wanted = cases[i];
-        double worst = 0.0;
+    struct operations operations = make_operations(heads, head_size, type);
+    struct attention_units *units = open_emulation(&operations, wide_fragments);
+    for (size_t i = 0; i < 2 * count; i++) {
+        struct attention_case wanted = cases[i / 2];
         wanted.heads = heads;
         wanted.head_size = head_size;
         wanted.type = type;
-        wanted.key = i + 1;
-        if (attention_check(units, &wanted, &worst)) {
-            fail_msg("D %zu, type %d, T %zu, B %zu, dropout %g: %s", head_size, (int)type, wanted.sequence,
-                     wanted.batch, (double)wanted.dropout, error_text());
-        }
-        /* bounds far wider than the errors would hide errors */
-        assert_true(wanted.sequence == 1 || worst > 0.1);
+        wanted.key = i / 2 + 1;
+        operations.attention_units = i % 2 ? units : NULL;
+        check_case(&operations, &wanted);
+    }
+    operations.attention_units = NULL;
+    if (attention_check(&operations, units)) {
+        fail_msg("%s", error_text());
     }
     attention_units_close(units);
+    operations_release(&operations);
 }
 
 /* Every edge of the blocks, with and without dropout. */
@@ -153,8 +287,9 @@ static void test_head_64_fp16(void **state) {
     check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
 }
 
-/* Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes through local memory. */
-static void test_head_80_like_rdna(void **state) {
+/* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes through
+ * local memory. */
+static void test_head_80_wide_fragments(void **state) {
     (void)state;
     check_cases(1, 80, ELEMENT_BF16, true, few_cases, COUNT(few_cases));
 }
@@ -211,21 +346,6 @@ static void release_buffers(struct attention_buffers *buffers) {
     }
 }
 
-static struct operations make_operations(void) {
-    struct operations operations;
-    const struct operation_shape wanted = {
-        .streams = 1,
-        .channels = (int64_t)(small.heads * small.head_size),
-        .heads = (int64_t)small.heads,
-        .vocabulary = 8,
-        .residual = residual_find("rc"),
-    };
-    if (operations_create(compute, &wanted, &operations)) {
-        fail_msg("%s", error_text());
-    }
-    return operations;
-}
-
 static const struct token_shape small_tokens = {2, 9};
 
 static void run_forward(struct operations *operations, const struct attention_buffers *buffers) {
@@ -243,19 +363,19 @@ static void test_operations(void **state) {
     struct attention_numbers numbers;
     struct attention_results expected;
     struct attention_buffers buffers;
-    struct operations operations = make_operations();
-    operations.attention_units = open_emulation(small.heads, small.head_size, small.type, false);
+    struct operations operations = make_operations(small.heads, small.head_size, ELEMENT_FP32);
     assert_int_equal(attention_numbers_draw(&small, &numbers), 0);
     assert_int_equal(attention_reference(&small, numbers.qkv, numbers.d_y, &expected), 0);
     create_buffers(&operations, &numbers, &buffers);
-    operations.attention_share = ATTENTION_BLOCKS;
+    operations.head_cores = 0;
     run_forward(&operations, &buffers);
     attention_backward(&operations, small_tokens, &buffers.qkv, dropout, &buffers.y, &buffers.lse, &buffers.d_y,
                        &buffers.keys_t, &buffers.values_t, &buffers.delta, &buffers.d_qkv);
     compare_floats(&buffers.y, expected.y, elements, 1e-5);
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);
-    operations.attention_share = ATTENTION_AUTO;
+    operations.shape.type = small.type; /* that of the units; the portable kernels are not used any more */
+    operations.attention_units = open_emulation(&operations, false);
     buffer_zero(compute, &buffers.lse, 0, rows * sizeof(float));
     assert_int_equal(buffer_write(compute, &buffers.qkv, 0, numbers.qkv_bits, 3 * elements * sizeof(uint16_t)), 0);
     run_forward(&operations, &buffers);
@@ -266,40 +386,39 @@ static void test_operations(void **state) {
     attention_numbers_free(&numbers);
 }
 
-/* ---- choosing */
+/* ---- the check, and choosing */
 
-/* Opens with a self-test. */
-static int open_planted(int planted, struct attention_units **units) {
-    const struct mma_unit unit = mma_unit_emulation();
-    const struct attention_units_options options = {.unit = &unit, .planted = planted};
-    return attention_units_open(compute, &(struct attention_units_shape){1, 16, ELEMENT_BF16}, &options,
-                                attention_check, units);
-}
-
-static void assert_planted_found(int planted, const char *where) {
-    struct attention_units *units;
-    assert_int_equal(open_planted(planted, &units), -1);
-    assert_null(units);
-    assert_non_null(strstr(error_text(), where));
-    assert_int_equal(compute_check(compute), 0);
-}
-
-static void test_self_test(void **state) {
-    (void)state;
-    struct attention_units *units;
-    if (open_planted(0, &units)) {
-        fail_msg("%s", error_text());
+static void check_planted(struct operations *operations, const char *right, const char *wrong, const char *where) {
+    planted_fault_set(right, wrong);
+    struct attention_units *units = open_emulation(operations, false);
+    assert_int_equal(planted_fault_programs(), 1);
+    planted_fault_set(NULL, NULL);
+    assert_int_equal(attention_check(operations, units), -1);
+    if (!strstr(error_text(), where)) {
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), where);
     }
+    assert_int_equal(compute_check(compute), 0);
     attention_units_close(units);
-    assert_planted_found(1, "of y is");
-    assert_planted_found(2, "of d_qkv is");
+}
+
+/* Faults that change few numbers, or change them little. */
+static void test_planted_faults(void **state) {
+    (void)state;
+    struct operations operations = make_operations(3, 16, ELEMENT_BF16);
+    check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
+    check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
+    check_planted(&operations, "at.key + key > at.query + query", "at.key + key >= at.query + query",
+                  " of d_qkv is ");
+    operations_release(&operations);
 }
 
 static void assert_refused(struct attention_units_shape shape, const char *reason) {
+    const struct mma_unit unit = mma_unit_emulation();
     struct attention_units *units;
-    assert_int_equal(attention_units_open(compute, &shape, NULL, attention_check, &units), -1);
+    assert_int_equal(attention_units_open(compute, &shape, &unit, &units), -1);
     assert_null(units);
     assert_non_null(strstr(error_text(), reason));
+    assert_int_equal(attention_units_check_shape(&shape), -1);
 }
 
 static void test_refused(void **state) {
@@ -307,16 +426,42 @@ static void test_refused(void **state) {
     assert_refused((struct attention_units_shape){2, 64, ELEMENT_FP32}, "fp32");
     assert_refused((struct attention_units_shape){2, 24, ELEMENT_BF16}, "24");
     assert_refused((struct attention_units_shape){2, 144, ELEMENT_BF16}, "144");
-    assert_refused((struct attention_units_shape){2, 64, ELEMENT_BF16}, "matrix units");
     assert_int_equal(compute_check(compute), 0);
+}
+
+/* Products by the emulation are no reason to have attention by it. */
+static void check_choice(const char *gemm, enum element_type type, size_t head_size, const char *reason) {
+    struct compute *own, *shared = compute;
+    const struct compute_options options = {.device = "pocl", .gemm = gemm, .operands = type, .cache_dir = ""};
+    assert_int_equal(gemm_compute_open(&own, &options), 0);
+    compute = own;
+    struct operations operations = make_operations(1, head_size, type);
+    attention_open_units(&operations);
+    assert_null(operations.attention_units);
+    if (strncmp(operations.attention_by, reason, strlen(reason)) != 0) {
+        fail_msg("\"%s\" is not \"%s\"", operations.attention_by, reason);
+    }
+    assert_string_equal(error_text(), "");
+    operations_release(&operations);
+    compute_close(own);
+    compute = shared;
+}
+
+static void test_choice(void **state) {
+    (void)state;
+    error_clear();
+    check_choice("portable", ELEMENT_BF16, 16, "portable kernels");
+    check_choice("mma", ELEMENT_BF16, 24, "portable kernels (attention on matrix units takes heads of");
+    check_choice("mma", ELEMENT_BF16, 16, "portable kernels (");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),     cmocka_unit_test(test_head_16_bf16),
-        cmocka_unit_test(test_head_64_fp16),  cmocka_unit_test(test_head_80_like_rdna),
-        cmocka_unit_test(test_head_128_bf16), cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_self_test),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
+        cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
+        cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -9,6 +9,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/attention_check.h"
 #include "tests/support/operation_cases.h"
 #include "tests/support/rounding.h"
 #include <getopt.h>
@@ -32,6 +33,7 @@ struct settings {
     struct compute_options compute;
     const char *filter, *skip; /* parts of names */
     enum element_type type;    /* of activations */
+    unsigned lanes, vector;    /* in place of those that the compute chose; 0: none */
     bool tiny, list;
 };
 
@@ -286,6 +288,7 @@ static struct operations *operations_of(struct shape_cache *cache, struct comput
     if (operations_create(compute, shape, &cache->operations[cache->count]) != 0) {
         return NULL;
     }
+    attention_open_units(&cache->operations[cache->count]);
     cache->shapes[cache->count] = *shape;
     return &cache->operations[cache->count++];
 }
@@ -378,10 +381,10 @@ static int parse(int argc, char **argv, struct settings *settings) {
             settings->compute.device = optarg;
             break;
         case 'l':
-            settings->compute.lanes = (unsigned)strtoul(optarg, NULL, 10);
+            settings->lanes = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 'v':
-            settings->compute.vector = (unsigned)strtoul(optarg, NULL, 10);
+            settings->vector = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 'c':
             settings->compute.cache_dir = optarg;
@@ -441,6 +444,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", error_text());
         return 1;
     }
+    compute->lanes = settings.lanes ? settings.lanes : compute->lanes;
+    compute->vector = settings.vector ? settings.vector : compute->vector;
     const int status = run_cases(compute, &settings);
     compute_close(compute);
     return status;

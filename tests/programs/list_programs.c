@@ -4,7 +4,7 @@
  *   {"texts": {FILES: TEXT, ...}, "programs": [{"model": ..., "rare": 0 or 1, "files": FILES, "options": ...},
  * ...]}
  *
- * It opens no device. The operations' programs come from the functions that build them in training, so their list
+ * It opens no device and compiles nothing. The operations' programs come from the functions that build them in training, so their list
  * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
  * program may be listed several times. `rare` ones differ from others only in which switches are combined. */
 #include "runtime/gemm/gemm.h"
@@ -12,6 +12,7 @@
 #include "runtime/system/error.h"
 #include "src/operations/operations.h"
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Widths: those of configs/, and one whose rows only vectors of 2 fit. The GPUs' number of compute units decides
@@ -38,15 +39,80 @@ struct list {
     bool rare;
 };
 
-static int list_take(void *context, const char *files, const char *text, const char *options) {
-    struct list *list = context;
-    if (!json_object_get(list->texts, files) && json_object_set_new(list->texts, files, json_string(text))) {
-        return error_set("out of memory, or %s is not UTF-8", files);
-    }
-    json_t *program = json_pack("{s:s, s:i, s:s, s:s}", "model", list->model, "rare", (int)list->rare, "files",
-                                files, "options", options);
-    return json_array_append_new(list->programs, program) ? error_set("out of memory") : 0;
+/* ---- an OpenCL that compiles nothing: in front of the library's, it has what building programs and creating kernels
+ * and a scratch buffer takes. A program is its text. */
+
+static struct list *listing;
+static char no_object;
+
+cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts, const size_t *lengths,
+                                     cl_int *code) {
+    (void)context, (void)count, (void)lengths;
+    char *text = strdup(texts[0]);
+    *code = text ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    return (cl_program)(void *)text;
 }
+
+/* The names in a text's #line directives, as "one.cl, two.cl". */
+static void name_files(const char *text, char *names, size_t size) {
+    static const char directive[] = "#line 1 \"";
+    *names = '\0';
+    for (const char *at = strstr(text, directive); at; at = strstr(at, directive)) {
+        at += strlen(directive);
+        const size_t used = strlen(names);
+        snprintf(names + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "\""), at);
+    }
+}
+
+cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                      void(CL_CALLBACK *notify)(cl_program, void *), void *unused) {
+    (void)count, (void)devices, (void)notify, (void)unused;
+    const char *text = (const char *)(void *)program;
+    char files[256];
+    name_files(text, files, sizeof files);
+    if (!json_object_get(listing->texts, files) && json_object_set_new(listing->texts, files, json_string(text))) {
+        return CL_OUT_OF_HOST_MEMORY; /* or the text is not UTF-8 */
+    }
+    json_t *listed = json_pack("{s:s, s:i, s:s, s:s}", "model", listing->model, "rare", (int)listing->rare, "files",
+                               files, "options", options);
+    return json_array_append_new(listing->programs, listed) ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
+}
+
+cl_int clReleaseProgram(cl_program program) {
+    free((void *)program);
+    return CL_SUCCESS;
+}
+
+cl_kernel clCreateKernel(cl_program program, const char *name, cl_int *code) {
+    (void)program, (void)name;
+    *code = CL_SUCCESS;
+    return (cl_kernel)(void *)&no_object;
+}
+
+cl_int clReleaseKernel(cl_kernel kernel) {
+    (void)kernel;
+    return CL_SUCCESS;
+}
+
+cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code) {
+    (void)context, (void)flags, (void)bytes, (void)host;
+    *code = CL_SUCCESS;
+    return (cl_mem)(void *)&no_object;
+}
+
+cl_int clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size,
+                           size_t offset, size_t bytes, cl_uint count, const cl_event *events, cl_event *event) {
+    (void)queue, (void)buffer, (void)pattern, (void)pattern_size, (void)offset, (void)bytes, (void)count;
+    (void)events, (void)event;
+    return CL_SUCCESS;
+}
+
+cl_int clReleaseMemObject(cl_mem buffer) {
+    (void)buffer;
+    return CL_SUCCESS;
+}
+
+/* ---- what is built */
 
 /* All settings of variants that are true or false. */
 static void set_flags(struct residual_settings *settings, bool flag) {
@@ -67,9 +133,11 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);
         shape.gelu_tanh = bits & GELU_TANH;
-        if (operations_list_programs(compute, &shape)) {
+        struct operations operations;
+        if (operations_create(compute, &shape, &operations)) {
             return -1;
         }
+        operations_release(&operations);
     }
     return 0;
 }
@@ -103,33 +171,40 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
     return 0;
 }
 
+static int build_one(struct compute *compute, const char *const *files, const char *options) {
+    cl_program program;
+    const int status = program_build(compute, files, options, &program);
+    return status ? status : clReleaseProgram(program);
+}
+
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
     static const char *const epilogue[] = {"common.cl", "elementwise.cl", "element.cl", "gemm_epilogue.cl", NULL};
-    cl_program none;
     list->rare = false;
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
-                       program_build(compute, conversion, "-DACT=1 -DVEC=4", &none) ||
-                       program_build(compute, conversion, "-DACT=2 -DVEC=4", &none) ||
-                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=0", &none) ||
-                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=1", &none);
-    compute_release_parts(compute);
+                       build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
+                       build_one(compute, conversion, "-DACT=2 -DVEC=4") ||
+                       build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=0") ||
+                       build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=1");
+    while (compute->closer_count > 0) { /* compute_close would close a device */
+        compute->closers[--compute->closer_count](compute);
+    }
     return status ? -1 : 0;
 }
 
 static int list_all(struct list *list) {
-    const struct program_sink sink = {list_take, list};
+    listing = list;
     for (size_t i = 0; i < LENGTH(models); i++) {
         /* as compute_open sees a GPU */
         struct compute compute = {
             .device = {.name = "any GPU",
                        .is_gpu = true,
                        .compute_units = models[i].compute_units,
-                       .max_work_group = 256},
+                       .max_work_group = 256,
+                       .max_buffer_bytes = SIZE_MAX},
             .lanes = 64,
             .vector = 4,
-            .sink = &sink,
         };
         list->model = models[i].name;
         if (list_residuals(list, &compute, &models[i]) || list_others(list, &compute)) {

@@ -40,7 +40,7 @@ static float value_of(int rank, uint64_t element, uint64_t round) {
 }
 
 static float bf16(float value) {
-    return exchange_from_bf16(exchange_to_bf16(value));
+    return element_from_bf16(element_to_bf16(value));
 }
 
 /* The owner's own addend is not rounded, the others' are; so is the sum when it goes to all. */

@@ -456,14 +456,21 @@ static void run_attention_forward(struct bench *bench) {
                       transposed_scratch(bench), bench_buffer(bench, "y"), bench_buffer(bench, "lse"));
 }
 
+/* Variations of the backward pass: see take_whole_heads. */
+enum { CHOSEN, BLOCKS, WHOLE_HEADS };
+
 static void run_attention_backward(struct bench *bench) {
     const struct buffer *keys_t = transposed_scratch(bench), *values_t = transposed_scratch(bench);
     const struct buffer *delta = bench_scratch(bench, bench->token_count * (size_t)bench->shape.heads);
-    bench->operations->attention_share = (enum attention_share)bench->shape.variation;
+    const struct operations chosen = *bench->operations;
+    if (bench->shape.variation != CHOSEN) {
+        bench->operations->attention_units = NULL;
+        bench->operations->head_cores = bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
+    }
     attention_backward(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), case_dropout(bench),
                        bench_buffer(bench, "y"), bench_buffer(bench, "lse"), bench_derivative(bench, "y"), keys_t,
                        values_t, delta, bench_derivative(bench, "qkv"));
-    bench->operations->attention_share = ATTENTION_AUTO;
+    *bench->operations = chosen;
 }
 
 static const struct operation_test attention = {
@@ -1043,7 +1050,7 @@ static const struct operation_case fixed_cases[] = {
     TINY(attention, "mhc", 2, 3, TINY_MHC),
     TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
-    TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = ATTENTION_HEADS),
+    TINY(attention, "mhc, two tiles, heads", 1, 19, TINY_MHC, .variation = WHOLE_HEADS),
     TINY(embedding_at, "mhc", 2, 3, TINY_MHC, .variation = 4),
     TINY(attention_one, "mhc", 2, 3, TINY_MHC),
     TINY(attention_one, "hc, more keys than lanes", 1, 19, TINY_HC),
@@ -1107,18 +1114,17 @@ static const struct operation_case fixed_cases[] = {
     CASE(embedding, "S=8, dropout C=768", .streams = 8, .channels = 768, .dropout = 0.1f),
 
     CASE(attention, "T=1", .bias = true, .sequence = 1),
-    CASE(attention, "T=1, heads", .bias = true, .sequence = 1, .variation = ATTENTION_HEADS),
+    CASE(attention, "T=1, heads", .bias = true, .sequence = 1, .variation = WHOLE_HEADS),
     CASE(attention, "D=1", .channels = 5, .heads = 5, .batch = 2, .sequence = 37),
     CASE(attention, "D=5, dropout", .channels = 20, .heads = 4, .sequence = 33, .dropout = 0.2f),
     CASE(attention, "D=8", .heads = 3, .batch = 3, .sequence = 70),
     CASE(attention, "D=8, dropout, blocks", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
-         .variation = ATTENTION_BLOCKS),
+         .variation = BLOCKS),
     CASE(attention, "D=8, dropout, heads", .heads = 3, .batch = 2, .sequence = 130, .dropout = 0.1f,
-         .variation = ATTENTION_HEADS),
-    CASE(attention, "D=64, blocks", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
-         .variation = ATTENTION_BLOCKS),
+         .variation = WHOLE_HEADS),
+    CASE(attention, "D=64, blocks", .channels = 128, .heads = 2, .batch = 2, .sequence = 67, .variation = BLOCKS),
     CASE(attention, "D=64, heads", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
-         .variation = ATTENTION_HEADS),
+         .variation = WHOLE_HEADS),
     CASE(attention, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
     /* where a softmax is almost one-hot, dp - delta is the difference of numbers that y's rounding has moved apart
      */

@@ -2,7 +2,7 @@
 #ifndef HC_TESTS_ROUNDING_H
 #define HC_TESTS_ROUNDING_H
 
-#include "runtime/device/element.h"
+#include "runtime/system/element.h"
 #include <stdint.h>
 
 /* The bits that stand for the nearest number of the type, the even one of two; beyond its largest number and half a

@@ -1,8 +1,53 @@
-#include "src/operations/attention_reference.h"
+#include "tests/support/attention_reference.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "tests/support/rounding.h"
 #include <math.h>
 #include <stdlib.h>
+
+#define QUANTUM 0x1p-6 /* of the numbers drawn, which have at most 8 digits: every type has them exactly */
+#define MOST    (255 * QUANTUM)
+
+/* ---- numbers of a case */
+
+static int draw(uint64_t key, size_t count, double deviation, enum element_type type, uint16_t **bits,
+                double **values) {
+    float *normals = malloc(count * sizeof(*normals));
+    *bits = malloc(count * sizeof(**bits));
+    *values = malloc(count * sizeof(**values));
+    if (!normals || !*bits || !*values) {
+        free(normals);
+        return error_set("out of memory");
+    }
+    random_normal(key, 0, count, 0.0, deviation, normals);
+    for (size_t i = 0; i < count; i++) {
+        (*values)[i] = fmax(-MOST, fmin(MOST, QUANTUM * rint((double)normals[i] / QUANTUM)));
+        (*bits)[i] = rounding_encode(type, (*values)[i]);
+    }
+    free(normals);
+    return 0;
+}
+
+int attention_numbers_draw(const struct attention_case *shape, struct attention_numbers *numbers) {
+    const size_t elements = shape->batch * shape->sequence * shape->heads * shape->head_size;
+    *numbers = (struct attention_numbers){0};
+    if (draw(shape->key, 3 * elements, shape->spread, shape->type, &numbers->qkv_bits, &numbers->qkv) ||
+        draw(shape->key + 1, elements, 1.0, shape->type, &numbers->d_y_bits, &numbers->d_y)) {
+        attention_numbers_free(numbers);
+        return -1;
+    }
+    return 0;
+}
+
+void attention_numbers_free(struct attention_numbers *numbers) {
+    free(numbers->qkv_bits);
+    free(numbers->d_y_bits);
+    free(numbers->qkv);
+    free(numbers->d_y);
+    *numbers = (struct attention_numbers){0};
+}
+
+/* ---- attention */
 
 /* One head of one sequence, and the query that is computed. */
 struct head {
@@ -158,7 +203,7 @@ static void heads_compute(const struct attention_case *shape, const double *qkv,
             .d_qkv = results->d_qkv + token * 3 * width + column,
             .number = i % shape->heads,
             .first_row = shape->first_row + token,
-            .roundoff = shape->type == ELEMENT_BF16 ? 0x1p-8 : 0x1p-11,
+            .roundoff = rounding_unit(shape->type),
             .smallest = shape->type == ELEMENT_BF16 ? 0x1p-134 : 0x1p-25,
             .p = p,
             .factor = factor,

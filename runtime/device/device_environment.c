@@ -1,0 +1,94 @@
+/* The environment that OpenCL's implementations for CPUs read: cores, threads, and where PoCL keeps its kernels. */
+#include "runtime/device/device.h"
+#include "runtime/device/program_cache.h"
+#include "runtime/system/host.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_PATH 4096
+
+/* Without a folder for its kernels PoCL offers no device, and says nothing. */
+static char problem[MOST_PATH + 200];
+
+const char *device_pocl_problem(void) {
+    return *problem ? problem : NULL;
+}
+
+static void complain_of_folder(const char *folder) {
+    snprintf(problem, sizeof problem,
+             "PoCL, the OpenCL for CPUs, cannot be used: it keeps its compiled kernels in %.*s, which cannot be "
+             "written; set POCL_CACHE_DIR to a folder that can",
+             MOST_PATH - 1, folder);
+}
+
+/* Whether PoCL can keep its kernels where it does by default: in pocl/kcache, beside where ours are kept. */
+static bool has_cache_home(void) {
+    char *ours = NULL, *folder = NULL;
+    bool has = false;
+    if (program_cache_locate(NULL, &ours) == 0 && ours &&
+        asprintf(&folder, "%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours) >= 0) {
+        has = program_cache_make(folder);
+        free(folder);
+    }
+    free(ours);
+    return has;
+}
+
+/* Makes the folder, or accepts it if it is one that only this user can write. */
+static bool claim_folder(const char *path) {
+    struct stat status;
+    if (!mkdir(path, 0700)) {
+        return true;
+    }
+    return errno == EEXIST && !lstat(path, &status) && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+           !(status.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. */
+static void move_pocl_cache(void) {
+    const char *base = getenv("TMPDIR");
+    char path[MOST_PATH];
+    if (!base || *base != '/') {
+        base = "/tmp";
+    }
+    int length = snprintf(path, sizeof(path), "%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
+    if (length >= 0 && (size_t)length < sizeof(path) && !claim_folder(path)) {
+        length = snprintf(path, sizeof(path), "%s/hctrain-pocl-XXXXXX", base);
+        length = length >= 0 && (size_t)length < sizeof(path) && mkdtemp(path) ? length : -1;
+    }
+    if (length >= 0 && (size_t)length < sizeof(path)) {
+        setenv("POCL_CACHE_DIR", path, 0);
+    } else {
+        complain_of_folder(base);
+    }
+}
+
+/* A folder that the user chose is used or complained of, not replaced. */
+static void check_pocl_cache(void) {
+    const char *chosen = getenv("POCL_CACHE_DIR");
+    if (chosen && !*chosen) {
+        unsetenv("POCL_CACHE_DIR"); /* PoCL takes the empty word for a path */
+        chosen = NULL;
+    }
+    if (!chosen && !has_cache_home()) {
+        move_pocl_cache();
+    } else if (chosen && !program_cache_make(chosen)) {
+        complain_of_folder(chosen);
+    }
+}
+
+void device_prepare_environment(void) {
+    char cores[16];
+    host_claim_cores();
+    snprintf(cores, sizeof(cores), "%u", host_cores());
+    /* PoCL starts a thread per core of the machine, however few of them this rank owns. */
+    setenv("POCL_MAX_PTHREAD_COUNT", cores, 0);
+    /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this
+     * they sleep at once. Read when the library is loaded, which runtime/gemm/gemm_cblas.c does later. */
+    setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
+    check_pocl_cache();
+}
