@@ -96,14 +96,11 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
-    static const char *const epilogue[] = {"common.cl", "elementwise.cl", "element.cl", "gemm_epilogue.cl", NULL};
     cl_program none;
     list->rare = false;
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
                        program_build(compute, conversion, "-DACT=1 -DVEC=4", &none) ||
-                       program_build(compute, conversion, "-DACT=2 -DVEC=4", &none) ||
-                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=0", &none) ||
-                       program_build(compute, epilogue, "-DVEC=1 -DGELU_TANH=1", &none);
+                       program_build(compute, conversion, "-DACT=2 -DVEC=4", &none);
     compute_release_parts(compute);
     return status ? -1 : 0;
 }
