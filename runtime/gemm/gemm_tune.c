@@ -24,7 +24,8 @@
 
 /* ---- CLBlast's parameters */
 
-/* Small groups with wide vectors and many registers for CPUs, large groups with tiles in local memory for GPUs. */
+/* In the order of enum gemm_parameter: small groups with wide vectors and many registers for CPUs, large groups with
+ * tiles in local memory for GPUs. */
 static const union tuned_values cpu_parameters[] = {
     {{0, 1, 4, 1, 2, 2, 32, 1, 1, 12, 0, 0, 1, 0, 8, 2}},
     {{0, 1, 16, 4, 2, 2, 16, 1, 1, 16, 0, 0, 1, 1, 8, 8}},
@@ -70,7 +71,7 @@ static int choose_direct_below(struct compute *compute, union tuned_values *best
 
 /* ---- tiles of matrix units */
 
-/* Known to suit one GPU or another. */
+/* In the order of struct mma_tiles; known to suit one GPU or another. */
 static const union tuned_values tiles[] = {
     {{128, 128, 32, 64, 64, 3}}, {{128, 256, 32, 64, 64, 2}}, {{256, 128, 32, 64, 64, 2}},
     {{128, 64, 64, 64, 32, 2}},  {{64, 128, 32, 32, 64, 4}},  {{128, 128, 16, 64, 32, 4}},
