@@ -13,7 +13,7 @@ script=ptx.sh
 . ci/ptx_common.sh
 
 cat cl/element.cl cl/matrix_unit.cl cl/mma_gemm.cl >"$work/plain.cl"
-cat cl/common.cl cl/elementwise.cl cl/element.cl cl/matrix_unit.cl cl/gemm_epilogue.cl cl/mma_gemm.cl >"$work/full.cl"
+cat cl/common.cl cl/elementwise.cl cl/element.cl cl/matrix_unit.cl cl/mma_gemm.cl >"$work/full.cl"
 
 # Variants, one a line: tiles, fp16, A and B transposed, LOAD, C's type and evenness, epilogue, GELU by tanh.
 variants() {
@@ -35,7 +35,7 @@ variants() {
 options() {
     echo "-DUNIT=$1 -DUNIT_WARP=$2 -DBLOCK_M=$3 -DBLOCK_N=$4 -DBLOCK_K=$5 -DWARP_M=$6 -DWARP_N=$7 -DSTAGES=$8 -DUNIT_FP16=$9" \
         "-DTRANSPOSE_A=${10} -DTRANSPOSE_B=${11} -DLOAD=${12} -DTYPE_C=${13} -DEVEN_C=${14} -DEPILOGUE=${15}" \
-        "-DGELU_TANH=${16} -DSWAPPED=0 -DVEC=1 -DVEC_MAX=4 -DLANES=64"
+        "-DGELU_TANH=${16} -DVEC=1 -DVEC_MAX=4 -DLANES=64"
 }
 
 source_of() {

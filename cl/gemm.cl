@@ -1,4 +1,4 @@
-/* The portable matrix product: C = alpha A B + beta C in float32 on any device, without local memory or barriers.
+/* The portable matrix product: C = A B + beta C in float32 on any device, without local memory or barriers.
  *
  * A is [m, k], B [k, n], C [m, n]. Element (i, p) of A is a[a_offset + i a_row + p a_column], B alike, so that a transposed
  * operand is one with its two steps exchanged; C has rows of c_stride elements. A work-item computes 4 x 4 elements of C,
@@ -6,9 +6,9 @@
 
 #define TILE 4
 
-kernel void gemm_tile(ulong m, ulong n, ulong k, float alpha, global const float *a, ulong a_offset, ulong a_row,
-                      ulong a_column, global const float *b, ulong b_offset, ulong b_row, ulong b_column, float beta,
-                      global float *c, ulong c_offset, ulong c_stride) {
+kernel void gemm_tile(ulong m, ulong n, ulong k, global const float *a, ulong a_offset, ulong a_row, ulong a_column,
+                      global const float *b, ulong b_offset, ulong b_row, ulong b_column, float beta, global float *c,
+                      ulong c_offset, ulong c_stride) {
     const ulong tiles_across = (n + TILE - 1) / TILE;
     const ulong tiles_down = (m + TILE - 1) / TILE;
     const ulong tile = get_global_id(0);
@@ -39,7 +39,7 @@ kernel void gemm_tile(ulong m, ulong n, ulong k, float alpha, global const float
     for (uint i = 0; i < TILE && row + i < m; i++) {
         for (uint j = 0; j < TILE && column + j < n; j++) {
             const ulong at = c_offset + (row + i) * c_stride + column + j;
-            c[at] = beta == 0.0f ? alpha * sum[i][j] : alpha * sum[i][j] + beta * c[at];
+            c[at] = beta == 0.0f ? sum[i][j] : sum[i][j] + beta * c[at];
         }
     }
 }

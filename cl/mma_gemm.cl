@@ -1,5 +1,6 @@
-/* Matrix products on matrix units: C = alpha op(A) op(B) + beta C, then what gemm_epilogue.cl describes. op(A) is [m, k], op(B)
- * [k, n], C [m, n]; A and B in the 16-bit type of the unit, sums in float.
+/* Matrix products on matrix units: C = op(A) op(B) + beta C + bias, and activated = GELU(C), where bias and activated may be
+ * missing. op(A) is [m, k], op(B) [k, n], C and activated [m, n], bias [n]; A and B in the 16-bit type of the unit, the others of
+ * any type, sums in float. GELU sees C before it is rounded.
  *
  * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local memory, each
  * warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile waits in registers while
@@ -10,11 +11,10 @@
  *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at the
  *               matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
  *   TYPE_C      of C's elements
- *   EVEN_C      elements of C may be written in pairs: its offset, stride and step are even
- *   EPILOGUE    whether there may be more than alpha and beta
- *   SWAPPED     for a test of the self-test: 1 confuses two fragments
+ *   EVEN_C      elements of C may be written in pairs: its offset and stride are even
+ *   EPILOGUE    whether there may be a bias and an activation
  *
- * Comes after element.cl and matrix_unit.cl, with EPILOGUE after common.cl, elementwise.cl and gemm_epilogue.cl too.
+ * Comes after element.cl and matrix_unit.cl, with EPILOGUE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
  */
 #define WARPS_ACROSS (BLOCK_N / WARP_N)
 #define WARPS        (BLOCK_M / WARP_M * WARPS_ACROSS)
@@ -147,7 +147,7 @@ INLINED void tiles_multiply(struct unit unit, __local const ushort *tile_a, __lo
         unit_b b[ACROSS];
         UNIT_UNROLL
         for (uint i = 0; i < DOWN; i++)
-            a[i] = fragment_a(unit, tile_a, row + (i ^ SWAPPED) * UNIT_M, k);
+            a[i] = fragment_a(unit, tile_a, row + i * UNIT_M, k);
         UNIT_UNROLL
         for (uint j = 0; j < ACROSS; j++)
             b[j] = fragment_b(unit, tile_b, k, column + j * UNIT_N);
@@ -244,13 +244,17 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 #endif
 
 #if EPILOGUE
-#define MORE_PARAMETERS        , EPILOGUE_PARAMETERS
-#define MORE_ARGUMENTS         , EPILOGUE_ARGUMENTS
-#define FINISH(y, row, column) epilogue_finish(y, row, column, EPILOGUE_ARGUMENTS)
+/* `parts` says what there is. */
+#define PART_BIAS      1
+#define PART_ACTIVATED 2
+#define MORE_PARAMETERS                                                                                            \
+    , uint parts, __global const void *bias, ulong bias_at, int bias_type, __global void *activated, ulong activated_at, \
+        ulong activated_stride, int activated_type
+#define MORE_ARGUMENTS                                                                                             \
+    , parts, bias, bias_at, bias_type, activated, activated_at, activated_stride, activated_type
 #else
 #define MORE_PARAMETERS
 #define MORE_ARGUMENTS
-#define FINISH(y, row, column) (y)
 #endif
 
 /* C, of which this warp has a part that begins at (row, column). */
@@ -259,14 +263,21 @@ struct target {
     ulong at, stride;
     uint rows, columns;
     uint row, column;
-    float alpha, beta;
+    float beta;
 };
 
+/* What goes into an element of C. */
 INLINED float element_finish(float sum, struct target c, uint row, uint column MORE_PARAMETERS) {
-    float y = c.alpha * sum;
+    float y = sum;
     if (c.beta != 0.0f)
         y += c.beta * element_load(c.elements, c.at + row * c.stride + column, TYPE_C);
-    return FINISH(y, row, column);
+#if EPILOGUE
+    if (parts & PART_BIAS)
+        y += element_load(bias, bias_at + column, bias_type);
+    if (parts & PART_ACTIVATED)
+        element_store(y * gelu_factor(y), activated, activated_at + row * activated_stride + column, activated_type);
+#endif
+    return y;
 }
 
 INLINED void fragment_store(struct unit unit, unit_c sum, struct target c, uint row, uint column MORE_PARAMETERS) {
@@ -288,29 +299,26 @@ INLINED void fragment_store(struct unit unit, unit_c sum, struct target c, uint 
     }
 }
 
-/* Groups: the blocks of C, for each of the products whose operands lie a_step, b_step and c_step elements apart. */
+/* Groups: the blocks of C. */
 UNIT_KERNEL(WARPS)
-void mma_gemm(uint m, uint n, uint k, float alpha, __global const ushort *a, ulong a_at, uint a_stride,
-              ulong a_step, __global const ushort *b, ulong b_at, uint b_stride, ulong b_step, float beta,
-              __global void *c, ulong c_at, ulong c_stride, ulong c_step MORE_PARAMETERS) {
+void mma_gemm(uint m, uint n, uint k, __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b,
+              ulong b_at, uint b_stride, float beta, __global void *c, ulong c_at, ulong c_stride MORE_PARAMETERS) {
     __local ushort tiles_a[STAGES][A_SIZE] __attribute__((aligned(16)));
     __local ushort tiles_b[STAGES][B_SIZE] __attribute__((aligned(16)));
     UNIT_BEGIN(unit, WARPS);
     const uint blocks_down = (m - 1) / BLOCK_M + 1, blocks_across = (n - 1) / BLOCK_N + 1;
-    const uint blocks = blocks_down * blocks_across;
-    const ulong batch = get_group_id(0) / blocks;
-    const uint2 block = block_of(get_group_id(0) % blocks, blocks_down, blocks_across);
+    const uint2 block = block_of(get_group_id(0), blocks_down, blocks_across);
     const uint row = block.x * BLOCK_M, column = block.y * BLOCK_N;
     const struct sources sources = {
 #if TRANSPOSE_A
-        {a + a_at + batch * a_step + row, a_stride, k, m - row},
+        {a + a_at + row, a_stride, k, m - row},
 #else
-        {a + a_at + batch * a_step + (ulong)row * a_stride, a_stride, m - row, k},
+        {a + a_at + (ulong)row * a_stride, a_stride, m - row, k},
 #endif
 #if TRANSPOSE_B
-        {b + b_at + batch * b_step + (ulong)column * b_stride, b_stride, n - column, k},
+        {b + b_at + (ulong)column * b_stride, b_stride, n - column, k},
 #else
-        {b + b_at + batch * b_step + column, b_stride, k, n - column},
+        {b + b_at + column, b_stride, k, n - column},
 #endif
     };
     unit_c sum[DOWN][ACROSS];
@@ -321,8 +329,8 @@ void mma_gemm(uint m, uint n, uint k, float alpha, __global const ushort *a, ulo
             unit_clear(&sum[i][j]);
     }
     block_multiply(unit, tiles_a, tiles_b, sources, (k - 1) / BLOCK_K + 1, sum);
-    const struct target target = {c, c_at + batch * c_step, c_stride, m, n, row + unit.warp / WARPS_ACROSS * WARP_M,
-                                  column + unit.warp % WARPS_ACROSS * WARP_N, alpha, beta};
+    const struct target target = {c, c_at, c_stride, m, n, row + unit.warp / WARPS_ACROSS * WARP_M,
+                                  column + unit.warp % WARPS_ACROSS * WARP_N, beta};
     UNIT_UNROLL
     for (uint i = 0; i < DOWN; i++) {
         UNIT_UNROLL

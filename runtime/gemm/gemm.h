@@ -18,28 +18,14 @@ int gemm_open(struct compute *compute, const char *name, enum element_type opera
 /* compute_open, then gemm_open as the options say. */
 int gemm_compute_open(struct compute **opened, const struct compute_options *options);
 
-/* C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; beta == 0 does not read C.
- * A launch: failures are kept in the compute. Extents are checked against the buffers. m, n or k of 0 is allowed.
- */
-void gemm_run(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-              float alpha, struct matrix a, struct matrix b, float beta, struct matrix c);
-
-/* Several products of one shape: see struct gemm_batch. */
-void gemm_run_batched(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                      float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
-                      struct gemm_batch batch);
-
-/* As gemm_run, then the epilogue: in the same kernel where the backend can, else in one of its own. With a C of 16
- * bits the latter sees y rounded. */
-void gemm_run_fused(struct compute *compute, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                    float alpha, struct matrix a, struct matrix b, float beta, struct matrix c,
-                    const struct gemm_epilogue *epilogue);
+/* A launch: failures are kept in the compute. Extents are checked against the buffers. */
+void gemm_run(struct compute *compute, const struct gemm_call *call);
 
 /* Whether products of operands of this type go through fp32 copies. They are kept from product to product, one each
  * for A, B and C, as large as the largest: for memory plans. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
-/* Whether gemm_run_fused on operands of this type does all in one kernel, and not only the same. */
+/* Whether products of operands of this type may have a bias and an activation behind them. */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
 /* The name of the backend in use. */
@@ -51,10 +37,5 @@ const char *gemm_description(const struct compute *compute);
 
 /* Whether it runs with the parameters that a search on this device found (runtime/gemm/gemm_tune.h). */
 bool gemm_is_tuned(const struct compute *compute);
-
-/* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, best of a few
- * calls (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on failure. */
-int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
-                      double *flops_per_second);
 
 #endif

@@ -4,14 +4,15 @@
 
 #include "runtime/gemm/gemm_call.h"
 
+/* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
 struct gemm_backend {
     const char *name;
     /* 0, or -1 with a reason why this device or host cannot use the backend. *state is the backend's own. */
     int (*open)(struct compute *compute, void **state);
     void (*close)(struct compute *compute, void *state);
     void (*run)(struct compute *compute, void *state, const struct gemm_call *call);
-    /* Whether `run` takes the call as it is, with the types of its buffers, its batch and its epilogue. NULL:
-     * single products of fp32 only. What it does not take comes in simpler pieces, and of fp32 copies. */
+    /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
+     * products of fp32 with nothing behind them. Others come as fp32 copies. */
     bool (*takes)(const struct gemm_call *call);
 };
 
@@ -22,15 +23,10 @@ extern const struct gemm_backend gemm_backend_mma;
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
-    struct buffer copies[3]; /* of A, B and C in fp32, each as large as was needed so far */
-    void *backend;           /* of the backend in use */
-    cl_program program;      /* cl/gemm.cl, built at the first need; NULL before */
-    struct kernel tile;      /* the portable product */
-    struct kernel scale;     /* C = beta C */
-    struct {
-        cl_program program; /* cl/gemm_epilogue.cl, built at the first need */
-        struct kernel kernel;
-    } epilogues[2];             /* for the exact GELU, and by tanh */
+    struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
+    void *backend;              /* of the backend in use */
+    struct kernel tile;         /* the portable product; both are built at the first need */
+    struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */
     char refusal[160];          /* why "auto" did without matrix units, "" when it did not want any */
     char description[384];      /* of gemm_description */
@@ -39,5 +35,8 @@ struct gemm_state {
     bool untuned;               /* wanted: no parameters from the cache folder */
     bool tuned;                 /* set by a backend that took some from there */
 };
+
+/* C = beta C, what is left of a product over nothing, of fp32. A launch, for any backend. */
+void gemm_scale_run(struct compute *compute, const struct gemm_call *call);
 
 #endif

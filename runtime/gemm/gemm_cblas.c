@@ -38,7 +38,7 @@ struct work {
     void *places[3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages
                       */
     int transpose_a, transpose_b, m, n, k, a_stride, b_stride, c_stride;
-    float alpha, beta;
+    float beta;
 };
 
 /* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
@@ -116,7 +116,7 @@ static void cblas_close(struct compute *compute, void *state) {
 
 static void CL_CALLBACK work_run(void *argument) {
     const struct work *work = argument;
-    work->sgemm(ROW_MAJOR, work->transpose_a, work->transpose_b, work->m, work->n, work->k, work->alpha, work->a,
+    work->sgemm(ROW_MAJOR, work->transpose_a, work->transpose_b, work->m, work->n, work->k, 1.0f, work->a,
                 work->a_stride, work->b, work->b_stride, work->beta, work->c, work->c_stride);
 }
 
@@ -163,8 +163,7 @@ static void enqueue(struct compute *compute, const struct gemm_call *call, struc
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
     } else if (compute->profiler) {
-        profiler_add(compute->profiler, call->name, 2.0 * (double)call->m * (double)call->n * (double)call->k,
-                     event);
+        profiler_add(compute->profiler, call->name, gemm_call_flops(call), event);
     }
 }
 
@@ -184,7 +183,6 @@ static void cblas_run(struct compute *compute, void *state, const struct gemm_ca
                         .a_stride = (int)call->a.stride,
                         .b_stride = (int)call->b.stride,
                         .c_stride = (int)call->c.stride,
-                        .alpha = call->alpha,
                         .beta = call->beta};
     enqueue(compute, call, &work);
 }

@@ -30,17 +30,12 @@ static const char *status_name(CLBlastStatusCode status) {
     }
 }
 
-static int take_parameters(const struct compute *compute, bool *found) {
-    struct gemm_parameters parameters;
-    char *path = gemm_parameters_path(compute->cache_dir, &compute->device);
-    int status = path ? gemm_parameters_read(path, &compute->device, &parameters, found) : -1;
-    free(path);
-    return status || !*found ? status : gemm_parameters_apply(&parameters, &compute->device);
-}
-
 static int clblast_open(struct compute *compute, void **state) {
     struct gemm_state *gemm = compute->gemm_state;
-    if (!gemm->untuned && compute->cache_dir && take_parameters(compute, &gemm->tuned)) {
+    const struct tuned_target target = {&gemm_parameters, &compute->device, NULL};
+    union tuned_values values;
+    if (tuned_load(&target, gemm->untuned ? NULL : compute->cache_dir, &values, &gemm->tuned) ||
+        (gemm->tuned && gemm_parameters_apply(&values, &compute->device))) {
         return -1;
     }
     *state = calloc(1, sizeof(struct clblast_state));
@@ -122,7 +117,7 @@ static void clblast_run(struct compute *compute, void *state, const struct gemm_
         CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor,
                                    call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
                                    call->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo, call->m, call->n,
-                                   call->k, call->alpha, call->a.buffer->memory, call->a.offset, call->a.stride,
+                                   call->k, 1.0f, call->a.buffer->memory, call->a.offset, call->a.stride,
                                    call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
                                    call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
                                    compute->profiler ? &end : NULL, own->scratch.memory);
@@ -130,8 +125,7 @@ static void clblast_run(struct compute *compute, void *state, const struct gemm_
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
     }
     if (end) {
-        double flops = 2.0 * (double)call->m * (double)call->n * (double)call->k;
-        profiler_add_range(compute->profiler, call->name, flops, begin, end);
+        profiler_add_range(compute->profiler, call->name, gemm_call_flops(call), begin, end);
     } else if (begin) {
         clReleaseEvent(begin);
     }

@@ -1,6 +1,5 @@
 /* The backend "mma": chooses a unit on which products come out right; products of fp32 go to CLBlast. */
 #include "runtime/gemm/gemm_mma.h"
-#include "runtime/gemm/mma_check.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +19,44 @@ static int open_fallback(struct compute *compute, struct mma_backend *own) {
     return status;
 }
 
+/* ---- tiles */
+
+/* In the order of struct mma_tiles. */
+static const struct tuned_number sizes[] = {
+    {"block_m", 4, {32, 64, 128, 256}}, {"block_n", 4, {32, 64, 128, 256}}, {"block_k", 3, {16, 32, 64}},
+    {"warp_m", 4, {16, 32, 64, 128}},   {"warp_n", 4, {16, 32, 64, 128}},   {"stages", 3, {2, 3, 4}},
+};
+
+static bool is_allowed(const struct tuned_target *target, const union tuned_values *values) {
+    return mma_tiles_allowed(&values->tiles, target->unit, target->device);
+}
+
+const struct tuned_kind gemm_mma_tiles = {
+    .backend = "mma",
+    .what = "tiles",
+    .command = "hc_bench --tune --gemm mma",
+    .numbers = sizes,
+    .count = sizeof sizes / sizeof *sizes,
+    .allowed = is_allowed,
+};
+
 static int choose_tiles(struct mma *mma) {
     struct gemm_state *state = mma->compute->gemm_state;
     const struct device *device = &mma->compute->device;
-    const struct mma_limits limits = mma_limits_of(device);
-    if (mma_tiles_default(&mma->unit, limits, false, &mma->large) ||
-        mma_tiles_default(&mma->unit, limits, true, &mma->small)) {
+    const struct tuned_target target = {&gemm_mma_tiles, device, &mma->unit};
+    union tuned_values values;
+    if (mma_tiles_default(&mma->unit, device, false, &mma->large) ||
+        mma_tiles_default(&mma->unit, device, true, &mma->small) ||
+        tuned_load(&target, state->untuned ? NULL : mma->compute->cache_dir, &values, &state->tuned)) {
         return -1;
     }
-    if (state->untuned || !mma->compute->cache_dir) {
-        return 0;
+    if (state->tuned) {
+        mma->large = values.tiles;
     }
-    char *path = mma_tiles_path(mma->compute->cache_dir, device, &mma->unit);
-    const int status = path ? mma_tiles_read(path, device, &mma->unit, &mma->large, &state->tuned) : -1;
-    free(path);
-    return status;
+    return 0;
 }
+
+/* ---- units */
 
 /* Opens it on this unit if it computes what it should. */
 static int try_unit(struct mma *mma, const struct mma_unit *unit) {
@@ -71,7 +92,7 @@ static int find_unit(struct mma *mma) {
 
 static void describe(const struct mma *mma, char *text, size_t size) {
     const struct mma_tiles *tiles = &mma->large;
-    snprintf(text, size, "%s, tiles %ux%ux%u", mma->unit.name, tiles->block_m, tiles->block_n, tiles->block_k);
+    snprintf(text, size, "%s, tiles %zux%zux%zu", mma->unit.name, tiles->block_m, tiles->block_n, tiles->block_k);
 }
 
 static void mma_close(struct compute *compute, void *state) {

@@ -1,27 +1,34 @@
 #include "runtime/gemm/gemm_parameters.h"
-#include "runtime/files/checksum.h"
-#include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <clblast_c.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define FILE_LIMIT      65536
 #define PARAMETER_LIMIT 1024 /* no device has use for more; products of two stay far from overflow */
 #define REGISTERS_LIMIT 1024 /* elements of C per work-item */
 #define VECTOR_LIMIT    16
-#define DIRECT_LIMIT    65536
-#define NAME_DIGITS     16 /* of the checksum, in the file's name */
 
-const char *const gemm_parameter_names[GEMM_PARAMETERS] = {"GEMMK", "KREG",  "KWG",   "KWI", "MDIMA", "MDIMC",
-                                                           "MWG",   "NDIMB", "NDIMC", "NWG", "SA",    "SB",
-                                                           "STRM",  "STRN",  "VWM",   "VWN"};
+static const struct tuned_number numbers[] = {
+    [GEMM_GEMMK] = {"GEMMK", 1, {0}},
+    [GEMM_KREG] = {"KREG", 1, {1}},
+    [GEMM_KWG] = {"KWG", 8, {1, 2, 4, 8, 16, 32, 64, 128}},
+    [GEMM_KWI] = {"KWI", 4, {1, 2, 4, 8}},
+    [GEMM_MDIMA] = {"MDIMA", 6, {1, 2, 4, 8, 16, 32}},
+    [GEMM_MDIMC] = {"MDIMC", 5, {1, 2, 4, 8, 16}},
+    [GEMM_MWG] = {"MWG", 7, {4, 8, 16, 32, 64, 128, 256}},
+    [GEMM_NDIMB] = {"NDIMB", 6, {1, 2, 4, 8, 16, 32}},
+    [GEMM_NDIMC] = {"NDIMC", 5, {1, 2, 4, 8, 16}},
+    [GEMM_NWG] = {"NWG", 12, {4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256}},
+    [GEMM_SA] = {"SA", 2, {0, 1}},
+    [GEMM_SB] = {"SB", 2, {0, 1}},
+    [GEMM_STRM] = {"STRM", 2, {0, 1}},
+    [GEMM_STRN] = {"STRN", 2, {0, 1}},
+    [GEMM_VWM] = {"VWM", 5, {1, 2, 4, 8, 16}},
+    [GEMM_VWN] = {"VWN", 5, {1, 2, 4, 8, 16}},
+    [GEMM_DIRECT_BELOW] = {"direct_below", 0, {0}},
+};
 
 /* ---- what is allowed */
 
-static bool in_range(const struct gemm_parameters *parameters) {
-    const size_t *value = parameters->value;
+static bool in_range(const size_t *value) {
     for (int i = 0; i < GEMM_PARAMETERS; i++) {
         const bool flag = i == GEMM_SA || i == GEMM_SB || i == GEMM_STRM || i == GEMM_STRN;
         const bool vector = i == GEMM_VWM || i == GEMM_VWN;
@@ -33,7 +40,7 @@ static bool in_range(const struct gemm_parameters *parameters) {
             return false;
         }
     }
-    return value[GEMM_GEMMK] == 0 && value[GEMM_KREG] == 1 && parameters->direct_below <= DIRECT_LIMIT;
+    return value[GEMM_GEMMK] == 0 && value[GEMM_KREG] == 1;
 }
 
 /* One of the two directions: the tile divides into vectors of the work-items that compute and of those that load.
@@ -43,9 +50,9 @@ static bool tile_divides(size_t tile, size_t compute, size_t load, size_t vector
            depth % (work_items / load) == 0;
 }
 
-bool gemm_parameters_allowed(const struct gemm_parameters *parameters, const struct device *device) {
-    const size_t *value = parameters->value;
-    if (!in_range(parameters)) {
+static bool is_allowed(const struct tuned_target *target, const union tuned_values *values) {
+    const size_t *value = values->at;
+    if (!in_range(value)) {
         return false;
     }
     const size_t m = value[GEMM_MWG], n = value[GEMM_NWG], k = value[GEMM_KWG];
@@ -54,81 +61,33 @@ bool gemm_parameters_allowed(const struct gemm_parameters *parameters, const str
     return k % value[GEMM_KWI] == 0 &&
            tile_divides(m, value[GEMM_MDIMC], value[GEMM_MDIMA], value[GEMM_VWM], work_items, k) &&
            tile_divides(n, value[GEMM_NDIMC], value[GEMM_NDIMB], value[GEMM_VWN], work_items, k) &&
-           work_items <= device->max_work_group && m * n / work_items <= REGISTERS_LIMIT &&
-           (local == 0 || local <= device->local_bytes);
+           work_items <= target->device->max_work_group && m * n / work_items <= REGISTERS_LIMIT &&
+           (local == 0 || local <= target->device->local_bytes);
 }
+
+const struct tuned_kind gemm_parameters = {
+    .backend = "clblast",
+    .what = "parameters",
+    .command = "hc_bench --tune",
+    .numbers = numbers,
+    .count = sizeof numbers / sizeof *numbers,
+    .group = "parameters",
+    .grouped = GEMM_PARAMETERS,
+    .allowed = is_allowed,
+};
 
 /* ---- CLBlast */
 
-int gemm_parameters_apply(const struct gemm_parameters *parameters, const struct device *device) {
-    static const char *routine_name = "XGEMM_MIN_INDIRECT_SIZE";
+int gemm_parameters_apply(const union tuned_values *values, const struct device *device) {
+    const char *names[GEMM_PARAMETERS], *routine_name = "XGEMM_MIN_INDIRECT_SIZE";
+    for (int i = 0; i < GEMM_PARAMETERS; i++) {
+        names[i] = numbers[i].name;
+    }
     CLBlastStatusCode status =
-        CLBlastOverrideParameters(device->id, "Xgemm", CLBlastPrecisionSingle, GEMM_PARAMETERS,
-                                  (const char **)gemm_parameter_names, parameters->value);
+        CLBlastOverrideParameters(device->id, "Xgemm", CLBlastPrecisionSingle, GEMM_PARAMETERS, names, values->at);
     if (status == CLBlastSuccess) {
         status = CLBlastOverrideParameters(device->id, "GemmRoutine", CLBlastPrecisionSingle, 1, &routine_name,
-                                           &parameters->direct_below);
+                                           &values->at[GEMM_DIRECT_BELOW]);
     }
     return status == CLBlastSuccess ? 0 : error_set("CLBlast refuses these parameters (code %d)", (int)status);
-}
-
-/* ---- the file */
-
-char *gemm_parameters_path(const char *folder, const struct device *device) {
-    const char *const parts[] = {device->name, device->platform_name, device->version, device->driver};
-    char digest[CHECKSUM_SIZE];
-    if (checksum_strings(parts, sizeof parts / sizeof *parts, digest)) {
-        return NULL;
-    }
-    return files_path("%s/clblast-%.*s.json", folder, NAME_DIGITS, digest);
-}
-
-static bool take_count(const json_t *object, const char *name, size_t *value) {
-    const json_t *item = json_object_get(object, name);
-    const json_int_t number = json_integer_value(item);
-    *value = (size_t)number;
-    return json_is_integer(item) && number >= 0 && number <= DIRECT_LIMIT;
-}
-
-static bool take_parameters(const json_t *json, struct gemm_parameters *parameters) {
-    const json_t *values = json_object_get(json, "parameters");
-    bool whole =
-        take_count(json, "direct_below", &parameters->direct_below) && json_object_size(values) == GEMM_PARAMETERS;
-    for (int i = 0; i < GEMM_PARAMETERS && whole; i++) {
-        whole = take_count(values, gemm_parameter_names[i], &parameters->value[i]);
-    }
-    return whole;
-}
-
-int gemm_parameters_read(const char *path, const struct device *device, struct gemm_parameters *parameters,
-                         bool *found) {
-    json_t *json = NULL;
-    *found = files_exist(path);
-    if (!*found) {
-        return 0;
-    }
-    int status = json_file_read(path, FILE_LIMIT, &json);
-    if (status == 0 && (!take_parameters(json, parameters) || !gemm_parameters_allowed(parameters, device))) {
-        status = error_set("%s: these are no parameters for CLBlast on %s", path, device->name);
-    }
-    json_decref(json);
-    if (status == 0) {
-        return 0;
-    }
-    return error_set("%s; remove the file, or write a new one by hc_bench --tune", error_text());
-}
-
-int gemm_parameters_write(const char *path, const struct device *device, const struct gemm_parameters *parameters) {
-    char *folder = strndup(path, (size_t)(strrchr(path, '/') - path));
-    int status = folder ? files_make_folder(folder) : error_set("out of memory");
-    free(folder);
-    json_t *values = json_object();
-    for (int i = 0; i < GEMM_PARAMETERS; i++) {
-        json_object_set_new(values, gemm_parameter_names[i], json_integer((json_int_t)parameters->value[i]));
-    }
-    json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "device", device->name, "driver", device->driver,
-                             "direct_below", (json_int_t)parameters->direct_below, "parameters", values);
-    status = status || json_file_write(path, json, JSON_INDENT(1)) ? -1 : 0;
-    json_decref(json);
-    return status;
 }

@@ -1,10 +1,8 @@
-/* The parameters of CLBlast's matrix product (its kernel "Xgemm") for one device, and the file that keeps them. */
+/* The parameters of CLBlast's matrix product (its kernel "Xgemm") for one device. */
 #ifndef HC_RUNTIME_GEMM_PARAMETERS_H
 #define HC_RUNTIME_GEMM_PARAMETERS_H
 
-#include "runtime/device/device.h"
-#include <stdbool.h>
-#include <stddef.h>
+#include "runtime/gemm/tuned.h"
 
 /* CLBlast's own names, in the order in which it wants them. With GEMMK == 0 its kernel computes a tile of C of
  * MWG x NWG by a work-group of MDIMC x NDIMC, KWG steps at a time, unrolled by KWI; SA and SB keep the tiles of A
@@ -27,32 +25,16 @@ enum gemm_parameter {
     GEMM_STRN,
     GEMM_VWM,
     GEMM_VWN,
-    GEMM_PARAMETERS
+    GEMM_PARAMETERS,
+    /* not of the kernel: cubes of a smaller edge go through the one that needs no copies of A, B and C */
+    GEMM_DIRECT_BELOW = GEMM_PARAMETERS,
 };
 
-struct gemm_parameters {
-    size_t value[GEMM_PARAMETERS];
-    size_t direct_below; /* cubes of a smaller edge go through the kernel that needs no copies of A, B and C */
-};
-
-extern const char *const gemm_parameter_names[GEMM_PARAMETERS];
-
-/* Whether CLBlast's kernel is defined for these values and the device has the work-items and the local memory. */
-bool gemm_parameters_allowed(const struct gemm_parameters *parameters, const struct device *device);
+/* What the values of struct tuned_values are, by enum gemm_parameter. Allowed is what CLBlast's kernel is defined
+ * for, where the device has the work-items and the local memory. */
+extern const struct tuned_kind gemm_parameters;
 
 /* Makes CLBlast use them on this device, in this process, from now on. */
-int gemm_parameters_apply(const struct gemm_parameters *parameters, const struct device *device);
-
-/* The device's file in the cache folder (see program_cache_locate), named by device and driver. Heap memory, NULL
- * with an error. */
-char *gemm_parameters_path(const char *folder, const struct device *device);
-
-/* Reads and checks the file. *found is false where there is none; one that cannot be used is an error that says
- * what to do. */
-int gemm_parameters_read(const char *path, const struct device *device, struct gemm_parameters *parameters,
-                         bool *found);
-
-/* Writes the file, whole or not at all, and the folder where it is missing. */
-int gemm_parameters_write(const char *path, const struct device *device, const struct gemm_parameters *parameters);
+int gemm_parameters_apply(const union tuned_values *values, const struct device *device);
 
 #endif

@@ -1,6 +1,6 @@
 /* Products on a unit, as variants of one kernel. */
 #include "runtime/gemm/mma.h"
-#include "runtime/gemm/gemm_epilogue.h"
+#include "runtime/gemm/gemm_check.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,6 @@ struct variant_key {
 
 struct mma_variant {
     struct variant_key key;
-    cl_program program;
     struct kernel kernel;
     struct mma_variant *next;
 };
@@ -48,35 +47,33 @@ static struct mma_variant *variant_find(const struct mma *mma, const struct vari
 }
 
 static int variant_build(struct mma *mma, struct mma_variant *variant) {
-    static const char *const plain[] = {"element.cl", "matrix_unit.cl", "mma_gemm.cl", NULL};
-    static const char *const full[] = {"common.cl",        "elementwise.cl", "element.cl", "matrix_unit.cl",
-                                       "gemm_epilogue.cl", "mma_gemm.cl",    NULL};
+    static const char *const files[] = {"common.cl",      "elementwise.cl", "element.cl",
+                                        "matrix_unit.cl", "mma_gemm.cl",    NULL};
     const struct variant_key *key = &variant->key;
+    const struct mma_tiles *tiles = &key->tiles;
+    const bool plain = key->finish == FINISH_PLAIN; /* which needs only what stands from element.cl on */
     const bool two_groups =
-        mma->unit.bounds_registers && mma_tiles_warps(&key->tiles) * mma->unit.warp == TWO_GROUPS_ITEMS;
+        mma->unit.bounds_registers && mma_tiles_warps(tiles) * mma->unit.warp == TWO_GROUPS_ITEMS;
+    cl_program program = NULL;
     char options[512];
     snprintf(options, sizeof(options),
-             "-DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DBLOCK_M=%u -DBLOCK_N=%u -DBLOCK_K=%u -DWARP_M=%u "
-             "-DWARP_N=%u -DSTAGES=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DTYPE_C=%d -DEVEN_C=%d "
-             "-DEPILOGUE=%d -DSWAPPED=%d%s%s",
-             (int)mma->unit.kind, mma->unit.warp, key->fp16, key->tiles.block_m, key->tiles.block_n,
-             key->tiles.block_k, key->tiles.warp_m, key->tiles.warp_n, key->tiles.stages, key->transpose_a,
-             key->transpose_b, (int)key->load, key->type_c, key->even_c, key->finish != FINISH_PLAIN, mma->swapped,
-             key->finish == FINISH_PLAIN      ? ""
-             : key->finish == FINISH_EPILOGUE ? " -DVEC=1 -DGELU_TANH=0"
-                                              : " -DVEC=1 -DGELU_TANH=1",
+             "-DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu "
+             "-DWARP_M=%zu -DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DTYPE_C=%d "
+             "-DEVEN_C=%d -DEPILOGUE=%d -DGELU_TANH=%d%s",
+             (int)mma->unit.kind, mma->unit.warp, key->fp16, tiles->block_m, tiles->block_n, tiles->block_k,
+             tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a, key->transpose_b, (int)key->load,
+             key->type_c, key->even_c, !plain, key->finish == FINISH_EPILOGUE_TANH,
              two_groups ? TWO_GROUPS_OPTION : "");
-    if (program_build(mma->compute, key->finish == FINISH_PLAIN ? plain : full, options, &variant->program)) {
+    if (program_build(mma->compute, plain ? files + 2 : files, options, &program)) {
         return -1;
     }
-    return kernel_create(mma->compute, variant->program, "mma_gemm", &variant->kernel);
+    const int status = kernel_create(mma->compute, program, "mma_gemm", &variant->kernel);
+    clReleaseProgram(program); /* its kernel keeps it */
+    return status;
 }
 
 static void variant_release(struct mma_variant *variant) {
     kernel_release(&variant->kernel);
-    if (variant->program) {
-        clReleaseProgram(variant->program);
-    }
     free(variant);
 }
 
@@ -115,26 +112,23 @@ void mma_release(struct mma *mma) {
 /* Blocks of C; SIZE_MAX when they cannot be counted. */
 static size_t blocks_of(const struct gemm_call *call, size_t block_m, size_t block_n) {
     size_t blocks;
-    const bool counted =
-        !__builtin_mul_overflow((call->m - 1) / block_m + 1, (call->n - 1) / block_n + 1, &blocks) &&
-        !__builtin_mul_overflow(blocks, call->batch.count, &blocks);
-    return counted ? blocks : SIZE_MAX;
+    return __builtin_mul_overflow((call->m - 1) / block_m + 1, (call->n - 1) / block_n + 1, &blocks) ? SIZE_MAX
+                                                                                                     : blocks;
 }
 
 bool mma_takes(const struct gemm_call *call) {
     const enum element_type type = call->a.buffer->type;
     return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
            call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
-           blocks_of(call, SMALLEST_BLOCK, SMALLEST_BLOCK) <= UINT32_MAX &&
-           (call->batch.count == 1 || !gemm_epilogue_exists(&call->epilogue));
+           blocks_of(call, SMALLEST_BLOCK, SMALLEST_BLOCK) <= UINT32_MAX;
 }
 
-static bool is_aligned(const struct matrix *matrix, size_t step, size_t elements) {
-    return matrix->offset % elements == 0 && matrix->stride % elements == 0 && step % elements == 0;
+static bool is_aligned(const struct matrix *matrix, size_t elements) {
+    return matrix->offset % elements == 0 && matrix->stride % elements == 0;
 }
 
 static enum load load_of(const struct gemm_call *call, const struct mma_tiles *tiles) {
-    if (!is_aligned(&call->a, call->batch.a, CHUNK) || !is_aligned(&call->b, call->batch.b, CHUNK)) {
+    if (!is_aligned(&call->a, CHUNK) || !is_aligned(&call->b, CHUNK)) {
         return LOAD_ELEMENTS;
     }
     const bool whole =
@@ -152,21 +146,33 @@ static struct variant_key key_of(const struct mma *mma, const struct gemm_call *
     key.transpose_b = call->transpose_b;
     key.fp16 = call->a.buffer->type == ELEMENT_FP16;
     key.type_c = (int)call->c.buffer->type;
-    key.even_c = is_aligned(&call->c, call->batch.c, 2);
+    key.even_c = is_aligned(&call->c, 2);
     key.load = load_of(call, &key.tiles);
-    key.finish = !gemm_epilogue_exists(&call->epilogue)        ? FINISH_PLAIN
-                 : call->epilogue.activation == GEMM_GELU_TANH ? FINISH_EPILOGUE_TANH
-                                                               : FINISH_EPILOGUE;
+    key.finish = !gemm_call_has_epilogue(call) ? FINISH_PLAIN
+                 : call->gelu_tanh             ? FINISH_EPILOGUE_TANH
+                                               : FINISH_EPILOGUE;
     return key;
 }
 
 /* ---- running */
 
-#define ARG_OPERAND(x, step) ARG_SPAN(x), ARG_U32((x).stride), ARG_U64(step)
+/* As in cl/mma_gemm.cl. */
+enum part { PART_BIAS = 1, PART_ACTIVATED = 2 };
+
 #define ARG_PRODUCT(x)                                                                                             \
-    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_F32((x)->alpha), ARG_OPERAND((x)->a, (x)->batch.a),     \
-        ARG_OPERAND((x)->b, (x)->batch.b), ARG_F32((x)->beta), ARG_SPAN((x)->c), ARG_U64((x)->c.stride),           \
-        ARG_U64((x)->batch.c)
+    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_SPAN((x)->a), ARG_U32((x)->a.stride), ARG_SPAN((x)->b), \
+        ARG_U32((x)->b.stride), ARG_F32((x)->beta), ARG_SPAN((x)->c), ARG_U64((x)->c.stride)
+
+/* Pointers to what is missing are those of C, since kernels want some. */
+static void run_epilogue(struct compute *compute, const struct kernel *kernel, size_t groups, size_t items,
+                         const struct gemm_call *call) {
+    const struct span bias = call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
+    const struct matrix activated = call->activated.buffer ? call->activated : call->c;
+    const unsigned parts = (call->bias.buffer ? PART_BIAS : 0U) | (call->activated.buffer ? PART_ACTIVATED : 0U);
+    KERNEL_RUN(compute, kernel, groups, items, ARG_PRODUCT(call), ARG_U32(parts), ARG_SPAN(bias),
+               ARG_I32(bias.buffer->type), ARG_SPAN(activated), ARG_U64(activated.stride),
+               ARG_I32(activated.buffer->type));
+}
 
 void mma_run(struct mma *mma, const struct gemm_call *call) {
     struct compute *compute = mma->compute;
@@ -176,13 +182,33 @@ void mma_run(struct mma *mma, const struct gemm_call *call) {
         return;
     }
     const size_t groups = blocks_of(call, key.tiles.block_m, key.tiles.block_n);
-    const size_t items = (size_t)mma_tiles_warps(&key.tiles) * mma->unit.warp;
+    const size_t items = mma_tiles_warps(&key.tiles) * mma->unit.warp;
     struct kernel named = variant->kernel;
     memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
     if (key.finish == FINISH_PLAIN) {
         KERNEL_RUN(compute, &named, groups, items, ARG_PRODUCT(call));
     } else {
-        const struct epilogue_parts parts = gemm_epilogue_parts(call);
-        KERNEL_RUN(compute, &named, groups, items, ARG_PRODUCT(call), ARG_EPILOGUE(parts));
+        run_epilogue(compute, &named, groups, items, call);
     }
+}
+
+/* ---- the test at the start */
+
+static void run_on_unit(void *mma, const struct gemm_call *call) {
+    mma_run(mma, call);
+}
+
+int mma_self_test(struct mma *mma, enum element_type type) {
+    /* one tile at a time, whatever a product's size would choose */
+    const struct gemm_runner runner = {mma->compute, run_on_unit, mma};
+    const struct mma_tiles tiles[] = {mma->large, mma->small};
+    int status = 0;
+    for (int i = 0; i < 2 && status == 0; i++) {
+        mma->large = mma->small = tiles[i];
+        status = gemm_check_tiles(&runner, tiles[i].block_m, tiles[i].block_n, tiles[i].block_k, type);
+    }
+    mma->large = tiles[0];
+    mma->small = tiles[1];
+    compute_forget(mma->compute);
+    return status ? error_prefix("self-test with %s", element_name(type)) : 0;
 }

@@ -1,5 +1,4 @@
-/* Matrix units that cl/matrix_unit.cl knows, the sizes of tiles that cl/mma_gemm.cl takes for them, and the file
- * that keeps those which a search found for a device. */
+/* Matrix units that cl/matrix_unit.cl knows, and the sizes of tiles that cl/mma_gemm.cl takes for them. */
 #ifndef HC_RUNTIME_MMA_TILES_H
 #define HC_RUNTIME_MMA_TILES_H
 
@@ -27,9 +26,9 @@ struct mma_unit {
 /* A block of C per work-group, block_m x block_n, of parts of warp_m x warp_n per warp, in steps of block_k, with
  * so many tiles of A and B in local memory at a time. */
 struct mma_tiles {
-    unsigned block_m, block_n, block_k;
-    unsigned warp_m, warp_n;
-    unsigned stages;
+    size_t block_m, block_n, block_k;
+    size_t warp_m, warp_n;
+    size_t stages;
 };
 
 #define MMA_MOST_UNITS 2 /* of one device */
@@ -40,31 +39,14 @@ size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOS
 
 struct mma_unit mma_unit_emulation(void);
 
-/* What one has to fit into. */
-struct mma_limits {
-    size_t local_bytes, work_items;
-};
-
-struct mma_limits mma_limits_of(const struct device *device);
-
-/* Whether the kernel is defined for these tiles and they fit. */
-bool mma_tiles_allowed(const struct mma_tiles *tiles, const struct mma_unit *unit, struct mma_limits limits);
+/* Whether the kernel is defined for these tiles and they fit into the device's local memory and work-groups. */
+bool mma_tiles_allowed(const struct mma_tiles *tiles, const struct mma_unit *unit, const struct device *device);
 
 /* Tiles to begin with. `small`: for products that large ones would not make enough work-groups of. -1 with an error
  * when nothing fits. */
-int mma_tiles_default(const struct mma_unit *unit, struct mma_limits limits, bool small, struct mma_tiles *tiles);
+int mma_tiles_default(const struct mma_unit *unit, const struct device *device, bool small,
+                      struct mma_tiles *tiles);
 
-unsigned mma_tiles_warps(const struct mma_tiles *tiles);
-
-/* The device's file in the cache folder, named by device, driver and unit. Heap memory, NULL with an error. */
-char *mma_tiles_path(const char *folder, const struct device *device, const struct mma_unit *unit);
-
-/* Reads and checks the file. *found is false where there is none; one that cannot be used is an error that says
- * what to do. */
-int mma_tiles_read(const char *path, const struct device *device, const struct mma_unit *unit,
-                   struct mma_tiles *tiles, bool *found);
-
-/* Writes the file, whole or not at all, and the folder where it is missing. */
-int mma_tiles_write(const char *path, const struct device *device, const struct mma_tiles *tiles);
+size_t mma_tiles_warps(const struct mma_tiles *tiles);
 
 #endif

@@ -4,20 +4,15 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include "runtime/system/percentile.h"
 #include "runtime/system/progress.h"
+#include "src/bench/bench_figure.h"
 #include "src/bench/bench_model.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* What one number was over the steps: seconds. */
-struct figure {
-    double minimum, median, maximum;
-};
-
 /* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
 struct bench_result {
-    struct figure figures[BENCH_KINDS];
+    struct bench_figure figures[BENCH_KINDS]; /* of seconds */
     double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
 };
 
@@ -53,13 +48,8 @@ static int run_steps(struct bench_state *bench) {
 
 /* ---- figures */
 
-static double median_of(double *values, size_t count) {
-    percentile_sort(values, count);
-    return percentile(values, count, 0.5);
-}
-
 /* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
-static int conclude(struct bench_state *bench, int kind, struct figure *figure) {
+static int conclude(struct bench_state *bench, int kind, struct bench_figure *figure) {
     const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
     double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds[kind];
     int status = all ? ranks_gather(bench->model.ranks, values, count * sizeof *values, all)
@@ -75,9 +65,7 @@ static int conclude(struct bench_state *bench, int kind, struct figure *figure) 
     }
     free(all);
     if (status == 0) {
-        figure->median = median_of(values, count);
-        figure->minimum = values[0];
-        figure->maximum = values[count - 1];
+        *figure = bench_figure_of(values, count);
     }
     return status;
 }
@@ -102,7 +90,7 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
         result->bytes_alone = times.bytes;
         seconds[i] = progress_clock() - start;
     }
-    result->exchange_alone = median_of(seconds, 5);
+    result->exchange_alone = bench_figure_of(seconds, 5).median;
     return 0;
 }
 
@@ -117,7 +105,7 @@ static int collect(struct bench_state *bench, struct bench_result *result) {
 
 /* ---- reports */
 
-static void print_part(const char *name, const struct figure *figure, double step) {
+static void print_part(const char *name, const struct bench_figure *figure, double step) {
     printf("  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
 }
 
@@ -142,7 +130,7 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
-    const struct figure *step = &result->figures[BENCH_STEP];
+    const struct bench_figure *step = &result->figures[BENCH_STEP];
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
     printf("step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n", 1e3 * step->median,
            bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
@@ -158,15 +146,11 @@ static void print_result(const struct bench_state *bench, const struct bench_res
     }
 }
 
-static json_t *figure_json(const struct figure *figure) {
-    return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
-}
-
 static json_t *seconds_json(const struct bench_result *result) {
     static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
     json_t *seconds = json_pack("{s:f}", "exchange_alone", result->exchange_alone);
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        json_object_set_new(seconds, names[kind], figure_json(&result->figures[kind]));
+        json_object_set_new(seconds, names[kind], bench_figure_json(&result->figures[kind]));
     }
     return seconds;
 }

@@ -1,17 +1,15 @@
 #include "src/bench/bench_compare.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include "runtime/system/percentile.h"
 #include "runtime/system/progress.h"
+#include "src/bench/bench_figure.h"
 #include "src/bench/bench_model.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,11 +21,11 @@ enum { MOST_CASES = 32, MORE_ARGUMENTS = 8 };
 struct bench_case {
     const struct residual_variant *residual;
     int64_t streams;
-    pid_t process;   /* 0: not started */
-    FILE *to, *from; /* its stdin and stdout */
-    double *seconds; /* [steps] */
+    pid_t process;            /* 0: not started */
+    FILE *from;               /* what it says; the same socket is its stdin */
+    double *seconds, *ratios; /* [steps], one block */
     json_t *facts;
-    double step;  /* median */
+    struct bench_figure step;
     double ratio; /* to the first case with plain residuals, median over rounds; NaN without one */
 };
 
@@ -51,9 +49,9 @@ static int read_case(struct comparison *all, struct ranks *ranks, const char *te
     snprintf(name, sizeof name, "%.*s", (int)(name_length < 31 ? name_length : 31), text);
     *one = (struct bench_case){.residual = residual_find(name), .streams = all->settings->train.model.n_streams};
     if (!one->residual) {
-        return error_set("--compare: '%.*s' is no residual variant: give rc, identity, hc, mhc, mhc_lite or shc, "
-                         "with streams as in shc:4, separated by commas",
-                         (int)length, text);
+        return error_set("--compare: '%.*s' is no residual variant: give some of %s, with streams as in shc:4, "
+                         "separated by commas",
+                         (int)length, text, residual_names());
     }
     if (name_length < length) {
         one->streams = strtol(text + name_length + 1, &end, 10);
@@ -89,20 +87,12 @@ static int read_cases(struct comparison *all, struct ranks *ranks) {
 
 /* ---- processes */
 
-static int spawn(struct bench_case *one, char **arguments, const int in[2], const int out[2]) {
+static int spawn(struct bench_case *one, char **arguments, int socket) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    sigset_t pipe_signal; /* ignored here, but it should end a process that nobody listens to */
-    posix_spawnattr_t attributes;
-    sigemptyset(&pipe_signal);
-    sigaddset(&pipe_signal, SIGPIPE);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigdefault(&attributes, &pipe_signal);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, socket, STDOUT_FILENO);
+    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (code) {
         one->process = 0;
@@ -111,9 +101,24 @@ static int spawn(struct bench_case *one, char **arguments, const int in[2], cons
     return 0;
 }
 
+/* With a socket whose other end is the process's stdin and stdout. */
+static int connect_process(struct bench_case *one, char **arguments) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
+        return error_set_errno("cannot make a socket");
+    }
+    int status = spawn(one, arguments, ends[1]);
+    close(ends[1]);
+    one->from = fdopen(ends[0], "r");
+    if (!one->from) {
+        status = error_set_errno("cannot open a socket");
+        close(ends[0]);
+    }
+    return status;
+}
+
 /* The same program with this case's settings, taking turns. */
 static int start(struct bench_case *one, int argc, char **argv) {
-    int in[2] = {-1, -1}, out[2] = {-1, -1};
     char streams[24];
     char **arguments = calloc((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
     if (!arguments) {
@@ -124,22 +129,7 @@ static int start(struct bench_case *one, int argc, char **argv) {
     char *const more[] = {"--compare=",  "--json=", "--turns", "--residual", (char *)one->residual->name,
                           "--n-streams", streams};
     memcpy(arguments + argc, more, sizeof more);
-    int status = pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)
-                     ? error_set("cannot make a pipe: %s", strerror(errno))
-                     : spawn(one, arguments, in, out);
-    one->to = status ? NULL : fdopen(in[1], "w");
-    one->from = status ? NULL : fdopen(out[0], "r");
-    if (status == 0 && (!one->to || !one->from)) {
-        status = error_set("cannot open a pipe: %s", strerror(errno));
-    }
-    close(in[0]);
-    close(out[1]);
-    if (!one->to) {
-        close(in[1]);
-    }
-    if (!one->from) {
-        close(out[0]);
-    }
+    const int status = connect_process(one, arguments);
     free(arguments);
     return status;
 }
@@ -156,7 +146,7 @@ static json_t *hear(struct bench_case *one) {
 }
 
 static int take_step(struct bench_case *one, double *seconds) {
-    if (fputs("\n", one->to) == EOF || fflush(one->to)) {
+    if (send(fileno(one->from), "\n", 1, MSG_NOSIGNAL) != 1) {
         return error_set("the process of %s with %" PRId64 " streams is gone", one->residual->name, one->streams);
     }
     json_t *answer = hear(one);
@@ -166,8 +156,7 @@ static int take_step(struct bench_case *one, double *seconds) {
 }
 
 static int end(struct bench_case *one) {
-    fclose(one->to);
-    one->to = NULL;
+    shutdown(fileno(one->from), SHUT_WR);
     json_decref(one->facts);
     one->facts = hear(one);
     return one->facts ? 0 : -1;
@@ -176,11 +165,8 @@ static int end(struct bench_case *one) {
 static void release(struct comparison *all) {
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
-        if (one->to) {
-            fclose(one->to); /* which ends it */
-        }
         if (one->from) {
-            fclose(one->from);
+            fclose(one->from); /* which ends it */
         }
         if (one->process) {
             waitpid(one->process, NULL, 0);
@@ -195,10 +181,11 @@ static void release(struct comparison *all) {
 static int start_all(struct comparison *all, int argc, char **argv) {
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
-        one->seconds = calloc((size_t)all->settings->steps, sizeof *one->seconds);
+        one->seconds = calloc((size_t)all->settings->steps, 2 * sizeof *one->seconds);
         if (!one->seconds) {
             return error_set("out of memory for the figures");
         }
+        one->ratios = one->seconds + all->settings->steps;
         if (start(one, argc, argv) || !(one->facts = hear(one))) {
             return -1;
         }
@@ -240,30 +227,19 @@ static const struct bench_case *find_plain(const struct comparison *all) {
 }
 
 /* Ratios are taken within a round, where the machine was the same. */
-static int conclude(struct comparison *all) {
+static void conclude(struct comparison *all) {
     const size_t steps = (size_t)all->settings->steps;
     const struct bench_case *plain = find_plain(all);
-    double *ratios = calloc(all->count * steps, sizeof *ratios);
-    if (!ratios) {
-        return error_set("out of memory for the figures");
-    }
-    for (size_t i = 0; i < all->count; i++) {
+    for (size_t i = 0; plain && i < all->count; i++) {
         for (size_t k = 0; k < steps; k++) {
-            ratios[i * steps + k] = plain ? all->cases[i].seconds[k] / plain->seconds[k] : NAN;
+            all->cases[i].ratios[k] = all->cases[i].seconds[k] / plain->seconds[k];
         }
     }
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
-        percentile_sort(one->seconds, steps);
-        one->step = percentile(one->seconds, steps, 0.5);
-        one->ratio = NAN;
-        if (plain) {
-            percentile_sort(ratios + i * steps, steps);
-            one->ratio = percentile(ratios + i * steps, steps, 0.5);
-        }
+        one->step = bench_figure_of(one->seconds, steps);
+        one->ratio = plain ? bench_figure_of(one->ratios, steps).median : NAN;
     }
-    free(ratios);
-    return 0;
 }
 
 /* ---- reports */
@@ -273,7 +249,7 @@ static double fact(const struct bench_case *one, const char *name) {
 }
 
 static double speed(const struct bench_case *one) {
-    return fact(one, "tokens") / one->step;
+    return fact(one, "tokens") / one->step.median;
 }
 
 /* Every process has measured the same products; the highest rate is what the device can do. */
@@ -302,25 +278,23 @@ static void print_table(const struct comparison *all) {
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
         printf("%-9s %2" PRId64 " %11.4g %11.4g %9.1f %9.1f %7.1f %% %4.2f GiB %4.2f GiB", one->residual->name,
-               one->streams, fact(one, "parameters"), fact(one, "auxiliary"), 1e3 * one->step, speed(one),
+               one->streams, fact(one, "parameters"), fact(one, "auxiliary"), 1e3 * one->step.median, speed(one),
                100.0 * utilisation(all, one), fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
         printf(isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
     }
 }
 
 static int write_json(const struct comparison *all) {
-    const size_t steps = (size_t)all->settings->steps;
     json_t *cases = json_array(), *json;
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
-        json_t *more = json_pack("{s:f, s:f, s:{s:{s:f, s:f, s:f}}}", "tokens_per_second", speed(one), "mfu",
-                                 utilisation(all, one), "seconds", "step", "min", one->seconds[0], "median",
-                                 one->step, "max", one->seconds[steps - 1]);
+        json_t *more = json_pack("{s:f, s:f, s:{s:o}}", "tokens_per_second", speed(one), "mfu",
+                                 utilisation(all, one), "seconds", "step", bench_figure_json(&one->step));
         json_object_set_new(more, "ratio_to_rc", isnan(one->ratio) ? json_null() : json_real(one->ratio));
         json_object_update(more, one->facts);
         json_array_append_new(cases, more);
     }
-    json = json_pack("{s:I, s:o}", "steps", (json_int_t)steps, "cases", cases);
+    json = json_pack("{s:I, s:o}", "steps", (json_int_t)all->settings->steps, "cases", cases);
     const int status = json_file_write(all->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
     return status;
@@ -335,9 +309,7 @@ static int measure(struct comparison *all, int argc, char **argv) {
             return -1;
         }
     }
-    if (conclude(all)) {
-        return -1;
-    }
+    conclude(all);
     print_table(all);
     return *all->settings->json ? write_json(all) : 0;
 }
@@ -352,7 +324,6 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
     if (read_cases(&all, ranks)) {
         return BENCH_WRONG;
     }
-    signal(SIGPIPE, SIG_IGN); /* a process that has ended is an error with words */
     const int status = measure(&all, argc, argv);
     release(&all);
     return status ? BENCH_FAILED : BENCH_DONE;

@@ -54,12 +54,21 @@ static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = {gpt->d_logits, 0, vocabulary};
-    gemm_run(gpt->compute, false, false, rows, width, vocabulary, 1.0f, d_logits,
-             (struct matrix){gpt->parameters.operands, gpt->parameters.token_embedding, width}, 0.0f,
-             (struct matrix){gpt->d_final, first * width, width});
-    gemm_run(gpt->compute, true, false, vocabulary, width, rows, 1.0f, d_logits,
-             (struct matrix){gpt->final, first * width, width}, 1.0f,
-             (struct matrix){gpt->parameters.gradients, gpt->parameters.token_embedding, width});
+    const size_t embedding = gpt->parameters.token_embedding;
+    gemm_run(gpt->compute, &(struct gemm_call){.m = rows,
+                                               .n = width,
+                                               .k = vocabulary,
+                                               .a = d_logits,
+                                               .b = {gpt->parameters.operands, embedding, width},
+                                               .c = {gpt->d_final, first * width, width}});
+    gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
+                                               .m = vocabulary,
+                                               .n = width,
+                                               .k = rows,
+                                               .a = d_logits,
+                                               .b = {gpt->final, first * width, width},
+                                               .c = {gpt->parameters.gradients, embedding, width},
+                                               .beta = 1.0f});
 }
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {

@@ -90,14 +90,23 @@ static void projections_backward(struct gpt *gpt, int64_t index) {
         convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_operand, 0},
                          norm_rows(gpt) * columns);
     }
-    gemm_run(gpt->compute, false, false, norm_rows(gpt), length, columns, 1.0f, d_z,
-             (struct matrix){scratch->packed, 0, length}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
+    gemm_run(gpt->compute, &(struct gemm_call){.m = norm_rows(gpt),
+                                               .n = length,
+                                               .k = columns,
+                                               .a = d_z,
+                                               .b = {scratch->packed, 0, length},
+                                               .c = {scratch->d_streams, 0, length},
+                                               .beta = 1.0f});
     if (projections_are_few(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->streams, scratch->d_z, scratch->d_packed);
     } else {
-        gemm_run(gpt->compute, true, false, columns, length, norm_rows(gpt), 1.0f, d_z,
-                 (struct matrix){sublayer->streams, 0, length}, 0.0f,
-                 (struct matrix){scratch->d_packed, 0, length});
+        gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
+                                                   .m = columns,
+                                                   .n = length,
+                                                   .k = norm_rows(gpt),
+                                                   .a = d_z,
+                                                   .b = {sublayer->streams, 0, length},
+                                                   .c = {scratch->d_packed, 0, length}});
     }
     projections_unpack(&gpt->operations, gpt->parameters.weights, at->projections, at->rms_gain, scratch->d_packed,
                        gpt->parameters.gradients);

@@ -6,8 +6,13 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     if (rows <= FEW_ROWS) {
         few_rows_multiply(operations, rows, out, in, x, w, y);
     } else {
-        gemm_run(operations->compute, false, true, rows, out, in, 1.0f, (struct matrix){x.buffer, x.offset, in},
-                 (struct matrix){w.buffer, w.offset, in}, 0.0f, (struct matrix){y, 0, out});
+        gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true,
+                                                          .m = rows,
+                                                          .n = out,
+                                                          .k = in,
+                                                          .a = {x.buffer, x.offset, in},
+                                                          .b = {w.buffer, w.offset, in},
+                                                          .c = {y, 0, out}});
     }
 }
 
@@ -15,28 +20,30 @@ static bool is_fused(const struct operations *operations, size_t rows) {
     return rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type);
 }
 
-/* y = x w^T and what follows, but for the bias, which is the layer's. */
+/* y = x w^T + bias, and activated = GELU(y) unless its buffer is NULL. */
 static void multiply_fused(struct operations *operations, const struct parameters *parameters, struct linear layer,
                            size_t rows, const struct buffer *x, const struct buffer *y,
-                           struct gemm_epilogue epilogue) {
+                           const struct buffer *activated) {
+    struct gemm_call call = {.transpose_b = true,
+                             .m = rows,
+                             .n = layer.out,
+                             .k = layer.in,
+                             .a = {x, 0, layer.in},
+                             .b = {parameters->operands, layer.weight_at, layer.in},
+                             .c = {y, 0, layer.out},
+                             .activated = {activated, 0, layer.out},
+                             .gelu_tanh = operations->shape.gelu_tanh};
     if (operations->shape.bias) {
-        epilogue.bias = (struct span){parameters->weights, layer.bias_at};
+        call.bias = (struct span){parameters->weights, layer.bias_at};
     }
-    gemm_run_fused(operations->compute, false, true, rows, layer.out, layer.in, 1.0f,
-                   (struct matrix){x, 0, layer.in},
-                   (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
-                   (struct matrix){y, 0, layer.out}, &epilogue);
+    gemm_run(operations->compute, &call);
 }
 
 void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
                          size_t rows, const struct buffer *x, const struct buffer *y,
                          const struct buffer *activated) {
     if (is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y,
-                       (struct gemm_epilogue){
-                           .activation = operations->shape.gelu_tanh ? GEMM_GELU_TANH : GEMM_GELU,
-                           .activated = {activated, 0, layer.out},
-                       });
+        multiply_fused(operations, parameters, layer, rows, x, y, activated);
     } else {
         linear_forward(operations, parameters, layer, rows, x, y);
         gelu_forward(operations, rows * layer.out, y, activated);
@@ -46,8 +53,7 @@ void linear_forward_gelu(struct operations *operations, const struct parameters 
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y) {
     if (operations->shape.bias && is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y,
-                       (struct gemm_epilogue){.activation = GEMM_NO_ACTIVATION});
+        multiply_fused(operations, parameters, layer, rows, x, y, NULL);
         return;
     }
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
@@ -60,13 +66,21 @@ void linear_forward(struct operations *operations, const struct parameters *para
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x) {
     const struct matrix output = {d_y, 0, layer.out};
-    gemm_run(operations->compute, true, false, layer.out, layer.in, rows, 1.0f, output,
-             (struct matrix){x, 0, layer.in}, 1.0f,
-             (struct matrix){parameters->gradients, layer.weight_at, layer.in});
+    gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
+                                                      .m = layer.out,
+                                                      .n = layer.in,
+                                                      .k = rows,
+                                                      .a = output,
+                                                      .b = {x, 0, layer.in},
+                                                      .c = {parameters->gradients, layer.weight_at, layer.in},
+                                                      .beta = 1.0f});
     if (operations->shape.bias) {
         bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
     }
-    gemm_run(operations->compute, false, false, rows, layer.in, layer.out, 1.0f, output,
-             (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
-             (struct matrix){d_x, 0, layer.in});
+    gemm_run(operations->compute, &(struct gemm_call){.m = rows,
+                                                      .n = layer.in,
+                                                      .k = layer.out,
+                                                      .a = output,
+                                                      .b = {parameters->operands, layer.weight_at, layer.in},
+                                                      .c = {d_x, 0, layer.in}});
 }

@@ -161,18 +161,19 @@ static void test_tune(void **state) {
     (void)state;
     const char *output = scratch_path("tune"), *cache = scratch_path("cache");
     struct device device;
-    struct gemm_parameters kept;
+    const struct tuned_target target = {&gemm_parameters, &device, NULL};
+    union tuned_values kept;
     bool found;
     assert_int_equal(device_choose("pocl", 0, &device), 0);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--block-size", "256", "--n-embd", "256", "--tune",
                                   "--tune-minutes", "0"));
     assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
-    char *path = gemm_parameters_path(scratch_path("cache/hctrain"), &device);
+    char *path = tuned_path(&target, scratch_path("cache/hctrain"));
     char *text = scratch_read(output, &(size_t){0});
     assert_non_null(path);
     assert_non_null(text);
-    assert_int_equal(gemm_parameters_read(path, &device, &kept, &found), 0);
+    assert_int_equal(tuned_read(&target, path, &kept, &found), 0);
     assert_non_null(strstr(text, "CLBlast's own choice"));
     assert_non_null(strstr(text, found ? path : "nothing kept"));
     free(text);

@@ -480,7 +480,7 @@ static void launch_some(struct compute *compute) {
         launch_scale(compute, &kernel, &x, 64, 1.0f);
     }
     struct matrix a = {&x, 0, 8}, c = {&x, 128, 8};
-    gemm_run(compute, false, true, 8, 8, 8, 1.0f, a, a, 0.0f, c);
+    gemm_run(compute, &(struct gemm_call){.transpose_b = true, .m = 8, .n = 8, .k = 8, .a = a, .b = a, .c = c});
     buffer_zero(compute, &x, 0, 16);
     if (compute_finish(compute)) {
         fail_msg("%s", error_text());

@@ -8,152 +8,69 @@
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/gemm_measure.h"
+#include "runtime/gemm/gemm_parameters.h"
 #include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
-#include "tests/support/operation_bench.h"
-#include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct shape {
-    size_t m, n, k;
-    size_t pad_a, pad_b, pad_c; /* stride less width */
-    size_t offset_a, offset_b, offset_c;
-    float alpha, beta;
-};
-
-static const struct shape shapes[] = {
-    {1, 1, 1, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f},      {4, 8, 16, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f},
-    {5, 3, 7, 2, 1, 3, 0, 0, 0, 1.0f, 1.0f},      {17, 13, 29, 0, 0, 0, 3, 5, 11, -0.5f, 0.0f},
-    {33, 31, 65, 1, 7, 5, 1, 0, 2, 0.75f, -1.5f}, {1, 24, 100, 0, 0, 8, 0, 9, 4, 1.0f, 1.0f},
-    {64, 24, 1, 0, 0, 0, 0, 0, 0, 2.0f, 0.5f},    {6, 5, 0, 0, 0, 2, 0, 0, 3, 1.0f, 0.25f},
-    {6, 5, 0, 0, 0, 2, 0, 0, 3, 1.0f, 0.0f},      {3, 4, 5, 0, 0, 1, 0, 0, 0, 0.0f, 2.0f},
+/* Of fp32 unless said otherwise. A matrix's surroundings in its buffer are NaN, so that reading or writing outside
+ * shows; so is C where it is not read. */
+static const struct gemm_case shapes[] = {
+    {.m = 1, .n = 1, .k = 1},
+    {.m = 4, .n = 8, .k = 16},
+    {.m = 5, .n = 3, .k = 7, .pads = {2, 1, 3}, .beta = 1},
+    {.m = 17, .n = 13, .k = 29, .offsets = {3, 5, 11}},
+    {.m = 33, .n = 31, .k = 65, .pads = {1, 7, 5}, .offsets = {1, 0, 2}, .beta = -1.5f},
+    {.m = 1, .n = 24, .k = 100, .pads = {0, 0, 8}, .offsets = {0, 9, 4}, .beta = 1},
+    {.m = 64, .n = 24, .k = 1, .beta = 0.5f},
+    {.m = 6, .n = 5, .k = 0, .pads = {0, 0, 2}, .offsets = {0, 0, 3}, .beta = 0.25f},
+    {.m = 6, .n = 5, .k = 0, .pads = {0, 0, 2}, .offsets = {0, 0, 3}},
 };
 /* Large enough for CLBlast's indirect kernels, too large for slow devices. */
-static const struct shape large_shapes[] = {
-    {257, 130, 190, 3, 5, 7, 2, 1, 9, 1.0f, 0.0f},
-    {512, 512, 256, 0, 0, 0, 0, 0, 0, 1.5f, 1.0f},
-    {400, 640, 640, 0, 0, 16, 0, 0, 0, 1.0f, 0.0f},
+static const struct gemm_case large_shapes[] = {
+    {.m = 257, .n = 130, .k = 190, .pads = {3, 5, 7}, .offsets = {2, 1, 9}},
+    {.m = 512, .n = 512, .k = 256, .beta = 1},
+    {.m = 400, .n = 640, .k = 640, .pads = {0, 0, 16}},
 };
 
 /* What A, B and C are stored as. */
-typedef const enum element_type types_of_three[3];
-static types_of_three all_fp32 = {ELEMENT_FP32, ELEMENT_FP32, ELEMENT_FP32};
-static types_of_three mixtures[] = {
+static const enum element_type mixtures[][3] = {
     {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_BF16},
     {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32},
     {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16},
     {ELEMENT_FP32, ELEMENT_FP16, ELEMENT_FP32},
 };
 
-struct operand {
-    struct buffer buffer;
-    struct matrix matrix;
-    double *values;
-    size_t count;
-};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static float next_value(void) {
-    static uint32_t state = 12345;
-    state = state * 1664525U + 1013904223U;
-    return (float)(state >> 8) / 8388608.0f - 1.0f;
-}
-
-/* A matrix whose surroundings in the buffer are NaN, so that reading or writing outside shows. */
-static void operand_create(struct compute *compute, struct operand *operand, enum element_type type, size_t rows,
-                           size_t columns, size_t pad, size_t offset, bool fill) {
-    size_t stride = columns + pad;
-    operand->count = offset + (rows ? (rows - 1) * stride : 0) + columns + 2;
-    operand->values = malloc(operand->count * sizeof(*operand->values));
-    assert_non_null(operand->values);
-    for (size_t i = 0; i < operand->count; i++) {
-        operand->values[i] = NAN;
-    }
-    for (size_t i = 0; i < rows && fill; i++) {
-        for (size_t j = 0; j < columns; j++) {
-            operand->values[offset + i * stride + j] = rounding_nearest(type, (double)next_value());
-        }
-    }
-    assert_int_equal(buffer_create(compute, &operand->buffer, operand->count * element_size(type)), 0);
-    operand->buffer.type = type;
-    assert_int_equal(support_upload(compute, &operand->buffer, 0, operand->values, operand->count), 0);
-    operand->matrix = (struct matrix){&operand->buffer, offset, stride};
-}
-
-static void operand_release(struct compute *compute, struct operand *operand) {
-    buffer_release(compute, &operand->buffer);
-    free(operand->values);
-}
-
-static double element(const struct operand *operand, bool transpose, size_t row, size_t column) {
-    size_t i = transpose ? column : row, j = transpose ? row : column;
-    return operand->values[operand->matrix.offset + i * operand->matrix.stride + j];
-}
-
-static void check_result(const struct shape *shape, bool ta, bool tb, const struct operand *a,
-                         const struct operand *b, const struct operand *c, const double *result) {
-    for (size_t at = 0; at < c->count; at++) {
-        size_t inside = at - c->matrix.offset, row = inside / c->matrix.stride, column = inside % c->matrix.stride;
-        if (at < c->matrix.offset || row >= shape->m || column >= shape->n) {
-            assert_true(isnan(result[at])); /* untouched */
-            continue;
-        }
-        double sum = 0.0, magnitude = 1.0;
-        for (size_t p = 0; p < shape->k && shape->alpha != 0.0f; p++) {
-            double product = element(a, ta, row, p) * element(b, tb, p, column);
-            sum += product;
-            magnitude += fabs(product);
-        }
-        double expected = shape->alpha * sum;
-        if (shape->beta != 0.0f) {
-            expected += shape->beta * c->values[at];
-        }
-        /* sums in fp32, then rounded to what C is stored as */
-        const double rounding = rounding_unit(c->buffer.type) * fabs(expected);
-        if (!(fabs(result[at] - expected) <= 1e-6 * magnitude + rounding)) {
-            fail_msg("%c%c %zux%zux%zu: element %zu, %zu is %g, not %g", ta ? 't' : 'n', tb ? 't' : 'n', shape->m,
-                     shape->n, shape->k, row, column, result[at], expected);
-        }
-    }
-}
-
-static void check_shape(struct compute *compute, const struct shape *shape, bool ta, bool tb,
-                        types_of_three types) {
-    struct operand a, b, c;
-    operand_create(compute, &a, types[0], ta ? shape->k : shape->m, ta ? shape->m : shape->k, shape->pad_a,
-                   shape->offset_a, shape->alpha != 0.0f);
-    operand_create(compute, &b, types[1], tb ? shape->n : shape->k, tb ? shape->k : shape->n, shape->pad_b,
-                   shape->offset_b, shape->alpha != 0.0f);
-    operand_create(compute, &c, types[2], shape->m, shape->n, shape->pad_c, shape->offset_c, shape->beta != 0.0f);
-    double *result = malloc(c.count * sizeof(*result));
-    assert_non_null(result);
-    gemm_run(compute, ta, tb, shape->m, shape->n, shape->k, shape->alpha, a.matrix, b.matrix, shape->beta,
-             c.matrix);
-    if (support_download(compute, &c.buffer, 0, result, c.count)) {
+static void check_shape(struct compute *compute, struct gemm_case wanted, bool transpose_a, bool transpose_b) {
+    const struct gemm_runner runner = gemm_runner_of(compute);
+    wanted.transpose_a = transpose_a;
+    wanted.transpose_b = transpose_b;
+    if (gemm_check(&runner, &wanted)) {
         fail_msg("%s", error_text());
     }
-    check_result(shape, ta, tb, &a, &b, &c, result);
-    free(result);
-    operand_release(compute, &a);
-    operand_release(compute, &b);
-    operand_release(compute, &c);
 }
 
-static void check_shapes(struct compute *compute, const struct shape *list, size_t count) {
+static void check_shapes(struct compute *compute, const struct gemm_case *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (int transposes = 0; transposes < 4; transposes++) {
-            check_shape(compute, &list[i], transposes & 1, transposes & 2, all_fp32);
+            check_shape(compute, list[i], transposes & 1, transposes & 2);
         }
     }
 }
 
 /* The shapes with operands of 16 bits, each with another mixture. */
 static void check_types(struct compute *compute) {
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
-        for (size_t t = 0; t < sizeof(mixtures) / sizeof(*mixtures); t++) {
-            check_shape(compute, &shapes[i], (i + t) & 1, (i + t) & 2, mixtures[t]);
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        for (size_t t = 0; t < COUNT(mixtures); t++) {
+            struct gemm_case wanted = shapes[i];
+            memcpy(wanted.types, mixtures[t], sizeof wanted.types);
+            check_shape(compute, wanted, (i + t) & 1, (i + t) & 2);
         }
     }
 }
@@ -190,10 +107,10 @@ static void check_backend(const char *gemm) {
             continue;
         }
         assert_string_equal(gemm_name(compute), gemm);
-        check_shapes(compute, shapes, sizeof(shapes) / sizeof(*shapes));
+        check_shapes(compute, shapes, COUNT(shapes));
         check_types(compute);
         if (compute->device.native_kernels) {
-            check_shapes(compute, large_shapes, sizeof(large_shapes) / sizeof(*large_shapes));
+            check_shapes(compute, large_shapes, COUNT(large_shapes));
         }
         compute_close(compute);
     }
@@ -210,10 +127,7 @@ static void test_clblast(void **state) {
 }
 
 /* The folder's parameters are those in force, also where CLBlast would take its direct kernel. */
-static const struct gemm_parameters tuned = {
-    .value = {0, 1, 8, 2, 2, 4, 32, 2, 2, 12, 0, 1, 1, 0, 4, 2},
-    .direct_below = 0,
-};
+static const union tuned_values tuned = {{0, 1, 8, 2, 2, 4, 32, 2, 2, 12, 0, 1, 1, 0, 4, 2}};
 
 /* Device `word` with the parameters that the file of the scratch folder has; NULL when they are refused. */
 static struct compute *open_tuned(const char *word) {
@@ -222,12 +136,13 @@ static struct compute *open_tuned(const char *word) {
     return gemm_compute_open(&compute, &options) ? NULL : compute;
 }
 
-static void write_parameters(const char *word, const struct gemm_parameters *parameters) {
+static void write_parameters(const char *word, const union tuned_values *values) {
     struct device device;
+    const struct tuned_target target = {&gemm_parameters, &device, NULL};
     assert_int_equal(device_choose(word, 0, &device), 0);
-    char *path = gemm_parameters_path(scratch_path("tuned"), &device);
+    char *path = tuned_path(&target, scratch_path("tuned"));
     assert_non_null(path);
-    assert_int_equal(gemm_parameters_write(path, &device, parameters), 0);
+    assert_int_equal(tuned_write(&target, path, values), 0);
     free(path);
 }
 
@@ -242,13 +157,13 @@ static void test_clblast_tuned(void **state) {
     compute = open_tuned("0");
     assert_non_null(compute);
     assert_true(gemm_is_tuned(compute));
-    check_shapes(compute, shapes, sizeof(shapes) / sizeof(*shapes));
+    check_shapes(compute, shapes, COUNT(shapes));
     if (fast) {
         check_shapes(compute, large_shapes, 1);
     }
     compute_close(compute);
-    struct gemm_parameters wrong = tuned;
-    wrong.value[GEMM_VWM] = 5;
+    union tuned_values wrong = tuned;
+    wrong.at[GEMM_VWM] = 5;
     write_parameters("0", &wrong);
     assert_null(open_tuned("0"));
     assert_non_null(strstr(error_text(), "hc_bench --tune"));
@@ -265,7 +180,7 @@ static void test_tune(void **state) {
     assert_true(result.tried == 1 && result.refused == 0);
     assert_true(result.stock > 0.0 && result.rate >= result.stock);
     assert_true(result.improved == (result.rate > result.stock));
-    assert_true(!result.improved || !memcmp(result.best.value, tuned.value, sizeof tuned.value));
+    assert_true(!result.improved || !memcmp(&result.best, &tuned, GEMM_PARAMETERS * sizeof *tuned.at));
     assert_int_equal(gemm_tune(compute, 0, 30, 20, 0.0, NULL, &result), -1);
     assert_int_equal(gemm_tune(compute, SIZE_MAX / 2, 30, 20, 0.0, NULL, &result), -1);
     compute_close(compute);
@@ -286,8 +201,9 @@ static void test_one_buffer(void **state) {
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, sizeof(values)), 0);
     assert_int_equal(buffer_write(compute, &buffer, 0, values, sizeof(values)), 0);
-    gemm_run(compute, false, false, 2, 2, 2, 1.0f, (struct matrix){&buffer, 0, 2}, (struct matrix){&buffer, 4, 2},
-             0.0f, (struct matrix){&buffer, 8, 2});
+    gemm_run(compute,
+             &(struct gemm_call){
+                 .m = 2, .n = 2, .k = 2, .a = {&buffer, 0, 2}, .b = {&buffer, 4, 2}, .c = {&buffer, 8, 2}});
     assert_int_equal(buffer_read(compute, &buffer, 0, values, sizeof(values)), 0);
     assert_true(values[8] == 19 && values[9] == 22 && values[10] == 43 && values[11] == 50);
     buffer_release(compute, &buffer);
@@ -302,26 +218,28 @@ static void test_empty(void **state) {
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 0), 0);
     struct matrix matrix = {&buffer, 0, 0};
-    gemm_run(compute, false, false, 0, 5, 5, 1.0f, matrix, matrix, 0.0f, matrix);
-    gemm_run(compute, false, false, 5, 0, 5, 1.0f, matrix, matrix, 0.0f, matrix);
+    gemm_run(compute, &(struct gemm_call){.m = 0, .n = 5, .k = 5, .a = matrix, .b = matrix, .c = matrix});
+    gemm_run(compute, &(struct gemm_call){.m = 5, .n = 0, .k = 5, .a = matrix, .b = matrix, .c = matrix});
     assert_int_equal(compute_finish(compute), 0);
     buffer_release(compute, &buffer);
     compute_close(compute);
 }
 
-/* One product with wrong extents on a fresh compute; the failure must name the matrix. */
-static void check_refused(size_t m, size_t n, size_t k, struct matrix a, struct matrix b, struct matrix c,
-                          const char *letter) {
+/* A product of matrices in one buffer of 100 elements on a fresh compute; the failure must say this. */
+static void check_refused(struct gemm_call call, const char *expected) {
     struct compute *compute;
     struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
     assert_int_equal(buffer_create(compute, &buffer, 100 * sizeof(float)), 0);
-    a.buffer = b.buffer = c.buffer = &buffer;
-    gemm_run(compute, false, false, m, n, k, 1.0f, a, b, 0.0f, c);
+    call.a.buffer = call.b.buffer = call.c.buffer = &buffer;
+    if (call.activated.stride) {
+        call.activated.buffer = &buffer;
+    }
+    gemm_run(compute, &call);
     assert_int_equal(compute_finish(compute), -1);
-    if (!strstr(error_text(), letter)) {
-        fail_msg("\"%s\" does not name \"%s\"", error_text(), letter);
+    if (!strstr(error_text(), expected)) {
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
     }
     buffer_release(compute, &buffer);
     compute_close(compute);
@@ -329,15 +247,32 @@ static void check_refused(size_t m, size_t n, size_t k, struct matrix a, struct 
 
 static void test_refused(void **state) {
     (void)state;
-    const struct matrix good = {NULL, 0, 10};
-    check_refused(10, 10, 10, (struct matrix){NULL, 1, 10}, good, good, ": A [10, 10]");
-    check_refused(10, 10, 10, good, (struct matrix){NULL, 0, 11}, good, ": B [10, 10]");
-    check_refused(10, 10, 10, good, good, (struct matrix){NULL, 101, 10}, ": C [10, 10]");
-    check_refused(10, 10, 10, (struct matrix){NULL, 0, 9}, good, good, ": A [10, 10]");
-    check_refused(11, 10, 10, good, good, good, ": C [11, 10]");
-    check_refused(10, 10, 10, (struct matrix){NULL, SIZE_MAX, 10}, good, good, ": A [10, 10]");
-    check_refused(10, 10, 10, good, good, (struct matrix){NULL, 0, SIZE_MAX / 9 + 10}, ": C [10, 10]");
-    check_refused(SIZE_MAX, 10, 10, good, good, good, ": C [");
+    const struct gemm_call good = {.m = 10, .n = 10, .k = 10, .a.stride = 10, .b.stride = 10, .c.stride = 10};
+    struct gemm_call call = good;
+    call.a.offset = 1;
+    check_refused(call, ": A [10, 10]");
+    call.a.offset = SIZE_MAX;
+    check_refused(call, ": A [10, 10]");
+    call.a = (struct matrix){NULL, 0, 9};
+    check_refused(call, ": A [10, 10]");
+    call = good;
+    call.b.stride = 11;
+    check_refused(call, ": B [10, 10]");
+    call = good;
+    call.c.offset = 101;
+    check_refused(call, ": C [10, 10]");
+    call.c = (struct matrix){NULL, 0, SIZE_MAX / 9 + 10};
+    check_refused(call, ": C [10, 10]");
+    call = good;
+    call.m = 11;
+    check_refused(call, ": C [11, 10]");
+    call.m = SIZE_MAX;
+    check_refused(call, ": C [");
+    call = good;
+    call.activated.stride = 9;
+    check_refused(call, ": activated [10, 10]");
+    call.activated.stride = 10;
+    check_refused(call, "cannot add a bias or activate");
 }
 
 static void test_unknown_backend(void **state) {

@@ -16,21 +16,20 @@
 static const struct device device = {
     .name = "test", .driver = "1", .max_work_group = 256, .local_bytes = 32768, .compute_units = 1};
 
+static const struct tuned_target target = {&gemm_parameters, &device, NULL};
+
 /* 16 x 16 work-items, 4 x 4 elements each, both tiles in local memory: 16 KiB */
-static const struct gemm_parameters good = {
-    .value = {0, 1, 32, 2, 16, 16, 64, 16, 16, 64, 1, 1, 0, 0, 4, 2},
-    .direct_below = 129,
-};
+static const union tuned_values good = {{0, 1, 32, 2, 16, 16, 64, 16, 16, 64, 1, 1, 0, 0, 4, 2, 129}};
 
 static bool allowed_with(enum gemm_parameter parameter, size_t value) {
-    struct gemm_parameters other = good;
-    other.value[parameter] = value;
-    return gemm_parameters_allowed(&other, &device);
+    union tuned_values other = good;
+    other.at[parameter] = value;
+    return gemm_parameters.allowed(&target, &other);
 }
 
 static void test_allowed(void **state) {
     (void)state;
-    assert_true(gemm_parameters_allowed(&good, &device));
+    assert_true(gemm_parameters.allowed(&target, &good));
     assert_true(allowed_with(GEMM_MWG, 128)); /* 24 KiB */
     assert_true(allowed_with(GEMM_VWN, 4));
     assert_true(allowed_with(GEMM_STRM, 1));
@@ -58,19 +57,19 @@ static void test_not_allowed(void **state) {
     }
     struct device small = device;
     small.max_work_group = 128;
-    assert_false(gemm_parameters_allowed(&good, &small));
+    assert_false(gemm_parameters.allowed(&(struct tuned_target){&gemm_parameters, &small, NULL}, &good));
 }
 
 static void test_round_trip(void **state) {
     (void)state;
-    struct gemm_parameters read;
+    union tuned_values read;
     bool found = true;
-    char *path = gemm_parameters_path(scratch_path("new/cache"), &device);
+    char *path = tuned_path(&target, scratch_path("new/cache"));
     assert_non_null(path);
-    assert_int_equal(gemm_parameters_read(path, &device, &read, &found), 0);
+    assert_int_equal(tuned_read(&target, path, &read, &found), 0);
     assert_false(found);
-    assert_int_equal(gemm_parameters_write(path, &device, &good), 0);
-    assert_int_equal(gemm_parameters_read(path, &device, &read, &found), 0);
+    assert_int_equal(tuned_write(&target, path, &good), 0);
+    assert_int_equal(tuned_read(&target, path, &read, &found), 0);
     assert_true(found);
     assert_memory_equal(&read, &good, sizeof read);
     free(path);
@@ -81,7 +80,8 @@ static void test_a_file_for_each_driver(void **state) {
     (void)state;
     struct device newer = device;
     strcpy(newer.driver, "2");
-    char *first = gemm_parameters_path("f", &device), *second = gemm_parameters_path("f", &newer);
+    const struct tuned_target other = {&gemm_parameters, &newer, NULL};
+    char *first = tuned_path(&target, "f"), *second = tuned_path(&other, "f");
     assert_non_null(first);
     assert_non_null(second);
     assert_string_not_equal(first, second);
@@ -90,10 +90,10 @@ static void test_a_file_for_each_driver(void **state) {
 }
 
 static void refused(const char *content, const char *expected) {
-    struct gemm_parameters read;
+    union tuned_values read;
     bool found;
     const char *path = scratch_write("clblast.json", content, strlen(content));
-    assert_int_equal(gemm_parameters_read(path, &device, &read, &found), -1);
+    assert_int_equal(tuned_read(&target, path, &read, &found), -1);
     if (!strstr(error_text(), path) || !strstr(error_text(), expected) ||
         !strstr(error_text(), "hc_bench --tune")) {
         fail_msg("'%s' does not name the file, '%s' and what to do", error_text(), expected);
@@ -121,20 +121,20 @@ static void test_hostile_files(void **state) {
     refused("{\"direct_below\":-1,\"parameters\":" FIRST_13 "\"STRN\":0,\"VWM\":4,\"VWN\":2}}", "no parameters");
     refused("{\"direct_below\":129,\"parameters\":" FIRST_13 "\"STRN\":0,\"VWM\":4,\"VWN\":9223372036854775807}}",
             "no parameters");
-    struct gemm_parameters read;
+    union tuned_values read;
     bool found;
     const char whole[] = "{\"direct_below\":129,\"parameters\":" FIRST_13 "\"STRN\":0,\"VWM\":4,\"VWN\":2}}";
     const char *path = scratch_write("clblast.json", whole, sizeof whole - 1);
-    assert_int_equal(gemm_parameters_read(path, &device, &read, &found), 0);
+    assert_int_equal(tuned_read(&target, path, &read, &found), 0);
     assert_true(found);
 }
 
 static void test_no_folder(void **state) {
     (void)state;
     const char *file = scratch_write("file", "x", 1);
-    char *path = gemm_parameters_path(file, &device);
+    char *path = tuned_path(&target, file);
     assert_non_null(path);
-    assert_int_equal(gemm_parameters_write(path, &device, &good), -1);
+    assert_int_equal(tuned_write(&target, path, &good), -1);
     assert_non_null(strstr(error_text(), file));
     free(path);
 }

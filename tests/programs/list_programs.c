@@ -180,13 +180,10 @@ static int build_one(struct compute *compute, const char *const *files, const ch
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
-    static const char *const epilogue[] = {"common.cl", "elementwise.cl", "element.cl", "gemm_epilogue.cl", NULL};
     list->rare = false;
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
                        build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
-                       build_one(compute, conversion, "-DACT=2 -DVEC=4") ||
-                       build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=0") ||
-                       build_one(compute, epilogue, "-DVEC=1 -DGELU_TANH=1");
+                       build_one(compute, conversion, "-DACT=2 -DVEC=4");
     while (compute->closer_count > 0) { /* compute_close would close a device */
         compute->closers[--compute->closer_count](compute);
     }

@@ -1,0 +1,249 @@
+#include "runtime/gemm/gemm_check.h"
+#include "runtime/system/element.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BEHIND 8 /* elements after a matrix that must stay as they are */
+
+/* ---- elements */
+
+/* A number that the type has exactly. */
+static void encode(float value, void *elements, size_t at, enum element_type type) {
+    if (type == ELEMENT_FP32) {
+        ((float *)elements)[at] = value;
+    } else {
+        ((uint16_t *)elements)[at] = element_encode(value, type);
+    }
+}
+
+/* Between -2 and 2: with all of its bits in fp32, else with so few that products and their sums are exact. */
+static float draw(enum element_type type) {
+    static uint64_t draws; /* so that no two matrices are alike */
+    const uint64_t half = type == ELEMENT_FP32 ? 1 << 23 : 1 << 7;
+    const uint64_t number = 1 + random_below(random_key(0, "gemm check"), draws++, 2 * half - 1);
+    return 2.0f * ((float)number - (float)half) / (float)half;
+}
+
+/* ---- matrices, on the host and on the device */
+
+struct sample {
+    struct buffer buffer;
+    struct matrix matrix;
+    void *stored;   /* all elements of the buffer as they lie there, before the product and then after it */
+    float *numbers; /* the same before, decoded */
+    size_t count, rows, columns;
+};
+
+static size_t sample_at(const struct sample *sample, size_t row, size_t column) {
+    return sample->matrix.offset + row * sample->matrix.stride + column;
+}
+
+/* Everything is NaN besides the matrix's own elements, and these too unless `filled`. */
+static int sample_create(struct compute *compute, struct sample *sample, enum element_type type, size_t rows,
+                         size_t columns, size_t pad, size_t offset, bool filled) {
+    const size_t stride = columns + pad;
+    *sample = (struct sample){.rows = rows, .columns = columns, .count = offset + rows * stride + BEHIND};
+    const size_t bytes = sample->count * element_size(type);
+    sample->stored = malloc(bytes);
+    sample->numbers = malloc(sample->count * sizeof *sample->numbers);
+    if (!sample->stored || !sample->numbers) {
+        return error_set("out of memory");
+    }
+    memset(sample->stored, 0xff, bytes); /* NaN of every type */
+    memset(sample->numbers, 0xff, sample->count * sizeof *sample->numbers);
+    sample->matrix = (struct matrix){&sample->buffer, offset, stride};
+    for (size_t i = 0; filled && i < rows * columns; i++) {
+        const size_t at = sample_at(sample, i / columns, i % columns);
+        sample->numbers[at] = draw(type);
+        encode(sample->numbers[at], sample->stored, at, type);
+    }
+    if (buffer_create(compute, &sample->buffer, bytes)) {
+        return -1;
+    }
+    sample->buffer.type = type;
+    return buffer_write(compute, &sample->buffer, 0, sample->stored, bytes);
+}
+
+static void sample_release(struct compute *compute, struct sample *sample) {
+    buffer_release(compute, &sample->buffer);
+    free(sample->stored);
+    free(sample->numbers);
+}
+
+static double sample_number(const struct sample *sample, bool transposed, size_t row, size_t column) {
+    return (double)sample->numbers[transposed ? sample_at(sample, column, row) : sample_at(sample, row, column)];
+}
+
+/* ---- what comes out */
+
+enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_ACTIVATED, SAMPLES };
+
+static double gelu(double x, bool by_tanh) {
+    return by_tanh ? 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)))
+                   : 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
+}
+
+/* The element of C, and the sum of magnitudes that rounding in fp32 may be relative to: of all terms, unless their
+ * sums are exact. */
+static double product(const struct gemm_case *wanted, const struct sample *samples, size_t row, size_t column,
+                      double *magnitude) {
+    double sum = 0.0, terms = 1.0;
+    for (size_t p = 0; p < wanted->k; p++) {
+        const double term = sample_number(&samples[SAMPLE_A], wanted->transpose_a, row, p) *
+                            sample_number(&samples[SAMPLE_B], wanted->transpose_b, p, column);
+        sum += term;
+        terms += fabs(term);
+    }
+    if (wanted->beta != 0.0f) {
+        sum += (double)wanted->beta * sample_number(&samples[SAMPLE_C], false, row, column);
+    }
+    if (wanted->bias) {
+        sum += sample_number(&samples[SAMPLE_BIAS], false, 0, column);
+    }
+    const bool exact = wanted->types[0] != ELEMENT_FP32 && wanted->types[1] != ELEMENT_FP32;
+    *magnitude = exact ? 1.0 + fabs(sum) : terms + fabs(sum);
+    return sum;
+}
+
+/* Storing may change an element by half a unit in the last place, and few operations in fp32 came before that. */
+static int compare_element(const struct sample *sample, const char *name, size_t row, size_t column,
+                           double expected, double magnitude) {
+    const enum element_type type = sample->buffer.type;
+    const double last = type == ELEMENT_FP32 ? 0.0 : element_roundoff(type);
+    const double value = (double)element_at(sample->stored, sample_at(sample, row, column), type);
+    if (fabs(value - expected) <= last * fabs(expected) + 1e-6 * magnitude) {
+        return 0;
+    }
+    return error_set("%s[%zu, %zu] is %.9g, not %.9g", name, row, column, value, expected);
+}
+
+/* Reads what was written. All that is not part of the matrix has to be NaN still. */
+static int read_back(struct compute *compute, struct sample *sample, const char *name) {
+    const struct matrix *matrix = &sample->matrix;
+    if (buffer_read(compute, &sample->buffer, 0, sample->stored, sample->buffer.bytes)) {
+        return -1;
+    }
+    for (size_t at = 0; at < sample->count; at++) {
+        const size_t inside = at - matrix->offset;
+        const bool own = at >= matrix->offset && inside / matrix->stride < sample->rows &&
+                         inside % matrix->stride < sample->columns;
+        if (!own && !isnan(element_at(sample->stored, at, sample->buffer.type))) {
+            return error_set("element %zu of %s's buffer, outside of the matrix, was written", at, name);
+        }
+    }
+    return 0;
+}
+
+static int compare(struct compute *compute, const struct gemm_case *wanted, struct sample *samples) {
+    if (read_back(compute, &samples[SAMPLE_C], "C") ||
+        (wanted->activated && read_back(compute, &samples[SAMPLE_ACTIVATED], "activated"))) {
+        return -1;
+    }
+    for (size_t i = 0; i < wanted->m * wanted->n; i++) {
+        const size_t row = i / wanted->n, column = i % wanted->n;
+        double magnitude;
+        const double kept = product(wanted, samples, row, column, &magnitude);
+        if (compare_element(&samples[SAMPLE_C], "C", row, column, kept, magnitude) ||
+            (wanted->activated && compare_element(&samples[SAMPLE_ACTIVATED], "activated", row, column,
+                                                  gelu(kept, wanted->gelu_tanh), magnitude))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- one case */
+
+static int create_samples(struct compute *compute, const struct gemm_case *x, struct sample *samples) {
+    const size_t rows[] = {x->transpose_a ? x->k : x->m, x->transpose_b ? x->n : x->k, x->m};
+    const size_t columns[] = {x->transpose_a ? x->m : x->k, x->transpose_b ? x->k : x->n, x->n};
+    for (int i = SAMPLE_A; i <= SAMPLE_C; i++) {
+        if (sample_create(compute, &samples[i], x->types[i], rows[i], columns[i], x->pads[i], x->offsets[i],
+                          i < SAMPLE_C || x->beta != 0.0f)) {
+            return -1;
+        }
+    }
+    return sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, 1, true) ||
+                   sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, 1, 3, false)
+               ? -1
+               : 0;
+}
+
+static struct gemm_call call_of(const struct gemm_case *x, const struct sample *samples) {
+    struct gemm_call call = {.transpose_a = x->transpose_a,
+                             .transpose_b = x->transpose_b,
+                             .m = x->m,
+                             .n = x->n,
+                             .k = x->k,
+                             .a = samples[SAMPLE_A].matrix,
+                             .b = samples[SAMPLE_B].matrix,
+                             .c = samples[SAMPLE_C].matrix,
+                             .beta = x->beta,
+                             .gelu_tanh = x->gelu_tanh,
+                             .name = "check"};
+    if (x->bias) {
+        call.bias = (struct span){&samples[SAMPLE_BIAS].buffer, 1};
+    }
+    if (x->activated) {
+        call.activated = samples[SAMPLE_ACTIVATED].matrix;
+    }
+    return call;
+}
+
+int gemm_check(const struct gemm_runner *runner, const struct gemm_case *wanted) {
+    struct sample samples[SAMPLES] = {0};
+    int status = create_samples(runner->compute, wanted, samples);
+    if (status == 0) {
+        const struct gemm_call call = call_of(wanted, samples);
+        runner->run(runner->context, &call);
+        status = compare(runner->compute, wanted, samples);
+    }
+    for (int i = 0; i < SAMPLES; i++) {
+        sample_release(runner->compute, &samples[i]);
+    }
+    if (status == 0) {
+        return 0;
+    }
+    return error_prefix("%c%c %zux%zux%zu", wanted->transpose_a ? 't' : 'n', wanted->transpose_b ? 't' : 'n',
+                        wanted->m, wanted->n, wanted->k);
+}
+
+static void run_backend(void *compute, const struct gemm_call *call) {
+    gemm_run(compute, call);
+}
+
+struct gemm_runner gemm_runner_of(struct compute *compute) {
+    return (struct gemm_runner){compute, run_backend, compute};
+}
+
+/* ---- cases around tiles */
+
+/* All transpositions, rows that begin at multiples of 16 bytes and others, whole tiles and edges, both kinds of C,
+ * both activations. */
+int gemm_check_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
+    const struct gemm_case cases[] = {
+        {false, true, m, n, 5 * k, {type, type, type}, .pads = {0, 0, 2}},
+        {false,
+         false,
+         m + 9,
+         n + 5,
+         k + 3,
+         {type, type, ELEMENT_FP32},
+         {13 - k % 8, 11 - n % 8, 1},
+         {8, 16, 3},
+         .beta = 1},
+        {true, false, m - 5, n + 1, 3 * k + 7, {type, type, ELEMENT_FP32}, {1, 0, 0}, {3, 1, 0}, .beta = 1},
+        {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},
+        {false, true, m, n, k, {type, type, ELEMENT_FP32}, .bias = true, .activated = true, .gelu_tanh = true},
+        {true, false, m, n, 2 * k, {type, type, ELEMENT_FP32}, .beta = 1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        if (gemm_check(runner, &cases[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,81 @@
+/* cl/gemm.cl: the portable backend, and C = beta C for all of them. */
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/system/error.h"
+#include <string.h>
+
+#define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
+
+static int prepare(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    const char *const files[] = {"gemm.cl", NULL};
+    cl_program program = NULL;
+    if (state->scale.handle) {
+        return 0;
+    }
+    const int status = program_build(compute, files, NULL, &program) ||
+                               kernel_create(compute, program, "gemm_tile", &state->tile) ||
+                               kernel_create(compute, program, "gemm_scale", &state->scale)
+                           ? -1
+                           : 0;
+    if (status) {
+        kernel_release(&state->tile);
+    }
+    if (program) {
+        clReleaseProgram(program); /* its kernels keep it */
+    }
+    return status;
+}
+
+static int portable_open(struct compute *compute, void **state) {
+    *state = NULL;
+    return prepare(compute);
+}
+
+static void portable_close(struct compute *compute, void *state) {
+    (void)compute, (void)state;
+}
+
+/* Work-groups of so many work-items as fill a GPU's wave, or as a CPU vectorises over, for so many things to do, in
+ * rows and columns. False when they cannot be counted. */
+static bool divide(struct compute *compute, const struct gemm_call *call, size_t edge, size_t *groups,
+                   size_t *local) {
+    size_t items;
+    if (__builtin_mul_overflow((call->m - 1) / edge + 1, (call->n - 1) / edge + 1, &items)) {
+        compute_fail(compute, "%s is too large", call->name);
+        return false;
+    }
+    *local = compute->device.max_work_group < 64 ? 1 : 64;
+    *groups = (items - 1) / *local + 1;
+    return true;
+}
+
+static void portable_run(struct compute *compute, void *own, const struct gemm_call *call) {
+    (void)own;
+    const struct gemm_state *state = compute->gemm_state;
+    const struct matrix *a = &call->a, *b = &call->b;
+    size_t groups, local;
+    if (!divide(compute, call, TILE, &groups, &local)) {
+        return;
+    }
+    struct kernel named = state->tile;
+    memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
+    KERNEL_RUN(compute, &named, groups, local, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_SPAN(*a),
+               ARG_U64(call->transpose_a ? 1 : a->stride), ARG_U64(call->transpose_a ? a->stride : 1), ARG_SPAN(*b),
+               ARG_U64(call->transpose_b ? 1 : b->stride), ARG_U64(call->transpose_b ? b->stride : 1),
+               ARG_F32(call->beta), ARG_SPAN(call->c), ARG_U64(call->c.stride));
+}
+
+const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run, NULL};
+
+void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_state *state = compute->gemm_state;
+    size_t groups, local;
+    if (prepare(compute)) {
+        compute_fail(compute, "%s", error_text());
+        return;
+    }
+    if (divide(compute, call, 1, &groups, &local)) {
+        KERNEL_RUN(compute, &state->scale, groups, local, ARG_U64(call->m), ARG_U64(call->n), ARG_F32(call->beta),
+                   ARG_SPAN(call->c), ARG_U64(call->c.stride));
+    }
+}
