@@ -307,10 +307,10 @@ static int loop(struct trainer *trainer) {
 }
 
 /* How much of the exchange the device did not wait for. */
-static void print_exchange(const struct trainer *trainer) {
-    const struct exchange_times *times = &trainer->parallel.times;
+static void print_collectives(const struct trainer *trainer) {
+    const struct collective_times *times = &trainer->parallel.times;
     const double steps = (double)(trainer->state.iteration - trainer->progress.first);
-    if (!trainer->parallel.exchange || steps <= 0.0 || times->active <= 0.0) {
+    if (!trainer->parallel.collective || steps <= 0.0 || times->active <= 0.0) {
         return;
     }
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
@@ -327,7 +327,7 @@ static int print_profile(struct trainer *trainer) {
     }
     char *path = files_path("%s/" RUN_TRACE, trainer->folder.path);
     profiler_print_table(trainer->compute->profiler, trainer->console);
-    print_exchange(trainer);
+    print_collectives(trainer);
     const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
     if (status == 0) {
         fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
