@@ -3,6 +3,7 @@
 #include "runtime/ranks/range_messages.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -37,8 +38,7 @@ struct collective {
     const struct ranks *ranks;
     struct transfer transfer;
     bool bf16;
-    struct item *items;
-    size_t count;
+    size_t count; /* of items */
     struct slot slots[WINDOW];
     /* of the round */
     enum collective_kind kind;
@@ -49,6 +49,7 @@ struct collective {
     double device_done; /* when the last mark was reached; 0: not yet */
     struct collective_times times;
     bool failed; /* the error text is set */
+    struct item items[];
 };
 
 /* ---- making and releasing */
@@ -68,46 +69,36 @@ static int create_slot(struct collective *collective, struct slot *slot, uint64_
                : transfer_allocate(&collective->transfer, &slot->pinned, largest * sizeof(float));
 }
 
-static int create_items(struct collective *collective, const struct element_range *ranges) {
+int collective_create(struct compute *compute, const struct ranks *ranks, const struct element_range *ranges,
+                      size_t count, bool bf16, struct collective **created) {
+    struct collective *collective = calloc(1, sizeof *collective + count * sizeof *collective->items);
     uint64_t largest = 0;
-    collective->items = calloc(collective->count, sizeof *collective->items);
-    if (!collective->items) {
+    *created = collective;
+    if (!collective) {
         return error_set("out of memory for sums over ranks");
     }
-    for (size_t i = 0; i < collective->count; i++) {
+    *collective = (struct collective){.compute = compute, .ranks = ranks, .bf16 = bf16, .count = count};
+    for (size_t i = 0; i < count; i++) {
         collective->items[i].range = ranges[i];
         largest = ranges[i].count > largest ? ranges[i].count : largest;
     }
-    if (largest > (uint64_t)1 << 28) {
-        return error_set("a range of %llu elements is too large for a message", (unsigned long long)largest);
-    }
-    int status = transfer_create(collective->compute, &collective->transfer);
+    int status = largest > (uint64_t)1 << 28 ? error_set("a range of %" PRIu64 " elements is too large", largest)
+                                             : transfer_create(compute, &collective->transfer);
     for (size_t i = 0; i < WINDOW && status == 0; i++) {
         status = create_slot(collective, &collective->slots[i], largest);
     }
-    return status;
-}
-
-int collective_create(struct compute *compute, const struct ranks *ranks, const struct element_range *ranges,
-                      size_t count, bool bf16, struct collective **created) {
-    *created = calloc(1, sizeof **created);
-    if (!*created) {
-        return error_set("out of memory for sums over ranks");
-    }
-    **created = (struct collective){.compute = compute, .ranks = ranks, .bf16 = bf16, .count = count};
-    if (create_items(*created, ranges)) {
-        collective_release(*created);
+    if (status) {
+        collective_release(collective);
         *created = NULL;
-        return -1;
     }
-    return 0;
+    return status;
 }
 
 void collective_release(struct collective *collective) {
     if (!collective || !transfer_settle(&collective->transfer)) {
         return;
     }
-    for (size_t i = 0; i < collective->count && collective->items; i++) {
+    for (size_t i = 0; i < collective->count; i++) {
         if (collective->items[i].event) {
             clReleaseEvent(collective->items[i].event);
         }
@@ -117,7 +108,6 @@ void collective_release(struct collective *collective) {
         range_messages_release(&collective->slots[i].messages);
     }
     transfer_release(&collective->transfer);
-    free(collective->items);
     free(collective);
 }
 
@@ -140,10 +130,6 @@ static bool is_left_out(const struct collective *collective, enum stage stage) {
 
 static bool is_step(enum stage stage) {
     return stage == STAGE_REDUCE_SCATTER || stage == STAGE_ALL_GATHER;
-}
-
-static enum range_step step_of(enum stage stage) {
-    return stage == STAGE_ALL_GATHER ? STEP_ALL_GATHER : STEP_REDUCE_SCATTER;
 }
 
 /* What is still missing is computed on the device until the mark of the last item is reached. */
@@ -217,14 +203,14 @@ static bool advance(struct collective *collective, size_t index) {
     if (item->stage == STAGE_MARKED) {
         begin_item(collective, index, &slot->messages, &slot->pinned);
     } else if (is_step(item->stage)) {
-        range_messages_finish(&slot->messages, step_of(item->stage));
+        range_messages_finish(&slot->messages, item->stage == STAGE_ALL_GATHER);
     }
     do {
         item->stage++;
     } while (is_left_out(collective, item->stage));
     if (is_step(item->stage)) {
         collective->failed |=
-            range_messages_start(&slot->messages, step_of(item->stage), &collective->times.bytes) != 0;
+            range_messages_start(&slot->messages, item->stage == STAGE_ALL_GATHER, &collective->times.bytes) != 0;
     } else if (item->stage == STAGE_DONE) {
         finish_item(collective);
     } else {

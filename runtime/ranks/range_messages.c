@@ -64,11 +64,12 @@ static char *addends_of(const struct range_messages *messages, int peer) {
            (uint64_t)place * part_of(messages, messages->ranks->index).count * element_bytes(messages);
 }
 
-/* Where it travels in bfloat16, the part of `data` that leaves. */
+/* Where the range travels in bfloat16, the part of `data` that leaves. */
 static void pack(struct range_messages *messages, struct element_range part) {
     const uint64_t first = part.offset - messages->range.offset;
-    for (uint64_t i = first; messages->bf16 && i < first + part.count; i++) {
-        messages->packed[i] = bfloat16_round(messages->data[i]);
+    const float *values = messages->data + first;
+    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
+        messages->packed[first + i] = bfloat16_round(values[i]);
     }
 }
 
@@ -97,9 +98,8 @@ static int start_message(struct range_messages *messages, bool sends, int peer, 
 }
 
 /* Each rank has its peers in another order, so that not all send to the same one first. */
-int range_messages_start(struct range_messages *messages, enum range_step step, double *bytes) {
-    const int count = messages->ranks->count, index = messages->ranks->index, tag = 2 * messages->tag + (int)step;
-    const bool gathers = step == STEP_ALL_GATHER;
+int range_messages_start(struct range_messages *messages, bool gathers, double *bytes) {
+    const int count = messages->ranks->count, index = messages->ranks->index, tag = 2 * messages->tag + gathers;
     const struct element_range own = part_of(messages, index);
     int status = 0;
     messages->pending = 0;
@@ -185,8 +185,8 @@ static void add(struct range_messages *messages) {
     }
 }
 
-void range_messages_finish(struct range_messages *messages, enum range_step step) {
-    if (step == STEP_REDUCE_SCATTER) {
+void range_messages_finish(struct range_messages *messages, bool gathers) {
+    if (!gathers) {
         add(messages);
     } else if (messages->bf16) { /* the own part too: its owner goes on with what the others get */
         unpack(messages->packed, messages->range.count, messages->data);

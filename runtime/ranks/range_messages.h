@@ -10,8 +10,6 @@
 #include "runtime/ranks/parts.h"
 #include "runtime/ranks/ranks.h"
 
-enum range_step { STEP_REDUCE_SCATTER, STEP_ALL_GATHER };
-
 struct range_messages {
     const struct ranks *ranks;
     /* of the collective under way, set by the caller */
@@ -33,15 +31,15 @@ void range_messages_release(struct range_messages *messages);
 /* Host bytes that range_messages_create allocates for them. */
 uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool bf16);
 
-/* Starts a step. *bytes gets added what this rank sends. */
-int range_messages_start(struct range_messages *messages, enum range_step step, double *bytes);
+/* Starts a step: an all-gather if `gathers`, else a reduce-scatter. *bytes gets added what this rank sends. */
+int range_messages_start(struct range_messages *messages, bool gathers, double *bytes);
 
 /* Whether all messages of the step have arrived. */
 int range_messages_arrived(struct range_messages *messages, bool *arrived);
 
 /* When they have: `data` becomes what the step makes of it. After a reduce-scatter this rank's part of it is the sum
  * and the rest is left undefined. */
-void range_messages_finish(struct range_messages *messages, enum range_step step);
+void range_messages_finish(struct range_messages *messages, bool gathers);
 
 /* "rank 1 or 3": those whose messages have not arrived; "another rank" if that cannot be told. */
 void range_messages_name_late(const struct range_messages *messages, char names[128]);

@@ -231,43 +231,22 @@ static int hash_weights(struct gpt *gpt, uint64_t *hash) {
     return status;
 }
 
-/* What a rank says of its weights. */
-struct weights_report {
-    uint64_t hash, failed;
-};
-
-/* The first rank that has failed or has another hash than rank 0; -1: none. */
-static int find_other(const struct weights_report *reports, int count) {
-    for (int rank = 0; rank < count; rank++) {
-        if (reports[rank].failed || reports[rank].hash != reports[0].hash) {
-            return rank;
-        }
-    }
-    return -1;
-}
-
 int data_parallel_check_weights(const struct data_parallel *parallel) {
     struct ranks *ranks = parallel->ranks;
-    struct weights_report own = {0, 0};
+    uint64_t own = 0, first;
     if (ranks->count == 1) {
         return 0;
     }
-    struct weights_report *all = calloc((size_t)ranks->count, sizeof *all);
-    if (!all) {
-        return error_set("out of memory");
+    int status = hash_weights(parallel->gpt, &own);
+    first = own;
+    if (ranks_broadcast(ranks, &first, sizeof first)) {
+        return -1;
     }
-    own.failed = hash_weights(parallel->gpt, &own.hash) != 0;
-    const int status = ranks_gather(ranks, &own, sizeof own, all);
-    const int other = status ? -1 : find_other(all, ranks->count);
-    const bool unlike = other >= 0 && !all[other].failed;
-    free(all);
-    if (status || other < 0) {
-        return status;
+    if (status == 0 && own != first) {
+        status =
+            error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
+                      "device and driver? --shard-optimizer keeps different devices together",
+                      ranks->index);
     }
-    if (unlike) {
-        error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
-                  "device and driver? --shard-optimizer keeps different devices together",
-                  other);
-    }
-    return ranks_agree(ranks, unlike || own.failed ? -1 : 0); /* all have seen it and come here */
+    return ranks_agree(ranks, status); /* which names the first that differs, or could not read them: rank 0 */
 }

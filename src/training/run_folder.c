@@ -44,6 +44,9 @@ void run_folder_close(struct run_folder *folder) {
 
 const char *run_folder_name(const struct run_folder *folder) {
     static char name[PATH_MAX];
+    if (folder->descriptor < 0) {
+        return "";
+    }
     if (files_are_same(folder->given, folder->path)) {
         return folder->given;
     }

@@ -40,7 +40,7 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
 /* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
 static int write_checkpoint(struct trainer *trainer, const char *name, enum extent extent) {
     struct ranks *ranks = trainer->ranks;
-    const bool hands_over = extent == EXTENT_ALL && trainer->gpt.options.shard_moments;
+    const bool hands_over = extent == EXTENT_ALL && trainer->settings->shard_optimizer;
     const double patience = ranks->patience;
     int status = 0;
     ranks->patience = 0.0;
@@ -54,11 +54,6 @@ static int write_checkpoint(struct trainer *trainer, const char *name, enum exte
     }
     ranks->patience = patience;
     return status;
-}
-
-/* For what rank 0 says; the others' console is nowhere. */
-static const char *folder_name(const struct trainer *trainer) {
-    return trainer_is_first(trainer) ? run_folder_name(&trainer->folder) : trainer->settings->out_dir;
 }
 
 /* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
@@ -80,7 +75,7 @@ static int save_state(struct trainer *trainer) {
     trainer->cannot_save = false;
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
-    fprintf(trainer->console, "saved    %s/%s\n", folder_name(trainer), name);
+    fprintf(trainer->console, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
     return 0;
 }
 
@@ -163,7 +158,7 @@ static int diverged(struct trainer *trainer, double loss, double norm) {
                                  " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
                                  ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
                                  "data, and go on from one of them with --init-from",
-                                 iteration, loss, norm, folder_name(trainer), iteration));
+                                 iteration, loss, norm, run_folder_name(&trainer->folder), iteration));
 }
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
@@ -318,7 +313,7 @@ static int loop(struct trainer *trainer) {
     return (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) || check_trouble(trainer) ? -1 : 0;
 }
 
-/* How much of the exchange the device did not wait for. */
+/* How much of the collectives the device did not wait for. */
 static void print_collectives(const struct trainer *trainer) {
     const struct collective_times *times = &trainer->parallel.times;
     const double steps = (double)(trainer->state.iteration - trainer->progress.first);
@@ -343,7 +338,7 @@ static int print_profile(struct trainer *trainer) {
     const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
     if (status == 0) {
         fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
-                folder_name(trainer));
+                run_folder_name(&trainer->folder));
     }
     free(path);
     return status;
@@ -367,7 +362,7 @@ static void tell_newest(const struct trainer *trainer) {
     if (trainer->compute->failure && trainer->saved_at >= 0) {
         fprintf(trainer->console,
                 "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-                folder_name(trainer), trainer->saved_at);
+                run_folder_name(&trainer->folder), trainer->saved_at);
     }
 }
 

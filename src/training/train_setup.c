@@ -16,6 +16,12 @@ bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
 }
 
+/* The failure is one of the command line. */
+static int fail_usage(struct trainer *trainer) {
+    trainer->wrong_usage = true;
+    return -1;
+}
+
 /* ---- settings */
 
 static bool was_given(const struct train_settings *settings, const char *name) {
@@ -84,17 +90,15 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
                : 0;
 }
 
-/* GPT-2's 50257 tokens are padded to 50304, as nanoGPT does: products are faster in round sizes. */
-static int64_t padded_vocabulary(int64_t tokens) {
-    return (tokens + 63) / 64 * 64;
-}
-
 /* The vocabulary of the data, unless the user or a checkpoint says another. */
 static int choose_vocabulary(struct trainer *trainer) {
     struct model_config *model = &trainer->settings->model;
     if (model->vocab_size == 0) {
-        const bool gpt2 = strcmp(trainer->data.tokenizer, "gpt2") == 0;
-        model->vocab_size = gpt2 ? padded_vocabulary(trainer->data.vocab_size) : trainer->data.vocab_size;
+        model->vocab_size = trainer->data.vocab_size;
+        if (strcmp(trainer->data.tokenizer, "gpt2") == 0) {
+            /* 50257 tokens become 50304, as nanoGPT has it: products are faster in round sizes */
+            model->vocab_size = (model->vocab_size + 63) / 64 * 64;
+        }
     }
     if (model->vocab_size == 0) {
         return error_set("%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for "
@@ -118,12 +122,6 @@ static int open_data(struct trainer *trainer) {
     return data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || choose_vocabulary(trainer)
                ? -1
                : 0;
-}
-
-static int divide_work(struct trainer *trainer) {
-    trainer->wrong_usage = data_parallel_divide(trainer->settings->gradient_accumulation_steps, trainer->ranks,
-                                                &trainer->micro_steps) != 0;
-    return trainer->wrong_usage ? -1 : 0;
 }
 
 /* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
@@ -201,8 +199,7 @@ static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct gpt_options options = train_model_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
-        trainer->wrong_usage = true;
-        return -1;
+        return fail_usage(trainer);
     }
     if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
                              &trainer->compute) ||
@@ -415,8 +412,8 @@ static char *find_resumed(const struct train_settings *settings) {
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
     if (settings->start_over && is_resume(settings)) {
-        trainer->wrong_usage = true;
-        return error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
+        error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
+        return fail_usage(trainer);
     }
     if (take_out_dir(trainer) || (settings->start_over && check_is_elsewhere(settings))) {
         return -1;
@@ -426,9 +423,11 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     } else if (!is_scratch(settings)) {
         *folder = files_path("%s", settings->init_from);
     }
-    if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings)) ||
-        divide_work(trainer)) {
+    if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings))) {
         return -1;
+    }
+    if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
+        return fail_usage(trainer);
     }
     return settings->model.vocab_size == 0 ? open_data(trainer) : 0;
 }
