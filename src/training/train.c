@@ -375,8 +375,10 @@ static void save_what_is_left(struct trainer *trainer) {
         return;
     }
     char *kept = error_keep();
-    ranks->agreed = save_state(trainer) == 0; /* else the others may still be in it */
-    if (!ranks->agreed) {
+    ranks->agreed = false; /* rank 0 may fail while the others are still in it */
+    const bool saved = save_state(trainer) == 0;
+    ranks->agreed |= saved;
+    if (!saved) {
         run_folder_explain(&trainer->folder);
         fprintf(trainer->console, "where the run stands is lost: %s\n", error_text());
     }
