@@ -64,12 +64,9 @@ static char *addends_of(const struct range_messages *messages, int peer) {
            (uint64_t)place * part_of(messages, messages->ranks->index).count * element_bytes(messages);
 }
 
-/* Where the range travels in bfloat16, the part of `data` that leaves. */
-static void pack(struct range_messages *messages, struct element_range part) {
-    const uint64_t first = part.offset - messages->range.offset;
-    const float *values = messages->data + first;
-    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
-        messages->packed[first + i] = bfloat16_round(values[i]);
+static void pack(const float *values, uint64_t count, uint16_t *packed) {
+    for (uint64_t i = 0; i < count; i++) {
+        packed[i] = bfloat16_round(values[i]);
     }
 }
 
@@ -103,7 +100,11 @@ int range_messages_start(struct range_messages *messages, bool gathers, double *
     const struct element_range own = part_of(messages, index);
     int status = 0;
     messages->pending = 0;
-    pack(messages, gathers ? own : messages->range);
+    if (messages->bf16) {
+        const struct element_range leaving = gathers ? own : messages->range;
+        const uint64_t first = leaving.offset - messages->range.offset;
+        pack(messages->data + first, leaving.count, messages->packed + first);
+    }
     for (int turn = count - 1; turn > 0 && status == 0; turn--) {
         const int peer = (index + turn) % count;
         const struct element_range theirs = part_of(messages, peer);
