@@ -132,26 +132,17 @@ static bool is_step(enum stage stage) {
     return stage == STAGE_REDUCE_SCATTER || stage == STAGE_ALL_GATHER;
 }
 
-/* What is still missing is computed on the device until the mark of the last item is reached. */
-static void note_device(struct collective *collective) {
-    if (collective->device_done == 0.0) {
-        collective->device_done = progress_clock();
-    }
-}
-
-static void begin_item(struct collective *collective, size_t index, struct range_messages *messages,
-                       const struct pinned *pinned) {
+static void begin_item(struct collective *collective, size_t index, struct slot *slot) {
     const struct element_range range = collective->items[index].range;
-    if (index + 1 == collective->count) {
-        note_device(collective);
-    }
+    float *host = collective->buffer->host;
     if (collective->under_way++ == 0) {
         collective->since = progress_clock();
     }
-    messages->range = range;
-    messages->data = collective->buffer->host ? (float *)collective->buffer->host + range.offset : pinned->host;
-    messages->bf16 = collective->bf16 && collective->kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
-    messages->tag = (int)(index % TAGS);
+    slot->messages.range = range;
+    slot->messages.data = host ? host + range.offset : slot->pinned.host;
+    slot->messages.bf16 =
+        collective->bf16 && collective->kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
+    slot->messages.tag = (int)(index % TAGS);
 }
 
 /* Starts to copy the range between device and host; or this rank's part, where the round needs or defines no more.
@@ -201,7 +192,7 @@ static bool advance(struct collective *collective, size_t index) {
         return false;
     }
     if (item->stage == STAGE_MARKED) {
-        begin_item(collective, index, &slot->messages, &slot->pinned);
+        begin_item(collective, index, slot);
     } else if (is_step(item->stage)) {
         range_messages_finish(&slot->messages, item->stage == STAGE_ALL_GATHER);
     }
@@ -223,8 +214,9 @@ static bool advance(struct collective *collective, size_t index) {
 static bool progress(struct collective *collective) {
     bool moved_on = false;
     const struct item *last = &collective->items[collective->count - 1];
-    if (last->stage == STAGE_MARKED && transfer_done(&collective->transfer, last->event)) {
-        note_device(collective); /* the window may hold the last item back */
+    if (collective->device_done == 0.0 && last->stage != STAGE_CLOSED &&
+        (last->stage != STAGE_MARKED || transfer_done(&collective->transfer, last->event))) {
+        collective->device_done = progress_clock(); /* though the window may hold the last item back */
     }
     const size_t window_end = collective->done + WINDOW;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
