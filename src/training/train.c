@@ -148,7 +148,7 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
 
 /* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
  */
-static int diverged(struct trainer *trainer, double loss, double norm) {
+static int diverged(struct trainer *trainer, const struct step_metrics *metrics) {
     const int64_t iteration = trainer->state.iteration;
     if (save_state(trainer)) {
         return -1;
@@ -158,7 +158,8 @@ static int diverged(struct trainer *trainer, double loss, double norm) {
                                  " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
                                  ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
                                  "data, and go on from one of them with --init-from",
-                                 iteration, loss, norm, run_folder_name(&trainer->folder), iteration));
+                                 iteration, metrics->loss, metrics->gradient_norm,
+                                 run_folder_name(&trainer->folder), iteration));
 }
 
 /* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
@@ -177,43 +178,33 @@ static int check_trouble(struct trainer *trainer) {
 
 /* The loss of the whole batch, whether a rank was asked to stop, and whether one cannot go on. Waits for the step.
  */
-static int read_results(struct trainer *trainer, double *loss, double *norm) {
-    float own_loss = 0.0f, own_norm = 0.0f;
-    if (gpt_read_results(&trainer->gpt, &own_loss, &own_norm)) {
+static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
+    float loss = 0.0f, norm = 0.0f;
+    if (gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
     note_trouble(trainer, data_set_check(&trainer->data));
-    double sums[3] = {(double)own_loss, interrupt_requested(), *trainer->trouble != '\0'};
+    double sums[3] = {(double)loss, interrupt_requested(), *trainer->trouble != '\0'};
     if (ranks_sum(trainer->ranks, sums, 3)) {
         return -1;
     }
-    *loss = sums[0];
-    *norm = (double)own_norm;
+    metrics->loss = sums[0];
+    metrics->gradient_norm = (double)norm;
     trainer->stopping = sums[1] > 0.0;
     trainer->in_trouble = sums[2] > 0.0;
     return 0;
-}
-
-static struct step_metrics measure(struct trainer *trainer, double loss, double norm, double seconds) {
-    const double tokens = (double)(trainer->train.global_rows * trainer->train.shape.sequence);
-    trainer->state.tokens += (uint64_t)tokens;
-    return (struct step_metrics){
-        .iteration = trainer->state.iteration,
-        .loss = loss,
-        .rate = optimizer_rate(&trainer->settings->optimizer, trainer->state.iteration),
-        .gradient_norm = norm,
-        .tokens = trainer->state.tokens,
-        .tokens_per_second = tokens / seconds,
-        .utilisation = tokens / seconds * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate,
-        .seconds = seconds_trained(trainer),
-    };
 }
 
 /* Forward, backward and optimiser step; *done is false if an interruption came first, which leaves the weights
  * alone. Several ranks finish the step: they stop together after it. */
 static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
     const double start = progress_clock();
-    double loss, norm;
+    const double tokens = (double)(trainer->train.global_rows * trainer->train.shape.sequence);
+    const struct optimizer_settings *optimizer = &trainer->settings->optimizer;
+    struct loss_scale *scaling = &trainer->gpt.loss_scale;
+    *metrics = (struct step_metrics){.iteration = trainer->state.iteration,
+                                     .rate = optimizer_rate(optimizer, trainer->state.iteration),
+                                     .loss_scale = scaling->dynamic ? (double)scaling->scale : 0.0};
     *done = false;
     gpt_zero(&trainer->gpt);
     for (int64_t micro = 0; micro < trainer->micro_steps; micro++) {
@@ -225,17 +216,18 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
             return -1;
         }
     }
-    if (data_parallel_step(&trainer->parallel, &trainer->settings->optimizer, trainer->state.iteration) ||
-        read_results(trainer, &loss, &norm) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+    if (data_parallel_step(&trainer->parallel, optimizer, trainer->state.iteration) ||
+        read_results(trainer, metrics) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
         return -1;
     }
-    struct loss_scale *scaling = &trainer->gpt.loss_scale;
-    const double scale = scaling->dynamic ? (double)scaling->scale : 0.0;
-    if (!isfinite(loss) || !loss_scale_update(scaling, isfinite(norm))) {
-        return diverged(trainer, loss, norm);
+    if (!isfinite(metrics->loss) || !loss_scale_update(scaling, isfinite(metrics->gradient_norm))) {
+        return diverged(trainer, metrics);
     }
-    *metrics = measure(trainer, loss, norm, progress_clock() - start);
-    metrics->loss_scale = scale;
+    trainer->state.tokens += (uint64_t)tokens;
+    metrics->tokens = trainer->state.tokens;
+    metrics->tokens_per_second = tokens / (progress_clock() - start);
+    metrics->utilisation = metrics->tokens_per_second * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate;
+    metrics->seconds = seconds_trained(trainer);
     metrics->skipped = scaling->skipped;
     *done = true;
     return 0;
