@@ -134,22 +134,20 @@ bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved
     return ranks->patience > 0.0 && now - watch->moved > ranks->patience;
 }
 
-/* Takes the code of the call that started the request. ranks: whose patience counts; NULL waits as long as it
- * takes. */
+/* Takes the code of the call that started the request. */
 static int complete(int code, MPI_Request *request, const struct ranks *ranks, const char *doing) {
     struct ranks_watch watch = {0};
     unsigned turns = 0;
     int done = 0;
     while (code == MPI_SUCCESS && !done) {
         code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-        if (done || code != MPI_SUCCESS) {
-            break;
+        if (code == MPI_SUCCESS && !done) {
+            if (ranks_late(ranks, &watch, false)) {
+                return error_set("%s: no answer from another rank for %g seconds; is it stopped, or its host away?",
+                                 doing, ranks->patience);
+            }
+            ranks_rest(&turns, true);
         }
-        if (ranks && ranks_late(ranks, &watch, false)) {
-            return error_set("%s: no answer from another rank for %g seconds; is it stopped, or its host away?",
-                             doing, ranks->patience);
-        }
-        ranks_rest(&turns, true);
     }
     return ranks_check(code, doing);
 }
@@ -166,14 +164,8 @@ int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes) {
     return 0;
 }
 
-static int gather(const void *data, size_t bytes, void *all, const struct ranks *ranks, const char *doing) {
-    MPI_Request request;
-    const int code =
-        MPI_Iallgather(data, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
-    return complete(code, &request, ranks, doing);
-}
-
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all) {
+    MPI_Request request;
     if (ranks->count == 1) {
         memcpy(all, data, bytes);
         return 0;
@@ -181,7 +173,9 @@ int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void
     if (bytes > PIECE) {
         return error_set("%zu bytes of each rank are too many to gather", bytes);
     }
-    return gather(data, bytes, all, ranks, "cannot gather data of all ranks");
+    const int code =
+        MPI_Iallgather(data, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    return complete(code, &request, ranks, "cannot gather data of all ranks");
 }
 
 int ranks_sum(const struct ranks *ranks, double *values, size_t count) {
@@ -224,29 +218,29 @@ struct report {
 };
 
 /* All ranks take the error text of `speaker`. */
-static int share_failure(struct ranks *ranks, int failures, int speaker) {
+static int share_failure(const struct ranks *ranks, int failures, int speaker) {
     struct report report = {.host = ""};
     MPI_Request request;
     strcpy(report.host, ranks->host);
     strncpy(report.text, error_text(), sizeof report.text - 1);
     const int code = MPI_Ibcast(&report, sizeof report, MPI_BYTE, speaker, MPI_COMM_WORLD, &request);
-    if (complete(code, &request, NULL, "cannot hear of a failure")) {
+    if (complete(code, &request, ranks, "cannot hear of a failure")) {
         return -1;
     }
-    ranks->agreed = true;
-    return failures == ranks->count ? error_set("%s", report.text)
-                                    : error_set("rank %d on %s: %s", speaker, report.host, report.text);
+    error_set("%s", report.text);
+    if (failures < ranks->count) {
+        error_prefix("rank %d on %s", speaker, report.host);
+    }
+    return 0;
 }
 
 int ranks_agree(struct ranks *ranks, int status) {
-    const char *doing = "cannot compare how the ranks are";
-    ranks->agreed = ranks->count == 1 && status;
-    if (ranks->count == 1) {
-        return status ? -1 : 0;
-    }
+    struct ranks patient = *ranks;
     int failed = status != 0, failures = 0, speaker = -1;
     int *all = calloc((size_t)ranks->count, sizeof *all);
-    if (!all || gather(&failed, sizeof failed, all, NULL, doing)) {
+    patient.patience = 0.0;
+    ranks->agreed = false;
+    if (!all || ranks_gather(&patient, &failed, sizeof failed, all)) {
         free(all);
         return all ? -1 : error_set("out of memory");
     }
@@ -255,5 +249,8 @@ int ranks_agree(struct ranks *ranks, int status) {
         speaker = all[rank] ? rank : speaker;
     }
     free(all);
-    return failures ? share_failure(ranks, failures, speaker) : 0;
+    if (failures > 0) {
+        ranks->agreed = ranks->count == 1 || share_failure(&patient, failures, speaker) == 0;
+    }
+    return failures > 0 ? -1 : 0;
 }

@@ -73,7 +73,7 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
 /* The sums of gradients with nothing else going on, a few times. */
 static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
     double seconds[5];
-    if (!bench->model.parallel.exchange) {
+    if (!bench->model.parallel.collective) {
         return 0;
     }
     for (int i = 0; i < 5; i++) {
@@ -82,9 +82,10 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
             return -1;
         }
         const double start = progress_clock();
-        exchange_begin(bench->model.parallel.exchange, EXCHANGE_SUM, bench->model.gpt.parameters.gradients);
-        struct exchange_times times = {0};
-        if (exchange_finish(bench->model.parallel.exchange, &times)) {
+        collective_begin(bench->model.parallel.collective, COLLECTIVE_ALL_REDUCE,
+                         bench->model.gpt.parameters.gradients);
+        struct collective_times times = {0};
+        if (collective_finish(bench->model.parallel.collective, &times)) {
             return -1;
         }
         result->bytes_alone = times.bytes;

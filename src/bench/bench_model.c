@@ -37,13 +37,13 @@ static int run_backward(struct bench_model *bench, uint64_t step) {
         data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
     }
     /* alone, nothing else waits for the device here */
-    return bench->parallel.exchange ? compute_check(bench->compute) : compute_finish(bench->compute);
+    return bench->parallel.collective ? compute_check(bench->compute) : compute_finish(bench->compute);
 }
 
 int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
     const double start = progress_clock();
     float loss, norm;
-    bench->parallel.times = (struct exchange_times){0};
+    bench->parallel.times = (struct collective_times){0};
     if (run_backward(bench, step) ||
         data_parallel_step(&bench->parallel, &bench->train->optimizer, (int64_t)step) ||
         gpt_read_results(&bench->gpt, &loss, &norm) ||

@@ -12,7 +12,7 @@
 #include "src/evaluation/evaluate_documents.h"
 #include "src/evaluation/evaluate_split.h"
 #include "src/training/data_parallel.h"
-#include "src/training/evaluate.h"
+#include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
 #include <inttypes.h>
 #include <math.h>
@@ -262,15 +262,16 @@ static void print_rate(const struct evaluation *evaluation, uint64_t tokens) {
 
 static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, double *loss) {
     const struct eval_settings *settings = evaluation->settings;
-    struct sampler sampler;
-    const char *purpose = settings->split == SPLIT_VAL ? EVALUATE_PURPOSE("val") : EVALUATE_PURPOSE("train");
-    if (sampler_create(&sampler, evaluation->file, (uint64_t)settings->seed, purpose, settings->batch_size,
-                       evaluation->config.block_size, (uint32_t)evaluation->config.vocab_size)) {
+    const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
+    const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
+    struct batch_sampler sampler;
+    if (batch_sampler_create(&sampler, evaluation->file, (uint64_t)settings->seed, purpose, shape, shape.batch,
+                             (uint32_t)evaluation->config.vocab_size)) {
         return error_prefix("%s/%s.bin", settings->data, split_name(settings));
     }
-    const int status = evaluate_loss(&evaluation->gpt, &sampler, settings->eval_iters, &evaluation->progress, loss);
+    const int status = estimate_loss(&evaluation->gpt, &sampler, settings->eval_iters, &evaluation->progress, loss);
     *tokens = (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
-    sampler_release(&sampler);
+    batch_sampler_release(&sampler);
     return status;
 }
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #define ALIGNED 64
-#define MOST    ((uint64_t)1 << 28) /* elements, see exchange_create */
+#define MOST    ((uint64_t)1 << 28) /* elements, see collective_create */
 
 /* The lowest sublayer with a parameter in the range: its gradients come last. */
-static int64_t lowest_sublayer(const struct parameters *parameters, struct exchange_range range) {
+static int64_t lowest_sublayer(const struct parameters *parameters, struct element_range range) {
     int64_t lowest = INT64_MAX;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
@@ -25,7 +25,7 @@ static void cut(const struct parameters *parameters, struct buckets *buckets, ui
     while (end > first) {
         const uint64_t count = end - first < elements ? end - first : elements;
         end -= count;
-        const struct exchange_range range = {end, count};
+        const struct element_range range = {end, count};
         buckets->table[buckets->count++] =
             (struct bucket){.range = range, .complete_after = lowest_sublayer(parameters, range)};
     }
@@ -44,9 +44,9 @@ static int by_completion(const void *a, const void *b) {
 static void share(struct buckets *buckets, int count, int index) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = exchange_part(bucket->range, count, index);
+        bucket->own = rank_part(bucket->range, count, index);
         bucket->moments = buckets->moments;
-        buckets->moments += exchange_part(bucket->range, count, 0).count;
+        buckets->moments += rank_part(bucket->range, count, 0).count;
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }

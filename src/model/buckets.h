@@ -3,15 +3,15 @@
 #ifndef HC_SRC_BUCKETS_H
 #define HC_SRC_BUCKETS_H
 
-#include "runtime/ranks/exchange.h"
+#include "runtime/ranks/collective.h"
 #include "src/model/parameters.h"
 
 struct bucket {
-    struct exchange_range range; /* of the arena */
+    struct element_range range; /* of the arena */
     int64_t
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
-    struct exchange_range own; /* this rank's part of it */
-    uint64_t moments;          /* where that part's moments begin in buffers that hold only own ones */
+    struct element_range own; /* this rank's part of it */
+    uint64_t moments;         /* where that part's moments begin in buffers that hold only own ones */
 };
 
 struct buckets {
@@ -21,7 +21,7 @@ struct buckets {
     uint64_t moments; /* elements of moments of the rank that has most, rank 0 */
 };
 
-/* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of exchange_create). */
+/* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of collective_create). */
 int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                    struct buckets *buckets);
 void buckets_release(struct buckets *buckets);

@@ -163,11 +163,11 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
 }
 
 /* The part of [first, first + count) that this rank has the moments of in a bucket; count 0: none. */
-static struct exchange_range owned_part(const struct bucket *bucket, uint64_t first, uint64_t count) {
+static struct element_range owned_part(const struct bucket *bucket, uint64_t first, uint64_t count) {
     const uint64_t low = bucket->own.offset > first ? bucket->own.offset : first;
     const uint64_t own_end = bucket->own.offset + bucket->own.count, end = first + count;
     const uint64_t high = own_end < end ? own_end : end;
-    return (struct exchange_range){low, high > low ? high - low : 0};
+    return (struct element_range){low, high > low ? high - low : 0};
 }
 
 /* Elements [first, first + count) of a moment, as far as this rank has them: read to `into`, or written from
@@ -177,7 +177,7 @@ static int move_moments(struct gpt *gpt, const struct buffer *moments, uint64_t 
     int status = 0;
     for (size_t i = 0; i < gpt->buckets.count && status == 0; i++) {
         const struct bucket *bucket = &gpt->buckets.table[i];
-        const struct exchange_range part = owned_part(bucket, first, count);
+        const struct element_range part = owned_part(bucket, first, count);
         const size_t place = (bucket->moments + part.offset - bucket->own.offset) * sizeof(float);
         const size_t bytes = part.count * sizeof(float);
         if (part.count && into) {
@@ -538,8 +538,8 @@ static void plan_copies(struct gpt *gpt) {
 static void plan_exchange(struct gpt *gpt) {
     if (gpt->options.ranks->count > 1 && gpt->compute->device.shares_host_memory) {
         memory_plan_count(&gpt->plan, "exchange of gradients",
-                          exchange_staging_bytes(gpt->compute, gpt->options.ranks, gpt->buckets.largest,
-                                                 gpt->options.bf16_exchange));
+                          collective_staging_bytes(gpt->compute, gpt->options.ranks, gpt->buckets.largest,
+                                                   gpt->options.bf16_exchange));
     }
 }
 

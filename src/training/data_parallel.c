@@ -17,17 +17,17 @@ uint64_t data_parallel_bucket_elements(double mebibytes) {
     return elements < 1.0 ? 1 : (uint64_t)elements;
 }
 
-static int create_exchange(struct data_parallel *parallel) {
+static int create_collective(struct data_parallel *parallel) {
     const struct buckets *buckets = &parallel->gpt->buckets;
-    struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
+    struct element_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
     if (!ranges) {
         return error_set("out of memory for the buckets of gradients");
     }
     for (size_t i = 0; i < buckets->count; i++) {
         ranges[i] = buckets->table[i].range;
     }
-    const int status = exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
-                                       parallel->gpt->options.bf16_exchange, &parallel->exchange);
+    const int status = collective_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
+                                         parallel->gpt->options.bf16_exchange, &parallel->collective);
     free(ranges);
     return status;
 }
@@ -85,11 +85,11 @@ int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct
         }
         parallel->squares = &parallel->squares_storage;
     }
-    return create_exchange(parallel);
+    return create_collective(parallel);
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
-    exchange_release(parallel->exchange);
+    collective_release(parallel->collective);
     if (parallel->squares) {
         buffer_release(parallel->gpt->compute, &parallel->squares_storage);
     }
@@ -107,17 +107,18 @@ static void send_complete(void *context, int64_t sublayer) {
     while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
         complete++;
     }
-    exchange_ready(parallel->exchange, complete);
+    collective_ready(parallel->collective, complete);
 }
 
 void data_parallel_backward(struct data_parallel *parallel, bool last) {
     const struct gpt_listener listener = {send_complete, parallel};
-    if (!parallel->exchange || !last) {
+    if (!parallel->collective || !last) {
         gpt_backward(parallel->gpt, NULL);
         return;
     }
-    exchange_begin(parallel->exchange, parallel->gpt->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
-                   parallel->gpt->parameters.gradients);
+    collective_begin(parallel->collective,
+                     parallel->gpt->options.shard_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                     parallel->gpt->parameters.gradients);
     gpt_backward(parallel->gpt, &listener);
 }
 
@@ -127,7 +128,7 @@ static int share_norm(struct data_parallel *parallel) {
     const size_t count = gpt->buckets.count;
     double square = 0.0;
     for (size_t i = 0; i < count; i++) {
-        const struct exchange_range own = gpt->buckets.table[i].own;
+        const struct element_range own = gpt->buckets.table[i].own;
         square_total(&gpt->operations, gpt->parameters.gradients, own.offset, own.count, parallel->squares, i);
     }
     if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
@@ -150,30 +151,30 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
     if (share_norm(parallel)) {
         return -1;
     }
-    exchange_begin(parallel->exchange, EXCHANGE_GATHER, gpt->parameters.weights);
+    collective_begin(parallel->collective, COLLECTIVE_ALL_GATHER, gpt->parameters.weights);
     for (size_t i = 0; i < gpt->buckets.count; i++) {
         const struct bucket *bucket = &gpt->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
                          (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
-        exchange_ready(parallel->exchange, i + 1);
+        collective_ready(parallel->collective, i + 1);
     }
-    const int status = exchange_finish(parallel->exchange, &parallel->times);
+    const int status = collective_finish(parallel->collective, &parallel->times);
     parameters_round(gpt->compute, &gpt->parameters); /* those that came from other ranks */
     return status;
 }
 
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration) {
-    struct exchange_times *times = &parallel->gradient_times;
-    *times = (struct exchange_times){0};
-    if (parallel->exchange && exchange_finish(parallel->exchange, times)) {
+    struct collective_times *times = &parallel->gradient_times;
+    *times = (struct collective_times){0};
+    if (parallel->collective && collective_finish(parallel->collective, times)) {
         return -1;
     }
     parallel->times.active += times->active;
     parallel->times.exposed += times->exposed;
     parallel->times.bytes += times->bytes;
     parallel->gradients_at = progress_clock();
-    if (parallel->exchange && parallel->gpt->options.shard_moments) {
+    if (parallel->collective && parallel->gpt->options.shard_moments) {
         return step_parts(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);
@@ -230,43 +231,22 @@ static int hash_weights(struct gpt *gpt, uint64_t *hash) {
     return status;
 }
 
-/* What a rank says of its weights. */
-struct weights_report {
-    uint64_t hash, failed;
-};
-
-/* The first rank that has failed or has another hash than rank 0; -1: none. */
-static int find_other(const struct weights_report *reports, int count) {
-    for (int rank = 0; rank < count; rank++) {
-        if (reports[rank].failed || reports[rank].hash != reports[0].hash) {
-            return rank;
-        }
-    }
-    return -1;
-}
-
 int data_parallel_check_weights(const struct data_parallel *parallel) {
     struct ranks *ranks = parallel->ranks;
-    struct weights_report own = {0, 0};
+    uint64_t own = 0, first;
     if (ranks->count == 1) {
         return 0;
     }
-    struct weights_report *all = calloc((size_t)ranks->count, sizeof *all);
-    if (!all) {
-        return error_set("out of memory");
+    int status = hash_weights(parallel->gpt, &own);
+    first = own;
+    if (ranks_broadcast(ranks, &first, sizeof first)) {
+        return -1;
     }
-    own.failed = hash_weights(parallel->gpt, &own.hash) != 0;
-    const int status = ranks_gather(ranks, &own, sizeof own, all);
-    const int other = status ? -1 : find_other(all, ranks->count);
-    const bool unlike = other >= 0 && !all[other].failed;
-    free(all);
-    if (status || other < 0) {
-        return status;
+    if (status == 0 && own != first) {
+        status =
+            error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
+                      "device and driver? --shard-optimizer keeps different devices together",
+                      ranks->index);
     }
-    if (unlike) {
-        error_set("the weights of rank %d are no longer those of rank 0: do all ranks have the same kind of "
-                  "device and driver? --shard-optimizer keeps different devices together",
-                  other);
-    }
-    return ranks_agree(ranks, unlike || own.failed ? -1 : 0); /* all have seen it and come here */
+    return ranks_agree(ranks, status); /* which names the first that differs, or could not read them: rank 0 */
 }

@@ -3,17 +3,17 @@
 #ifndef HC_SRC_DATA_PARALLEL_H
 #define HC_SRC_DATA_PARALLEL_H
 
-#include "runtime/ranks/exchange.h"
+#include "runtime/ranks/collective.h"
 #include "src/model/optimizer.h"
 
 struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
-    struct exchange *exchange;            /* NULL: alone */
-    struct exchange_times times;          /* of all steps so far, weights included */
-    struct exchange_times gradient_times; /* of the last step, gradients alone */
-    double gradients_at;                  /* clock when the last step's gradients were complete on all ranks */
-    const struct buffer *squares;         /* [buckets] sums of squares of own parts; NULL unless sharded */
+    struct collective *collective;          /* NULL: alone */
+    struct collective_times times;          /* of all steps so far, weights included */
+    struct collective_times gradient_times; /* of the last step, gradients alone */
+    double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
+    const struct buffer *squares;           /* [buckets] sums of squares of own parts; NULL unless sharded */
     struct buffer squares_storage;
     float *host_squares; /* [buckets] */
 };

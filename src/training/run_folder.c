@@ -44,6 +44,9 @@ void run_folder_close(struct run_folder *folder) {
 
 const char *run_folder_name(const struct run_folder *folder) {
     static char name[PATH_MAX];
+    if (folder->descriptor < 0) {
+        return "";
+    }
     if (files_are_same(folder->given, folder->path)) {
         return folder->given;
     }
@@ -66,63 +69,50 @@ static bool is_checkpoint(const char *name) {
     return checkpoint_iteration_of(name) >= 0 || strcmp(name, CHECKPOINT_BEST) == 0;
 }
 
-/* Settings and event files alone make no run; settings.conf is written anew anyway. */
-static bool is_of_run(const char *name) {
-    return is_checkpoint(name) || is_record(name) || event_file_is_name(name);
-}
-
-/* For run_folder_check_free. */
-static int refuse_entry(const char *folder, const char *name) {
+/* For run_folder_check_free. Settings and event files alone make no run; settings.conf is written anew anyway. */
+static int refuse_entry(const char *folder, const char *name, const char *path) {
     struct stat status;
-    char *path = files_path("%s/%s", folder, name);
-    const bool holds =
-        path && stat(path, &status) == 0 && (is_checkpoint(name) || (is_record(name) && status.st_size > 0));
-    free(path);
-    if (!path) {
-        return -1;
+    if (stat(path, &status) != 0 || !(is_checkpoint(name) || (is_record(name) && status.st_size > 0))) {
+        return 0;
     }
-    return holds ? error_set("%s already holds a run (%s): continue it with --init-from resume if there is a "
-                             "checkpoint of it, choose another --out-dir, or give --start-over to remove what it "
-                             "left and begin anew",
-                             folder, name)
-                 : 0;
+    return error_set("%s already holds a run (%s): continue it with --init-from resume if there is a checkpoint of "
+                     "it, choose another --out-dir, or give --start-over to remove what it left and begin anew",
+                     folder, name);
 }
 
 /* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
-static int refuse_stranger(const char *folder, const char *name) {
-    char *path = is_checkpoint(name) ? files_path("%s/%s/config.json", folder, name) : NULL;
-    const int result =
-        path && !files_exist(path)
-            ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder, name)
-            : 0;
-    free(path);
-    return result;
+static int refuse_stranger(const char *folder, const char *name, const char *path) {
+    char *config = is_checkpoint(name) ? files_path("%s/config.json", path) : NULL;
+    const bool stranger = config && !files_exist(config);
+    free(config);
+    return stranger ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over",
+                                folder, name)
+                    : 0;
 }
 
 /* For run_folder_clear: links go, what they lead to stays. */
-static int remove_entry(const char *folder, const char *name) {
-    if (!is_of_run(name)) {
+static int remove_entry(const char *folder, const char *name, const char *path) {
+    struct stat status;
+    (void)folder;
+    if (!is_checkpoint(name) && !is_record(name) && !event_file_is_name(name)) {
         return 0;
     }
-    struct stat status;
-    char *path = files_path("%s/%s", folder, name);
-    const bool is_folder = path && lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    const int result = !path                                  ? -1
-                       : is_folder                            ? files_remove_folder(path)
-                       : unlink(path) == 0 || errno == ENOENT ? 0
-                                                              : error_set_errno("cannot remove %s", path);
-    free(path);
-    return result;
+    if (lstat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
+        return files_remove_folder(path);
+    }
+    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
 }
 
-static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name)) {
+static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path)) {
     DIR *folder = opendir(path);
     if (!folder) {
         return error_set_errno("cannot read the run directory %s", path);
     }
     int result = 0;
     for (const struct dirent *entry = readdir(folder); entry && result == 0; entry = readdir(folder)) {
-        result = visit(path, entry->d_name);
+        char *entry_path = files_path("%s/%s", path, entry->d_name);
+        result = entry_path ? visit(path, entry->d_name, entry_path) : -1;
+        free(entry_path);
     }
     closedir(folder);
     return result;

@@ -6,24 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0's text against this rank's. Collective; -1 only when MPI fails. */
-static int compare(const struct ranks *ranks, const char *own, char *first, size_t size, bool *same) {
-    memset(first, 0, size);
-    snprintf(first, size, "%s", own);
-    if (ranks_broadcast(ranks, first, size)) {
-        return -1;
-    }
-    *same = strncmp(first, own, size - 1) == 0;
-    return 0;
-}
+enum { MOST_SHARED_BYTES = 1 << 16 }; /* of settings as text */
 
 int same_job_digest(struct ranks *ranks, int status, const char *digest, const char *what, const char *advice) {
-    char first[CHECKSUM_SIZE];
-    bool same = true;
-    if (ranks_agree(ranks, status) || compare(ranks, digest, first, sizeof first, &same)) {
+    char first[CHECKSUM_SIZE] = "";
+    snprintf(first, sizeof first, "%s", digest);
+    if (ranks_agree(ranks, status) || ranks_broadcast(ranks, first, sizeof first)) {
         return -1;
     }
-    return ranks_agree(ranks, same ? 0 : error_set("%s is not the same as on rank 0: %s", what, advice));
+    return ranks_agree(ranks, strcmp(first, digest) == 0
+                                  ? 0
+                                  : error_set("%s is not the same as on rank 0: %s", what, advice));
 }
 
 /* ---- settings */
@@ -57,21 +50,6 @@ static char *shared_settings(const struct train_settings *settings) {
     return text;
 }
 
-/* Rank 0's text to all; heap memory. Collective. */
-static int share_text(const struct ranks *ranks, const char *own, char **first) {
-    uint64_t bytes = strlen(own) + 1;
-    *first = NULL;
-    if (ranks_broadcast(ranks, &bytes, sizeof bytes)) {
-        return -1;
-    }
-    *first = calloc(bytes, 1);
-    if (!*first) {
-        return error_set("out of memory for the settings");
-    }
-    snprintf(*first, bytes, "%s", own);
-    return ranks_broadcast(ranks, *first, bytes);
-}
-
 static int compare_lines(const char *own, const char *first) {
     while (*own && *first) {
         const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
@@ -89,15 +67,15 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
     if (ranks->count == 1) {
         return 0;
     }
-    char *own = shared_settings(settings), *first = NULL;
-    if (ranks_agree(ranks, own ? 0 : error_set("out of memory for the settings"))) {
-        free(own);
-        return -1;
+    char *own = shared_settings(settings), *first = calloc(1, MOST_SHARED_BYTES);
+    int status = ranks_agree(ranks, own && first ? 0 : error_set("out of memory for the settings"));
+    if (status == 0) {
+        snprintf(first, MOST_SHARED_BYTES, "%s", own);
+        status = ranks_broadcast(ranks, first, MOST_SHARED_BYTES) || ranks_agree(ranks, compare_lines(own, first));
     }
-    int status = share_text(ranks, own, &first) ? -1 : ranks_agree(ranks, compare_lines(own, first));
     free(own);
     free(first);
-    return status;
+    return status ? -1 : 0;
 }
 
 /* ---- program, data, checkpoint */

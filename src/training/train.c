@@ -3,7 +3,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "src/training/evaluate.h"
+#include "src/training/estimate_loss.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -16,49 +16,44 @@ static double seconds_trained(const struct trainer *trainer) {
     return trainer->seconds_before + progress_clock() - trainer->progress.start;
 }
 
-static int save(struct trainer *trainer, const char *name, bool optimizer) {
+/* What is written of a checkpoint. */
+enum extent {
+    EXTENT_WEIGHTS,
+    EXTENT_ALL,        /* weights and moments */
+    EXTENT_EVALUATION, /* into a checkpoint that has the rest: what an evaluation has changed */
+};
+
+/* Rank 0's. */
+static int write_files(struct trainer *trainer, const char *name, enum extent extent) {
     const struct checkpoint_content content = {.state = &trainer->state,
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
-                                               .optimizer = optimizer};
+                                               .optimizer = extent == EXTENT_ALL};
     char *path = files_path("%s/%s", trainer->folder.path, name);
-    const int status = path ? checkpoint_save(path, &trainer->gpt, &content) : -1;
+    const int status = !path                         ? -1
+                       : extent == EXTENT_EVALUATION ? checkpoint_update(path, &trainer->state)
+                                                     : checkpoint_save(path, &trainer->gpt, &content);
     free(path);
     return status;
 }
 
-/* The same weights have been saved before an evaluation, which the checkpoint does not know of yet. */
-static int save_evaluation(struct trainer *trainer, const char *name) {
-    char *path = NULL;
-    int status = 0;
-    if (trainer_is_first(trainer)) {
-        path = files_path("%s/%s", trainer->folder.path, name);
-        status = path ? checkpoint_update(path, &trainer->state) : -1;
-        free(path);
-    }
-    return ranks_agree(trainer->ranks, status);
-}
-
 /* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
-static int write_checkpoint(struct trainer *trainer, const char *name, bool optimizer) {
+static int write_checkpoint(struct trainer *trainer, const char *name, enum extent extent) {
     struct ranks *ranks = trainer->ranks;
+    const bool hands_over = extent == EXTENT_ALL && trainer->settings->shard_optimizer;
     const double patience = ranks->patience;
     int status = 0;
     ranks->patience = 0.0;
     if (trainer_is_first(trainer)) {
-        status = save(trainer, name, optimizer);
-    } else if (optimizer) {
+        status = write_files(trainer, name, extent);
+    } else if (hands_over) {
         status = checkpoint_hand_over(&trainer->gpt);
     }
-    status =
-        status || ranks_agree(ranks, 0); /* a failure ends the job: the others may be anywhere in handing over */
+    if (status == 0 || !hands_over) { /* else the job ends: the others may be anywhere in handing over */
+        status = ranks_agree(ranks, status);
+    }
     ranks->patience = patience;
-    return status ? -1 : 0;
-}
-
-/* For what rank 0 says; the others' console is nowhere. */
-static const char *folder_name(const struct trainer *trainer) {
-    return trainer_is_first(trainer) ? run_folder_name(&trainer->folder) : trainer->settings->out_dir;
+    return status;
 }
 
 /* A checkpoint of where the run stands, unless there is one. Rank 0 writes it, after all ranks have been found to
@@ -73,14 +68,14 @@ static int save_state(struct trainer *trainer) {
     progress_end(&trainer->progress);
     snprintf(name, sizeof name, "ckpt-%" PRId64, trainer->state.iteration);
     trainer->cannot_save = true;
-    if (saved ? save_evaluation(trainer, name)
-              : data_parallel_check_weights(&trainer->parallel) || write_checkpoint(trainer, name, true)) {
+    if ((!saved && data_parallel_check_weights(&trainer->parallel)) ||
+        write_checkpoint(trainer, name, saved ? EXTENT_EVALUATION : EXTENT_ALL)) {
         return -1;
     }
     trainer->cannot_save = false;
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
-    fprintf(trainer->console, "saved    %s/%s\n", folder_name(trainer), name);
+    fprintf(trainer->console, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
     return 0;
 }
 
@@ -95,7 +90,7 @@ static int save_periodic(struct trainer *trainer) {
 static int keep_best(struct trainer *trainer, double val_loss) {
     trainer->state.best_val_loss = val_loss;
     trainer->state.best_iteration = trainer->state.iteration;
-    return write_checkpoint(trainer, CHECKPOINT_BEST, false);
+    return write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
 }
 
 static int evaluate(struct trainer *trainer) {
@@ -105,8 +100,8 @@ static int evaluate(struct trainer *trainer) {
         return 0;
     }
     progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
-    if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, NULL, &train_loss) ||
-        evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
+    if (estimate_loss(&trainer->gpt, &trainer->estimate_train, batches, NULL, &train_loss) ||
+        estimate_loss(&trainer->gpt, &trainer->estimate_val, batches, NULL, &val_loss)) {
         return -1;
     }
     progress_end(&trainer->progress);
@@ -114,8 +109,10 @@ static int evaluate(struct trainer *trainer) {
             train_loss);
     const struct training_state before = trainer->state;
     trainer->state.evaluated_at = iteration;
-    if ((trainer_is_first(trainer) &&
-         run_log_evaluation(&trainer->log, iteration, train_loss, val_loss, seconds_trained(trainer))) ||
+    const int written = trainer_is_first(trainer) ? run_log_evaluation(&trainer->log, iteration, train_loss,
+                                                                       val_loss, seconds_trained(trainer))
+                                                  : 0;
+    if (ranks_agree(trainer->ranks, written) ||
         (val_loss < trainer->state.best_val_loss && keep_best(trainer, val_loss))) {
         trainer->state = before; /* so that a resumed run evaluates again */
         return -1;
@@ -132,28 +129,26 @@ static bool is_observed(const struct trainer *trainer, int64_t iteration) {
 
 /* `micro` counts over this rank's micro-steps; its rows follow those of the ranks before it. */
 static int micro_step(struct trainer *trainer, int64_t micro) {
-    const struct train_settings *settings = trainer->settings;
-    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
+    const struct batch_sampler *sampler = &trainer->train;
     const int64_t iteration = trainer->state.iteration;
-    const int64_t row = (trainer->ranks->index * trainer->micro_steps + micro) * shape.batch;
-    int32_t *targets = trainer->tokens + shape.batch * shape.sequence;
-    if (sampler_read(&trainer->train, iteration, row, shape.batch, trainer->tokens, targets) ||
-        gpt_set_batch(&trainer->gpt, shape, trainer->tokens, targets)) {
+    const int64_t row = (trainer->ranks->index * trainer->micro_steps + micro) * sampler->shape.batch;
+    if (batch_sampler_read(sampler, iteration, row) ||
+        gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
     }
     gpt_forward(&trainer->gpt, (struct gpt_pass){.dropout = true,
                                                  .observe = is_observed(trainer, iteration),
                                                  .seed = trainer->state.seed,
                                                  .iteration = iteration,
-                                                 .first_row = (uint64_t)(row * shape.sequence)});
-    gpt_loss(&trainer->gpt, 1.0f / (float)settings->gradient_accumulation_steps, true);
+                                                 .first_row = (uint64_t)(row * sampler->shape.sequence)});
+    gpt_loss(&trainer->gpt, 1.0f / (float)trainer->settings->gradient_accumulation_steps, true);
     data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
     return compute_check(trainer->compute);
 }
 
 /* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
  */
-static int diverged(struct trainer *trainer, double loss, double norm) {
+static int diverged(struct trainer *trainer, const struct step_metrics *metrics) {
     const int64_t iteration = trainer->state.iteration;
     if (save_state(trainer)) {
         return -1;
@@ -163,52 +158,53 @@ static int diverged(struct trainer *trainer, double loss, double norm) {
                                  " (loss %g, gradient norm %g): the weights from before it are in %s/ckpt-%" PRId64
                                  ", older ones beside it; lower learning_rate, lengthen warmup_iters or check the "
                                  "data, and go on from one of them with --init-from",
-                                 iteration, loss, norm, folder_name(trainer), iteration));
+                                 iteration, metrics->loss, metrics->gradient_norm,
+                                 run_folder_name(&trainer->folder), iteration));
 }
 
-/* The loss of the whole batch, whether a rank was asked to stop, and whether all still have their data. Waits for
- * the step. */
-static int read_results(struct trainer *trainer, double *loss, double *norm) {
-    float own_loss = 0.0f, own_norm = 0.0f;
-    if (gpt_read_results(&trainer->gpt, &own_loss, &own_norm)) {
+/* What keeps this rank from going on though its weights are good, such as data or a disk that are gone. The others
+ * hear of it with the results of the next step, and all stop where they then stand. */
+static void note_trouble(struct trainer *trainer, int status) {
+    if (status && !*trainer->trouble) {
+        snprintf(trainer->trouble, sizeof trainer->trouble, "%s", error_text());
+    }
+    trainer->in_trouble |= status && trainer->ranks->count == 1;
+}
+
+/* Collective: whether all ranks can go on. */
+static int check_trouble(struct trainer *trainer) {
+    return ranks_agree(trainer->ranks, *trainer->trouble ? error_set("%s", trainer->trouble) : 0);
+}
+
+/* The loss of the whole batch, whether a rank was asked to stop, and whether one cannot go on. Waits for the step.
+ */
+static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
+    float loss = 0.0f, norm = 0.0f;
+    if (gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
-    double sums[3] = {(double)own_loss, interrupt_requested(), data_set_check(&trainer->data) != 0};
+    note_trouble(trainer, data_set_check(&trainer->data));
+    double sums[3] = {(double)loss, interrupt_requested(), *trainer->trouble != '\0'};
     if (ranks_sum(trainer->ranks, sums, 3)) {
         return -1;
     }
-    *loss = sums[0];
-    *norm = (double)own_norm;
+    metrics->loss = sums[0];
+    metrics->gradient_norm = (double)norm;
     trainer->stopping = sums[1] > 0.0;
-    trainer->data_lost = sums[2] > 0.0;
+    trainer->in_trouble = sums[2] > 0.0;
     return 0;
-}
-
-/* A rank's data have become shorter, as all ranks know: they stop where they stand. */
-static int stop_without_data(struct trainer *trainer) {
-    return save_state(trainer) ? -1 : ranks_agree(trainer->ranks, data_set_check(&trainer->data));
-}
-
-static struct step_metrics measure(struct trainer *trainer, double loss, double norm, double seconds) {
-    const double tokens = (double)(trainer->train.global_rows * trainer->train.sequence);
-    trainer->state.tokens += (uint64_t)tokens;
-    return (struct step_metrics){
-        .iteration = trainer->state.iteration,
-        .loss = loss,
-        .rate = optimizer_rate(&trainer->settings->optimizer, trainer->state.iteration),
-        .gradient_norm = norm,
-        .tokens = trainer->state.tokens,
-        .tokens_per_second = tokens / seconds,
-        .utilisation = tokens / seconds * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate,
-        .seconds = seconds_trained(trainer),
-    };
 }
 
 /* Forward, backward and optimiser step; *done is false if an interruption came first, which leaves the weights
  * alone. Several ranks finish the step: they stop together after it. */
 static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
     const double start = progress_clock();
-    double loss, norm;
+    const double tokens = (double)(trainer->train.global_rows * trainer->train.shape.sequence);
+    const struct optimizer_settings *optimizer = &trainer->settings->optimizer;
+    struct loss_scale *scaling = &trainer->gpt.loss_scale;
+    *metrics = (struct step_metrics){.iteration = trainer->state.iteration,
+                                     .rate = optimizer_rate(optimizer, trainer->state.iteration),
+                                     .loss_scale = scaling->dynamic ? (double)scaling->scale : 0.0};
     *done = false;
     gpt_zero(&trainer->gpt);
     for (int64_t micro = 0; micro < trainer->micro_steps; micro++) {
@@ -220,17 +216,18 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
             return -1;
         }
     }
-    if (data_parallel_step(&trainer->parallel, &trainer->settings->optimizer, trainer->state.iteration) ||
-        read_results(trainer, &loss, &norm) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+    if (data_parallel_step(&trainer->parallel, optimizer, trainer->state.iteration) ||
+        read_results(trainer, metrics) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
         return -1;
     }
-    struct loss_scale *scaling = &trainer->gpt.loss_scale;
-    const double scale = scaling->dynamic ? (double)scaling->scale : 0.0;
-    if (!isfinite(loss) || !loss_scale_update(scaling, isfinite(norm))) {
-        return diverged(trainer, loss, norm);
+    if (!isfinite(metrics->loss) || !loss_scale_update(scaling, isfinite(metrics->gradient_norm))) {
+        return diverged(trainer, metrics);
     }
-    *metrics = measure(trainer, loss, norm, progress_clock() - start);
-    metrics->loss_scale = scale;
+    trainer->state.tokens += (uint64_t)tokens;
+    metrics->tokens = trainer->state.tokens;
+    metrics->tokens_per_second = tokens / (progress_clock() - start);
+    metrics->utilisation = metrics->tokens_per_second * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate;
+    metrics->seconds = seconds_trained(trainer);
     metrics->skipped = scaling->skipped;
     *done = true;
     return 0;
@@ -244,9 +241,11 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     if (h_statistics_compute(&trainer->gpt, &statistics)) {
         return error_prefix("H statistics");
     }
-    const int status = trainer_is_first(trainer) ? run_log_statistics(&trainer->log, &statistics, iteration) : 0;
+    if (trainer_is_first(trainer)) {
+        note_trouble(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
+    }
     h_statistics_release(&statistics);
-    return status;
+    return 0;
 }
 
 static int report(struct trainer *trainer, const struct step_metrics *metrics) {
@@ -265,9 +264,8 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
     progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
-    if (trainer_is_first(trainer) && iteration % settings->log_interval == 0 &&
-        run_log_step(&trainer->log, metrics)) {
-        return -1;
+    if (trainer_is_first(trainer) && iteration % settings->log_interval == 0) {
+        note_trouble(trainer, run_log_step(&trainer->log, metrics));
     }
     return is_observed(trainer, iteration) ? report_statistics(trainer, iteration) : 0;
 }
@@ -292,9 +290,10 @@ static int go_on(struct trainer *trainer) {
     trainer->state.iteration++;
     /* unlike devices differ after one step; hours later there would be nothing to save */
     if (iteration == trainer->progress.first && data_parallel_check_weights(&trainer->parallel)) {
+        trainer->cannot_save = true;
         return -1;
     }
-    return report(trainer, &metrics) || (trainer->data_lost && stop_without_data(trainer)) ? -1 : 0;
+    return report(trainer, &metrics) || (trainer->in_trouble && check_trouble(trainer)) ? -1 : 0;
 }
 
 static int loop(struct trainer *trainer) {
@@ -303,14 +302,14 @@ static int loop(struct trainer *trainer) {
             return -1;
         }
     }
-    return !trainer->stopping && (evaluate(trainer) || save_periodic(trainer)) ? -1 : 0;
+    return (!trainer->stopping && (evaluate(trainer) || save_periodic(trainer))) || check_trouble(trainer) ? -1 : 0;
 }
 
-/* How much of the exchange the device did not wait for. */
-static void print_exchange(const struct trainer *trainer) {
-    const struct exchange_times *times = &trainer->parallel.times;
+/* How much of the collectives the device did not wait for. */
+static void print_collectives(const struct trainer *trainer) {
+    const struct collective_times *times = &trainer->parallel.times;
     const double steps = (double)(trainer->state.iteration - trainer->progress.first);
-    if (!trainer->parallel.exchange || steps <= 0.0 || times->active <= 0.0) {
+    if (!trainer->parallel.collective || steps <= 0.0 || times->active <= 0.0) {
         return;
     }
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
@@ -327,11 +326,11 @@ static int print_profile(struct trainer *trainer) {
     }
     char *path = files_path("%s/" RUN_TRACE, trainer->folder.path);
     profiler_print_table(trainer->compute->profiler, trainer->console);
-    print_exchange(trainer);
+    print_collectives(trainer);
     const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
     if (status == 0) {
         fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
-                folder_name(trainer));
+                run_folder_name(&trainer->folder));
     }
     free(path);
     return status;
@@ -355,19 +354,23 @@ static void tell_newest(const struct trainer *trainer) {
     if (trainer->compute->failure && trainer->saved_at >= 0) {
         fprintf(trainer->console,
                 "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-                folder_name(trainer), trainer->saved_at);
+                run_folder_name(&trainer->folder), trainer->saved_at);
     }
 }
 
-/* After a failure that left the weights as the last step made them, such as data or a disk that are gone: what the
- * run has reached is not lost. Ranks do not do it: the others may be anywhere. */
+/* After a failure that left the weights as the last step made them, what the run has reached is not lost. Several
+ * ranks save only what they all know to have failed: then they stand at the same place. */
 static void save_what_is_left(struct trainer *trainer) {
+    struct ranks *ranks = trainer->ranks;
     const bool advanced = trainer->state.iteration > trainer->progress.first;
-    if (!advanced || trainer->ranks->count > 1 || trainer->compute->failure || trainer->cannot_save) {
+    if (!advanced || (ranks->count > 1 && !ranks->agreed) || trainer->compute->failure || trainer->cannot_save) {
         return;
     }
     char *kept = error_keep();
-    if (save_state(trainer)) {
+    ranks->agreed = false; /* rank 0 may fail while the others are still in it */
+    const bool saved = save_state(trainer) == 0;
+    ranks->agreed |= saved;
+    if (!saved) {
         run_folder_explain(&trainer->folder);
         fprintf(trainer->console, "where the run stands is lost: %s\n", error_text());
     }

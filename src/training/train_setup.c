@@ -3,7 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "src/checkpoint/config_file.h"
-#include "src/training/evaluate.h"
+#include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
 #include "src/training/train_options.h"
 #include "src/training/trainer.h"
@@ -14,6 +14,12 @@
 
 bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
+}
+
+/* The failure is one of the command line. */
+static int fail_usage(struct trainer *trainer) {
+    trainer->wrong_usage = true;
+    return -1;
 }
 
 /* ---- settings */
@@ -75,17 +81,15 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     return 0;
 }
 
-/* GPT-2's 50257 tokens are padded to 50304, as nanoGPT does: products are faster in round sizes. */
-static int64_t padded_vocabulary(int64_t tokens) {
-    return (tokens + 63) / 64 * 64;
-}
-
 /* The vocabulary of the data, unless the user or a checkpoint says another. */
 static int choose_vocabulary(struct trainer *trainer) {
     struct model_config *model = &trainer->settings->model;
     if (model->vocab_size == 0) {
-        const bool gpt2 = strcmp(trainer->data.tokenizer, "gpt2") == 0;
-        model->vocab_size = gpt2 ? padded_vocabulary(trainer->data.vocab_size) : trainer->data.vocab_size;
+        model->vocab_size = trainer->data.vocab_size;
+        if (strcmp(trainer->data.tokenizer, "gpt2") == 0) {
+            /* 50257 tokens become 50304, as nanoGPT has it: products are faster in round sizes */
+            model->vocab_size = (model->vocab_size + 63) / 64 * 64;
+        }
     }
     if (model->vocab_size == 0) {
         return error_set("%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for "
@@ -111,27 +115,19 @@ static int open_data(struct trainer *trainer) {
                : 0;
 }
 
-static int divide_work(struct trainer *trainer) {
-    trainer->wrong_usage = data_parallel_divide(trainer->settings->gradient_accumulation_steps, trainer->ranks,
-                                                &trainer->micro_steps) != 0;
-    return trainer->wrong_usage ? -1 : 0;
-}
-
-/* A run directory holds one run: starting another in it would mix their checkpoints and records. */
-static int check_out_dir(const struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    return is_resume(settings) || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path);
-}
-
 /* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
- * remove checkpoints. What it holds is asked when it is this process's, so that nothing comes between. */
+ * remove checkpoints. It holds one run: starting another in it would mix their checkpoints and records. What it
+ * holds is asked when it is this process's, so that nothing comes between. */
 static int take_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
         (!is_resume(settings) && !files_exist(settings->out_dir))) {
         return 0;
     }
-    return run_folder_open(&trainer->folder, settings->out_dir) || check_out_dir(trainer) ? -1 : 0;
+    if (run_folder_open(&trainer->folder, settings->out_dir)) {
+        return -1;
+    }
+    return is_resume(settings) || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path);
 }
 
 /* ---- model and device */
@@ -194,8 +190,7 @@ static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct gpt_options options = train_model_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
-        trainer->wrong_usage = true;
-        return -1;
+        return fail_usage(trainer);
     }
     if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
                              &trainer->compute) ||
@@ -212,75 +207,74 @@ static int plan_model(struct trainer *trainer) {
 
 /* ---- state, files */
 
-/* One file of the data against the one that the run was trained on. The digest of either is "" where there is none.
- */
-static int check_digest(const struct trainer *trainer, const char *folder, const char *name, const char *before,
-                        const char *now, bool *changed) {
-    if (!*before || !*now || strcmp(before, now) == 0) {
-        return 0;
-    }
-    *changed = true;
-    if (!trainer->settings->accept_new_data) {
+/* Digests are "" where there is no file, or none was kept. */
+static bool is_another(const char *before, const char *now) {
+    return *before && *now && strcmp(before, now) != 0;
+}
+
+/* One file of the data, whose digest is `now`: it must be what the run was trained on, wherever it lies. */
+static int take_file(const struct trainer *trainer, const char *folder, const char *name,
+                     char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
+    const struct train_settings *settings = trainer->settings;
+    const bool another = is_another(before, now);
+    if (another && !settings->accept_new_data) {
         return error_set(
             "%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
             "or give --accept-new-data if the run shall go on with this one",
-            trainer->settings->data_dir, name, folder);
+            settings->data_dir, name, folder);
     }
-    fprintf(trainer->console, "data     %s/%s is another file than before, as accepted\n",
-            trainer->settings->data_dir, name);
+    if (another) {
+        fprintf(trainer->console, "data     %s/%s is another file than before, as accepted\n", settings->data_dir,
+                name);
+    }
+    if (*now) {
+        memcpy(before, now, CHECKSUM_SIZE);
+    }
     return 0;
 }
 
-/* The data must be what the run was trained on, wherever it lies now. With other data the best loss so far says
- * nothing. */
+static void forget_best(struct training_state *state) {
+    state->best_val_loss = HUGE_VAL;
+    state->best_iteration = -1;
+}
+
 static int take_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
-    bool changed = false;
-    if (check_digest(trainer, folder, "train.bin", state->train_digest, trainer->train_digest, &changed) ||
-        check_digest(trainer, folder, "val.bin", state->val_digest, trainer->val_digest, &changed)) {
-        return -1;
-    }
-    if (!*state->train_digest) {
+    if (is_resume(trainer->settings) && !*state->train_digest) {
         fprintf(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
                 folder);
     }
-    if (changed) {
-        state->best_val_loss = HUGE_VAL;
-        state->best_iteration = -1;
+    if (is_another(state->val_digest, trainer->val_digest)) {
+        forget_best(state);
     }
-    return 0;
-}
-
-static void note_digests(struct trainer *trainer) {
-    struct training_state *state = &trainer->state;
-    memcpy(state->train_digest, trainer->train_digest, sizeof state->train_digest);
-    if (*trainer->val_digest) { /* else that of before stays */
-        memcpy(state->val_digest, trainer->val_digest, sizeof state->val_digest);
-    }
+    return take_file(trainer, folder, "train.bin", state->train_digest, trainer->train_digest) ||
+                   take_file(trainer, folder, "val.bin", state->val_digest, trainer->val_digest)
+               ? -1
+               : 0;
 }
 
 /* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
- * to take their place must be better still, on the same data. Rank 0's folder counts, since all ranks must do the
- * same. */
+ * to take their place must be better still, on the same data. Where they are gone the next ones take it. Rank 0's
+ * folder counts, since all ranks must do the same. */
 static int take_best(struct trainer *trainer) {
-    struct training_state best = {.best_iteration = -1}, *state = &trainer->state;
+    struct training_state *state = &trainer->state;
+    struct training_state best = {.best_iteration = -1};
     if (trainer_is_first(trainer) && is_resume(trainer->settings)) {
         char *path = files_path("%s/" CHECKPOINT_BEST, trainer->folder.path);
-        if (!path || checkpoint_read_state(path, &best, NULL)) {
-            error_clear(); /* there is none, or none that can be read */
+        if (path && !files_exist(path)) {
+            forget_best(state);
+        } else if (!path || checkpoint_read_state(path, &best, NULL)) {
+            error_clear(); /* it cannot be read, which costs the run nothing */
             best.best_iteration = -1;
         }
         free(path);
-    }
-    if (ranks_broadcast(trainer->ranks, &best, sizeof best)) {
-        return -1;
     }
     const bool same_data = strcmp(best.val_digest, state->val_digest) == 0;
     if (same_data && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
         state->best_iteration = best.best_iteration;
         state->best_val_loss = best.best_val_loss;
     }
-    return 0;
+    return ranks_broadcast(trainer->ranks, state, sizeof *state);
 }
 
 static int resume(struct trainer *trainer, const char *folder) {
@@ -310,15 +304,13 @@ static int resume(struct trainer *trainer, const char *folder) {
                 "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
                 settings->stop_at, settings->max_iters);
     }
-    return take_data(trainer, folder);
+    return 0;
 }
 
 static int initialise(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
-    trainer->state = (struct training_state){.seed = (uint64_t)settings->seed,
-                                             .best_val_loss = HUGE_VAL,
-                                             .best_iteration = -1,
-                                             .evaluated_at = -1};
+    trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
+    forget_best(&trainer->state);
     if (is_scratch(settings)) {
         return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
                                      (uint64_t)settings->seed);
@@ -326,24 +318,25 @@ static int initialise(struct trainer *trainer, const char *folder) {
     return is_resume(settings) ? resume(trainer, folder) : checkpoint_load_weights(folder, &trainer->gpt);
 }
 
-static int open_samplers(struct trainer *trainer) {
+static int open_sampler(const struct trainer *trainer, struct batch_sampler *sampler, const struct token_file *file,
+                        const char *split, const char *purpose, int64_t batches) {
     const struct train_settings *settings = trainer->settings;
-    const int64_t rows = settings->batch_size, sequence = settings->model.block_size;
-    const uint64_t seed = trainer->state.seed;
-    const uint32_t vocabulary = (uint32_t)settings->model.vocab_size;
-    const char *folder = settings->data_dir;
-    if (sampler_create(&trainer->train, trainer->data.train, seed, "train",
-                       rows * settings->gradient_accumulation_steps, sequence, vocabulary) ||
-        sampler_create(&trainer->evaluate_train, trainer->data.train, seed, EVALUATE_PURPOSE("train"), rows,
-                       sequence, vocabulary)) {
-        return error_prefix("%s/train.bin", folder);
-    }
-    if (trainer->data.val && sampler_create(&trainer->evaluate_val, trainer->data.val, seed,
-                                            EVALUATE_PURPOSE("val"), rows, sequence, vocabulary)) {
-        return error_prefix("%s/val.bin", folder);
-    }
-    trainer->tokens = malloc(2 * (size_t)(rows * sequence) * sizeof *trainer->tokens);
-    return trainer->tokens ? 0 : error_set("out of memory");
+    const struct token_shape shape = {settings->batch_size, settings->model.block_size};
+    return file && batch_sampler_create(sampler, file, trainer->state.seed, purpose, shape, batches * shape.batch,
+                                        (uint32_t)settings->model.vocab_size)
+               ? error_prefix("%s/%s.bin", settings->data_dir, split)
+               : 0;
+}
+
+static int open_samplers(struct trainer *trainer) {
+    const struct data_set *data = &trainer->data;
+    return open_sampler(trainer, &trainer->train, data->train, "train", "train",
+                        trainer->settings->gradient_accumulation_steps) ||
+                   open_sampler(trainer, &trainer->estimate_train, data->train, "train", ESTIMATE_PURPOSE("train"),
+                                1) ||
+                   open_sampler(trainer, &trainer->estimate_val, data->val, "val", ESTIMATE_PURPOSE("val"), 1)
+               ? -1
+               : 0;
 }
 
 static int write_settings(const struct train_settings *settings, const char *folder) {
@@ -362,15 +355,6 @@ static int write_settings(const struct train_settings *settings, const char *fol
 
 /* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
  * be: an earlier run may go. */
-static int make_out_dir(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    return files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
-                   write_settings(settings, trainer->folder.path) ||
-                   (settings->start_over && run_folder_clear(trainer->folder.path))
-               ? -1
-               : 0;
-}
-
 static int open_run_directory(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer)) {
@@ -381,7 +365,10 @@ static int open_run_directory(struct trainer *trainer) {
                                             .resumed = is_resume(settings),
                                             .tensorboard = settings->tensorboard,
                                             .statistics = settings->statistics_interval > 0};
-    if (make_out_dir(trainer) || run_log_open(&trainer->log, trainer->folder.path, &options)) {
+    if (files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
+        write_settings(settings, trainer->folder.path) ||
+        (settings->start_over && run_folder_clear(trainer->folder.path)) ||
+        run_log_open(&trainer->log, trainer->folder.path, &options)) {
         return -1;
     }
     files_stage_clean(trainer->folder.path);
@@ -416,8 +403,8 @@ static char *find_resumed(const struct train_settings *settings) {
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
     if (settings->start_over && is_resume(settings)) {
-        trainer->wrong_usage = true;
-        return error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
+        error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
+        return fail_usage(trainer);
     }
     if (take_out_dir(trainer) || (settings->start_over && check_is_elsewhere(settings))) {
         return -1;
@@ -427,9 +414,11 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     } else if (!is_scratch(settings)) {
         *folder = files_path("%s", settings->init_from);
     }
-    if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings)) ||
-        divide_work(trainer)) {
+    if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings))) {
         return -1;
+    }
+    if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
+        return fail_usage(trainer);
     }
     return settings->model.vocab_size == 0 ? open_data(trainer) : 0;
 }
@@ -441,9 +430,8 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer, folder) || open_samplers(trainer) ||
+    const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer) ||
                        data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
-    note_digests(trainer);
     return ranks_agree(trainer->ranks, status) || take_best(trainer) ||
                    data_parallel_share_weights(&trainer->gpt) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
@@ -467,10 +455,9 @@ int trainer_set_up(struct trainer *trainer) {
 }
 
 void trainer_tear_down(struct trainer *trainer) {
-    sampler_release(&trainer->train);
-    sampler_release(&trainer->evaluate_train);
-    sampler_release(&trainer->evaluate_val);
-    free(trainer->tokens);
+    batch_sampler_release(&trainer->train);
+    batch_sampler_release(&trainer->estimate_train);
+    batch_sampler_release(&trainer->estimate_val);
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
     compute_close(trainer->compute);

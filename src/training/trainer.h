@@ -5,11 +5,11 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/training/batch_sampler.h"
 #include "src/training/data_parallel.h"
 #include "src/training/data_set.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
-#include "src/training/sampler.h"
 #include "src/training/train_settings.h"
 #include <stdio.h>
 
@@ -20,14 +20,13 @@ struct trainer {
     struct compute *compute;
     struct gpt gpt;
     struct data_parallel parallel;
-    struct sampler train, evaluate_train, evaluate_val;
+    struct batch_sampler train, estimate_train, estimate_val;
     struct training_state state;
     struct run_log log; /* rank 0's */
     struct progress progress;
     FILE *console;            /* stderr on rank 0, nowhere on the others */
     struct run_folder folder; /* rank 0's, of the run */
     int64_t micro_steps;      /* of this rank in an iteration */
-    int32_t *tokens;          /* [2, batch_size, block_size] */
     double gemm_rate;         /* FLOP/s of all ranks together, what mfu is relative to */
     int64_t saved_at;         /* iteration of the last checkpoint, -1 before */
     int64_t saved_evaluation; /* the last evaluation that it knows of */
@@ -36,8 +35,9 @@ struct trainer {
     double tokens_per_second;                                    /* smoothed, for the progress line */
     bool wrong_usage;                                            /* the failure is one of the command line */
     bool stopping;                                               /* some rank was asked to stop */
-    bool data_lost;                                              /* some rank's data have become shorter */
-    bool cannot_save;                                            /* the last checkpoint has failed */
+    char trouble[2048]; /* what keeps this rank from going on; "": nothing */
+    bool in_trouble;    /* some rank cannot go on, as all know */
+    bool cannot_save;   /* the last checkpoint has failed */
 };
 
 /* Whether this rank writes files and talks. */

@@ -906,6 +906,44 @@ static void best_weights_of_a_later_iteration_stay(void **state) {
     json_decref(best);
 }
 
+static json_int_t saved_integer(const char *path, const char *name) {
+    json_t *saved = read_json(path);
+    const json_int_t value = json_integer_value(json_object_get(saved, name));
+    json_decref(saved);
+    return value;
+}
+
+/* Losses on val.bin compare as long as it is the same file. */
+static void best_loss_is_that_of_the_validation_data(void **state) {
+    (void)state;
+    copy_data("half-changing");
+    assert_done(TRAIN("half-changed", "--data-dir", scratch_path("half-changing"), "--max-iters", "4",
+                      "--eval-interval", "100", "--eval-iters", "2"));
+    assert_int_equal(saved_integer("half-changed/ckpt-4/state.json", "best_iteration"), 4);
+    turn_round("half-changing/train.bin");
+    assert_done(RESUME("half-changed", "--max-iters", "5", "--accept-new-data", "--eval-iters", "0"));
+    assert_int_equal(saved_integer("half-changed/ckpt-5/state.json", "best_iteration"), 4);
+    turn_round("half-changing/val.bin");
+    assert_done(RESUME("half-changed", "--max-iters", "6", "--accept-new-data", "--learning-rate", "0", "--min-lr",
+                       "0", "--eval-iters", "2"));
+    assert_int_equal(saved_integer("half-changed/ckpt-6/state.json", "best_iteration"), 6);
+}
+
+/* As after a kill between two renames, where a file system cannot replace a folder in one step. */
+static void best_weights_that_are_gone_are_replaced(void **state) {
+    (void)state;
+    assert_done(TRAIN("best-gone", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "2"));
+    json_t *saved = read_json("best-gone/ckpt-4/state.json");
+    json_object_set_new(saved, "best_val_loss", json_real(0.001));
+    assert_int_equal(json_dump_file(saved, scratch_path("best-gone/ckpt-4/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(RESUME("best-gone", "--max-iters", "5"));
+    assert_int_equal(saved_integer("best-gone/ckpt-best/state.json", "iteration"), 4);
+    assert_int_equal(files_remove_folder(scratch_path("best-gone/ckpt-best")), 0);
+    assert_done(RESUME("best-gone", "--max-iters", "6"));
+    assert_int_equal(saved_integer("best-gone/ckpt-best/state.json", "iteration"), 6);
+}
+
 /* An evaluation that is made up for changes what the checkpoint says and nothing else in its folder. */
 static void made_up_evaluation_leaves_the_checkpoint_alone(void **state) {
     (void)state;
@@ -965,7 +1003,8 @@ static int begin(void **state) {
 
 #define TEST(name) cmocka_unit_test_teardown(name, stop_what_is_left)
 
-int main(void) {
+/* The argument is a pattern of names of tests. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST(evaluation_spares_the_files_of_others),
         TEST(run_spares_the_files_of_others),
@@ -1005,10 +1044,15 @@ int main(void) {
         TEST(starting_over_waits_until_all_is_well),
         TEST(failing_best_checkpoint_does_not_cost_the_run),
         TEST(best_weights_of_a_later_iteration_stay),
+        TEST(best_loss_is_that_of_the_validation_data),
+        TEST(best_weights_that_are_gone_are_replaced),
         TEST(made_up_evaluation_leaves_the_checkpoint_alone),
         TEST(checkpoint_of_another_name_is_refused),
         TEST(run_without_any_settings_is_refused),
         TEST(too_little_address_space_is_said),
     };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }

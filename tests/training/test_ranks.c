@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -359,7 +360,6 @@ static void stopped_rank_is_named_once(void **state) {
     }
 }
 
-/* Rank 0 cannot write any more: the other one hears of it and ends. */
 /* Where a checkpoint of this iteration is to be. */
 static const char *numbered(const char *run, long iteration) {
     char name[64];
@@ -367,6 +367,7 @@ static const char *numbered(const char *run, long iteration) {
     return scratch_path(name);
 }
 
+/* Rank 0 cannot write any more: the other one hears of it and ends. */
 static void failing_rank_ends_the_job_with_one_message(void **state) {
     (void)state;
     pid_t ranks[MOST_RANKS];
@@ -385,6 +386,45 @@ static void failing_rank_ends_the_job_with_one_message(void **state) {
         unlink(numbered("taken", i)); /* does nothing to a folder */
     }
     assert_done(RANKS("4", "taken", "--init-from", "resume")); /* what was saved before is whole */
+}
+
+/* Lets no file of rank 0's grow beyond so many bytes. */
+static void limit_files_of_first(const pid_t *ranks, int count, rlim_t bytes) {
+    for (int i = 0; i < count; i++) {
+        if (rank_of(ranks[i]) == 0) {
+            assert_int_equal(prlimit(ranks[i], RLIMIT_FSIZE, &(struct rlimit){bytes, bytes}, NULL), 0);
+        }
+    }
+}
+
+/* The metrics are made longer than a checkpoint's files, so that there is a limit that stops them alone. */
+static void unwritable_metrics_end_the_job_with_a_checkpoint(void **state) {
+    (void)state;
+    enum { BLANK = 300000 };
+    pid_t ranks[MOST_RANKS];
+    size_t bytes;
+    assert_done(RANKS("2", "unwritable", "--max-iters", "2"));
+    char *lines = scratch_read(scratch_path("unwritable/metrics.jsonl"), &bytes);
+    char *text = malloc(BLANK + bytes);
+    assert_non_null(text);
+    memset(text, '\n', BLANK);
+    memcpy(text + BLANK, lines, bytes);
+    scratch_write("unwritable/metrics.jsonl", text, BLANK + bytes);
+    free(text);
+    free(lines);
+    const pid_t job =
+        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "unwritable", "--max-iters", "100000",
+                                                     "--checkpoint-interval", "100000", "--init-from", "resume"));
+    const int count = wait_for_ranks(job, 2, ranks);
+    wait_for_lines("unwritable", BLANK + 10);
+    limit_files_of_first(ranks, count, BLANK);
+    assert_failed(finish_soon(job, ranks, 2), 1, "cannot write to the run's metrics file");
+    const long at = newest("unwritable", 3);
+    assert_true(at > 0);
+    assert_int_equal(count_of(child_message(), "hc_train: "), 1);
+    char last[32];
+    snprintf(last, sizeof last, "%ld", at + 2);
+    assert_done(RANKS("2", "unwritable", "--init-from", "resume", "--max-iters", last));
 }
 
 /* One rank is told and all stop after the same iteration. */
@@ -540,6 +580,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(killed_rank_ends_the_job_and_it_resumes),
         cmocka_unit_test(stopped_rank_is_named_once),
         cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
+        cmocka_unit_test(unwritable_metrics_end_the_job_with_a_checkpoint),
         cmocka_unit_test(signal_to_one_rank_saves_and_stops_all),
         cmocka_unit_test(interrupted_job_resumes_from_its_last_checkpoint),
         cmocka_unit_test(work_that_cannot_be_divided_is_refused),

@@ -1,4 +1,4 @@
-/* exchange: sums, scattered sums and gathered parts of ranges, against what they must be. Run by mpirun with any
+/* collective: all-reduce, reduce-scatter and all-gather of ranges, against what they must be. Run by mpirun with any
  * number of ranks, on the device that the first argument names. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 #include <cmocka.h>
 
 #include "runtime/gemm/gemm.h"
-#include "runtime/ranks/exchange.h"
+#include "runtime/ranks/collective.h"
+#include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include <math.h>
@@ -19,8 +20,8 @@
 
 /* Whole parts, parts of which some ranks have none, one element too many, more ranges than are under way at a time.
  */
-static const struct exchange_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088}, {8256, 1},
-                                               {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}};
+static const struct element_range ranges[] = {{704, 6400}, {640, 64}, {0, 577},     {7168, 1088}, {8256, 1},
+                                              {8320, 64},  {8384, 2}, {8448, 2048}, {10496, 3000}};
 enum { RANGES = sizeof ranges / sizeof *ranges, ELEMENTS = 13504 };
 
 static struct ranks ranks;
@@ -35,7 +36,7 @@ static void require(int status) {
 
 /* What a rank puts in: not whole numbers, so that the order of additions shows. */
 static float value_of(int rank, uint64_t element, uint64_t round) {
-    const double uniform = random_uniform(random_key(round + 1, "exchange"), element * 1024 + (uint64_t)rank);
+    const double uniform = random_uniform(random_key(round + 1, "collective"), element * 1024 + (uint64_t)rank);
     return (float)(uniform - 0.5);
 }
 
@@ -54,9 +55,9 @@ static float sum_at(uint64_t element, uint64_t round, int owner, bool narrow) {
     return sum;
 }
 
-static int owner_of(struct exchange_range range, uint64_t element) {
+static int owner_of(struct element_range range, uint64_t element) {
     for (int rank = 0; rank < ranks.count; rank++) {
-        const struct exchange_range part = exchange_part(range, ranks.count, rank);
+        const struct element_range part = rank_part(range, ranks.count, rank);
         if (element >= part.offset && element < part.offset + part.count) {
             return rank;
         }
@@ -73,24 +74,24 @@ static void fill(const struct buffer *buffer, uint64_t round) {
     require(buffer_write(compute, buffer, 0, values, sizeof values));
 }
 
-static float expected(enum exchange_kind kind, struct exchange_range range, uint64_t element, uint64_t round,
+static float expected(enum collective_kind kind, struct element_range range, uint64_t element, uint64_t round,
                       bool narrow) {
     const int owner = owner_of(range, element);
-    if (kind == EXCHANGE_GATHER) {
+    if (kind == COLLECTIVE_ALL_GATHER) {
         return value_of(owner, element, round);
     }
     const float sum = sum_at(element, round, owner, narrow);
-    return narrow && kind == EXCHANGE_SUM ? bf16(sum) : sum;
+    return narrow && kind == COLLECTIVE_ALL_REDUCE ? bf16(sum) : sum;
 }
 
-static void check(const struct buffer *buffer, enum exchange_kind kind, uint64_t round, bool narrow) {
+static void check(const struct buffer *buffer, enum collective_kind kind, uint64_t round, bool narrow) {
     static float values[ELEMENTS];
-    bool exchanged[ELEMENTS] = {false};
+    bool covered[ELEMENTS] = {false};
     require(buffer_read(compute, buffer, 0, values, sizeof values));
     for (size_t i = 0; i < RANGES; i++) {
         for (uint64_t at = ranges[i].offset; at < ranges[i].offset + ranges[i].count; at++) {
-            exchanged[at] = true;
-            if (kind == EXCHANGE_SCATTER && owner_of(ranges[i], at) != ranks.index) {
+            covered[at] = true;
+            if (kind == COLLECTIVE_REDUCE_SCATTER && owner_of(ranges[i], at) != ranks.index) {
                 continue;
             }
             const float right = expected(kind, ranges[i], at, round, narrow);
@@ -101,39 +102,39 @@ static void check(const struct buffer *buffer, enum exchange_kind kind, uint64_t
         }
     }
     for (uint64_t at = 0; at < ELEMENTS; at++) { /* what lies between the ranges stays */
-        assert_true(exchanged[at] || values[at] == value_of(ranks.index, at, round));
+        assert_true(covered[at] || values[at] == value_of(ranks.index, at, round));
     }
 }
 
 static void run_rounds(bool narrow) {
     struct buffer buffer;
-    struct exchange *exchange;
-    struct exchange_times times = {0};
+    struct collective *collective;
+    struct collective_times times = {0};
     require(buffer_create(compute, &buffer, ELEMENTS * sizeof(float)));
-    require(exchange_create(compute, &ranks, ranges, RANGES, narrow, &exchange));
+    require(collective_create(compute, &ranks, ranges, RANGES, narrow, &collective));
     for (uint64_t round = 0; round < 12; round++) {
-        const enum exchange_kind kind = (enum exchange_kind)(round % 3);
+        const enum collective_kind kind = (enum collective_kind)(round % 3);
         fill(&buffer, round);
-        exchange_begin(exchange, kind, &buffer);
+        collective_begin(collective, kind, &buffer);
         for (size_t ready = 0; ready < RANGES && round % 2 == 0; ready += 2) { /* or all at once, by finish */
-            exchange_ready(exchange, ready);
+            collective_ready(collective, ready);
         }
-        require(exchange_finish(exchange, &times));
+        require(collective_finish(collective, &times));
         assert_true(times.exposed >= 0.0 &&
                     times.exposed < 60.0 * (round + 1)); /* a clock was read at the right time */
         check(&buffer, kind, round, narrow);
     }
     assert_true(times.active > 0.0 && times.bytes > 0.0);
-    exchange_release(exchange);
+    collective_release(collective);
     buffer_release(compute, &buffer);
 }
 
-static void ranges_are_exchanged(void **state) {
+static void ranges_are_reduced_and_gathered(void **state) {
     (void)state;
     run_rounds(false);
 }
 
-static void ranges_are_exchanged_in_bfloat16(void **state) {
+static void ranges_are_reduced_and_gathered_in_bfloat16(void **state) {
     (void)state;
     run_rounds(true);
 }
@@ -145,7 +146,7 @@ static void parts_cover_their_range(void **state) {
         for (uint64_t size = 1; size < 5000; size += 97) {
             uint64_t next = 128;
             for (int rank = 0; rank < count; rank++) {
-                const struct exchange_range part = exchange_part((struct exchange_range){128, size}, count, rank);
+                const struct element_range part = rank_part((struct element_range){128, size}, count, rank);
                 assert_int_equal(part.offset, next);
                 assert_true(part.count == 0 || part.offset % 64 == 0);
                 next += part.count;
@@ -205,8 +206,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
         cmocka_unit_test(collectives_bring_ranks_together),
         cmocka_unit_test(failures_are_shared),
-        cmocka_unit_test(ranges_are_exchanged),
-        cmocka_unit_test(ranges_are_exchanged_in_bfloat16),
+        cmocka_unit_test(ranges_are_reduced_and_gathered),
+        cmocka_unit_test(ranges_are_reduced_and_gathered_in_bfloat16),
     };
     device = argc > 1 ? argv[1] : device;
     device_prepare_environment();

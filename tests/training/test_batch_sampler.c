@@ -1,4 +1,4 @@
-/* sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow. */
+/* batch_sampler: rows depend on seed, iteration and row only, up to the largest numbers that options allow. */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -9,7 +9,7 @@
 
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include "src/training/sampler.h"
+#include "src/training/batch_sampler.h"
 #include "tests/support/scratch.h"
 #include <string.h>
 
@@ -32,23 +32,23 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-static struct sampler make_sampler(int64_t global_rows) {
-    struct sampler sampler;
-    assert_int_equal(sampler_create(&sampler, file, SEED, "test", global_rows, SEQUENCE, TOKENS), 0);
+static struct batch_sampler make_sampler(int64_t rows, int64_t global_rows) {
+    struct batch_sampler sampler;
+    const struct token_shape shape = {rows, SEQUENCE};
+    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", shape, global_rows, TOKENS), 0);
     return sampler;
 }
 
 /* Reads one row, which must be row `index` of the run. */
 static void assert_row(int64_t global_rows, int64_t iteration, int64_t first, uint64_t index) {
-    struct sampler sampler = make_sampler(global_rows);
-    int32_t x[SEQUENCE], y[SEQUENCE];
-    assert_int_equal(sampler_read(&sampler, iteration, first, 1, x, y), 0);
+    struct batch_sampler sampler = make_sampler(1, global_rows);
+    assert_int_equal(batch_sampler_read(&sampler, iteration, first), 0);
     const uint64_t start = random_below(random_key(SEED, "test"), index, TOKENS - SEQUENCE);
     for (int i = 0; i < SEQUENCE; i++) {
-        assert_int_equal(x[i], start + (uint64_t)i);
-        assert_int_equal(y[i], start + (uint64_t)i + 1);
+        assert_int_equal(sampler.x[i], start + (uint64_t)i);
+        assert_int_equal(sampler.y[i], start + (uint64_t)i + 1);
     }
-    sampler_release(&sampler);
+    batch_sampler_release(&sampler);
 }
 
 static void test_rows_are_counted_over_the_run(void **state) {
@@ -62,19 +62,20 @@ static void test_rows_are_counted_over_the_run(void **state) {
 
 static void test_rows_that_cannot_be_counted_are_refused(void **state) {
     (void)state;
-    struct sampler sampler = make_sampler((int64_t)1 << 40);
-    int32_t x[2 * SEQUENCE], y[2 * SEQUENCE];
-    assert_int_equal(sampler_read(&sampler, (int64_t)1 << 24, 0, 1, x, y), -1);
+    struct batch_sampler one = make_sampler(1, (int64_t)1 << 40), two = make_sampler(2, (int64_t)1 << 40);
+    assert_int_equal(batch_sampler_read(&one, (int64_t)1 << 24, 0), -1);
     assert_non_null(strstr(error_text(), "iteration 16777216 of 1099511627776 sequences each"));
-    assert_int_equal(sampler_read(&sampler, INT64_MAX, 0, 1, x, y), -1);
-    assert_int_equal(sampler_read(&sampler, ((int64_t)1 << 24) - 1, ((int64_t)1 << 40) - 1, 2, x, y), -1);
-    sampler_release(&sampler);
+    assert_int_equal(batch_sampler_read(&one, INT64_MAX, 0), -1);
+    assert_int_equal(batch_sampler_read(&two, ((int64_t)1 << 24) - 1, ((int64_t)1 << 40) - 1), -1);
+    batch_sampler_release(&one);
+    batch_sampler_release(&two);
 }
 
 static void test_too_few_tokens_are_refused(void **state) {
     (void)state;
-    struct sampler sampler;
-    assert_int_equal(sampler_create(&sampler, file, SEED, "test", 1, TOKENS, TOKENS), -1);
+    struct batch_sampler sampler;
+    assert_int_equal(batch_sampler_create(&sampler, file, SEED, "test", (struct token_shape){1, TOKENS}, 1, TOKENS),
+                     -1);
     assert_non_null(strstr(error_text(), "too few for block_size = 1000"));
 }
 

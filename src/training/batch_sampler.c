@@ -1,0 +1,50 @@
+#include "src/training/batch_sampler.h"
+#include "runtime/system/error.h"
+#include "runtime/system/random.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
+                         const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size) {
+    const uint64_t count = token_file_count(file), tokens = (uint64_t)(shape.batch * shape.sequence);
+    if (count < (uint64_t)shape.sequence + 1) {
+        return error_set("the token file has %" PRIu64 " tokens, too few for block_size = %" PRId64
+                         ": prepare more text or choose a block_size of at most %" PRIu64,
+                         count, shape.sequence, count - 1);
+    }
+    *sampler = (struct batch_sampler){
+        .file = file,
+        .key = random_key(seed, purpose),
+        .shape = shape,
+        .global_rows = global_rows,
+        .vocab_size = vocab_size,
+        .x = malloc(2 * tokens * sizeof *sampler->x),
+    };
+    sampler->y = sampler->x ? sampler->x + tokens : NULL;
+    return sampler->x ? 0 : error_set("out of memory");
+}
+
+void batch_sampler_release(struct batch_sampler *sampler) {
+    free(sampler->x);
+    *sampler = (struct batch_sampler){0};
+}
+
+int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first) {
+    const uint64_t rows = (uint64_t)sampler->shape.batch, sequence = (uint64_t)sampler->shape.sequence;
+    const uint64_t starts = token_file_count(sampler->file) - sequence;
+    uint64_t begin, end; /* rows of the whole run */
+    if (__builtin_mul_overflow((uint64_t)iteration, (uint64_t)sampler->global_rows, &begin) ||
+        __builtin_add_overflow(begin, (uint64_t)first, &begin) || __builtin_add_overflow(begin, rows, &end)) {
+        return error_set("iteration %" PRId64 " of %" PRId64
+                         " sequences each is beyond 2^64 sequences: choose a smaller batch or fewer iterations",
+                         iteration, sampler->global_rows);
+    }
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint64_t start = random_below(sampler->key, begin + row, starts), place = row * sequence;
+        if (token_file_read(sampler->file, start, sequence, sampler->vocab_size, sampler->x + place) ||
+            token_file_read(sampler->file, start + 1, sequence, sampler->vocab_size, sampler->y + place)) {
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
+ * row only, so that any number of ranks and micro-steps trains on the same data in the same order. */
+#ifndef HC_SRC_BATCH_SAMPLER_H
+#define HC_SRC_BATCH_SAMPLER_H
+
+#include "runtime/files/token_file.h"
+#include "src/operations/batch.h"
+
+struct batch_sampler {
+    const struct token_file *file;
+    uint64_t key;             /* of seed and purpose */
+    struct token_shape shape; /* of the batches that are read */
+    int64_t global_rows;      /* rows in the batch of one iteration over all ranks and micro-steps */
+    uint32_t vocab_size;
+    int32_t *x, *y; /* [batch, sequence] what was read last; y is x one later. One piece of memory, x's */
+};
+
+/* purpose: "train", "evaluate train", ... Fails if the file is shorter than sequence + 1 tokens. */
+int batch_sampler_create(struct batch_sampler *sampler, const struct token_file *file, uint64_t seed,
+                         const char *purpose, struct token_shape shape, int64_t global_rows, uint32_t vocab_size);
+void batch_sampler_release(struct batch_sampler *sampler);
+
+/* Fills x and y with the rows of the iteration's global batch from `first` on. Fails on tokens outside of the
+ * vocabulary, and where the rows of a run would be more than 2^64. */
+int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
+
+#endif

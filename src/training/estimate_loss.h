@@ -1,0 +1,19 @@
+/* The mean loss of a model over random batches of a token file, as nanoGPT estimates it. */
+#ifndef HC_SRC_ESTIMATE_LOSS_H
+#define HC_SRC_ESTIMATE_LOSS_H
+
+#include "runtime/system/progress.h"
+#include "src/model/gpt.h"
+#include "src/training/batch_sampler.h"
+
+/* The sampler's purpose for estimates on "train" or "val": the same seed gives the same batches in training and
+ * after it. */
+#define ESTIMATE_PURPOSE(split) "evaluate " split
+
+/* Mean over `batches` of the sampler's, always the same ones, without dropout. Ranks that the model was planned with
+ * share the batches; the mean does not depend on their number. progress shows where it is; NULL: nothing does.
+ * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
+int estimate_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t batches, struct progress *progress,
+                  double *loss);
+
+#endif
