@@ -115,7 +115,7 @@ static int hand_over(struct gpt *gpt, const struct arena_set *set, float *piece)
 
 int checkpoint_hand_over(struct gpt *gpt) {
     struct arena_set sets[2];
-    if (!gpt->options.shard_moments) {
+    if (!gpt->options.moments) {
         return 0;
     }
     moment_sets(gpt, sets);

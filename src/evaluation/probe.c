@@ -217,7 +217,8 @@ static int run_backward(struct gpt *gpt, float *loss) {
         gpt_zero(gpt);
         gpt_loss(gpt, 1.0f, true);
         gpt_backward(gpt, NULL);
-        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f, gpt->gradient_norm, 0);
+        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f,
+                   (struct span){gpt->gradient_norm, 0});
         if (gpt_read_results(gpt, loss, &norm)) {
             return -1;
         }

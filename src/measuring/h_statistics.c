@@ -193,7 +193,8 @@ static void conclude(const struct accumulation *sums) {
     statistics->composite_norm_mean = sums->composite_norm_sum / sums->composites;
 }
 
-static int gather(struct gpt *gpt, struct accumulation *sums, const struct host_copies *host) {
+static int gather(struct gpt *gpt, const struct ranks *ranks, struct accumulation *sums,
+                  const struct host_copies *host) {
     const size_t tokens = gpt_tokens(gpt), n = (size_t)sums->streams;
     for (size_t i = 0; i < tokens * n * n; i++) {
         host->composites[i] = i % (n * n) / n == i % n ? 1.0 : 0.0;
@@ -204,14 +205,14 @@ static int gather(struct gpt *gpt, struct accumulation *sums, const struct host_
         }
     }
     add_composites(sums, host->composites, tokens);
-    if (merge(sums, gpt->options.ranks)) {
+    if (merge(sums, ranks)) {
         return -1;
     }
     conclude(sums);
     return 0;
 }
 
-int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics) {
+int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics) {
     const struct range empty = {HUGE_VAL, -HUGE_VAL};
     const size_t tokens = gpt_tokens(gpt), n = (size_t)gpt->config.n_streams;
     const int64_t sublayers = 2 * gpt->config.n_layer;
@@ -230,7 +231,7 @@ int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics) {
                                .composites = malloc(tokens * n * n * sizeof(double))};
     int status = -1;
     if (statistics->cosine && sums.row_maxima && host.h && host.gram && host.composites) {
-        status = gather(gpt, &sums, &host);
+        status = gather(gpt, ranks, &sums, &host);
     } else {
         error_set("out of memory for H statistics");
     }

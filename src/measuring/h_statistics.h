@@ -2,6 +2,7 @@
 #ifndef HC_SRC_H_STATISTICS_H
 #define HC_SRC_H_STATISTICS_H
 
+#include "runtime/ranks/ranks.h"
 #include "src/model/gpt.h"
 
 struct range {
@@ -23,9 +24,8 @@ struct h_statistics {
 
 /* From the activations of the last forward pass (mode GPT_ANALYSIS or GPT_TRAINING; not for rc). Waits. The caller
  * frees with h_statistics_release. In training it may be called between steps: it uses scratch of the backward
- * pass. Collective: over the tokens of all ranks that the model was planned with; rank 0 gets the result, the
- * others' percentiles are undefined. */
-int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics);
+ * pass. Collective: over the tokens of all ranks; rank 0 gets the result, the others' percentiles are undefined. */
+int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics);
 void h_statistics_release(struct h_statistics *statistics);
 
 /* One JSON object a line, with the iteration: for h_statistics.jsonl. Heap text without newline, NULL on failure.

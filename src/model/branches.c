@@ -1,39 +1,25 @@
-#include "src/model/branches.h"
+#include "src/model/branch.h"
+#include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 
-/* Dropout at a place of a sublayer in the current pass. */
-static struct dropout dropout_at(const struct gpt *gpt, int64_t index, const char *place) {
-    if (!gpt->pass.dropout || gpt->config.dropout == 0.0) {
-        return (struct dropout){0};
-    }
-    char name[64];
-    snprintf(name, sizeof name, "%" PRId64 " %s", index, place);
-    return (struct dropout){
-        .rate = (float)gpt->config.dropout,
-        .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, name),
-        .first_row = gpt->pass.first_row,
-    };
+/* ---- attention */
+
+static struct attention_values values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return (struct attention_values){sublayer->wide, sublayer->inner, sublayer->lse, gpt->scratch.keys_t};
 }
 
-/* The linear layers into and out of a branch, `inner` wide in between. */
-static struct linear layer_in(const struct gpt *gpt, int64_t index) {
-    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    const size_t width = (size_t)gpt->config.n_embd;
-    return (struct linear){at->in_weight, at->in_bias, width, index % 2 ? 4 * width : 3 * width};
+static struct dropout attention_dropout(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return gpt_dropout(gpt, "%" PRId64 " attention", sublayer->index);
 }
 
-static struct linear layer_out(const struct gpt *gpt, int64_t index) {
-    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    const size_t width = (size_t)gpt->config.n_embd;
-    return (struct linear){at->out_weight, at->out_bias, index % 2 ? 4 * width : width, width};
-}
-
-/* wide (qkv) -> inner, and what the pass has to do with the cache */
-static void attend(struct gpt *gpt, int64_t index) {
+/* Beside attention, what the pass has to do with the cache. */
+static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
+    const struct attention_values values = values_of(gpt, sublayer);
+    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->normed,
+                   sublayer->wide);
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
                        sublayer->inner);
@@ -42,48 +28,77 @@ static void attend(struct gpt *gpt, int64_t index) {
     if (gpt->pass.cache == CACHE_FILL) {
         attention_fill(operations, gpt->shape, sublayer->wide, gpt->pass.cache_row, cache);
     }
-    attention_forward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
-                      gpt->scratch.keys_t, sublayer->inner, sublayer->lse);
+    attention_forward(operations, gpt->shape, &values, attention_dropout(gpt, sublayer));
 }
 
-void branch_forward(struct gpt *gpt, int64_t index) {
+static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    const struct linear in = layer_in(gpt, index);
-    if (index % 2 == 0) {
-        linear_forward(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide);
-        attend(gpt, index);
-    } else {
-        linear_forward_gelu(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide,
-                            sublayer->inner);
-    }
-    linear_forward(operations, &gpt->parameters, layer_out(gpt, index), tokens, sublayer->inner, sublayer->output);
-    dropout_apply(operations, tokens, width, dropout_at(gpt, index, "output"), sublayer->output);
-}
-
-void branch_backward(struct gpt *gpt, int64_t index, const struct buffer *d_output) {
-    struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    dropout_apply(operations, tokens, width, dropout_at(gpt, index, "output"), d_output);
-    if (index % 2 == 1) {
-        /* the GELU's output is shared by all layers and computed again here: it is the larger half of an MLP's
-         * memory */
-        gelu_forward(operations, tokens * 4 * width, sublayer->wide, sublayer->inner);
-    }
-    linear_backward(operations, &gpt->parameters, layer_out(gpt, index), tokens, sublayer->inner, d_output,
+    const struct attention_values values = values_of(gpt, sublayer);
+    const size_t tokens = gpt_tokens(gpt);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
                     scratch->d_inner);
-    const struct buffer *d_wide = scratch->d_wide;
-    if (index % 2 == 0) {
-        attention_backward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
-                           sublayer->inner, sublayer->lse, scratch->d_inner, scratch->keys_t, scratch->values_t,
-                           scratch->delta, d_wide);
-    } else {
-        gelu_backward(operations, tokens * 4 * width, sublayer->wide, scratch->d_inner);
-        d_wide = scratch->d_inner;
-    }
-    linear_backward(operations, &gpt->parameters, layer_in(gpt, index), tokens, sublayer->normed, d_wide,
+    attention_backward(operations, gpt->shape, &values, attention_dropout(gpt, sublayer), scratch->d_inner,
+                       scratch->values_t, scratch->delta, scratch->d_wide);
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->normed, scratch->d_wide,
                     scratch->d_normed);
+}
+
+/* ---- MLP */
+
+static void expand(struct gpt *gpt, const struct sublayer *sublayer) {
+    linear_forward_gelu(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->normed,
+                        sublayer->wide, sublayer->inner);
+}
+
+/* The GELU's output is the larger half of an MLP's memory: it is computed again. */
+static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    struct operations *operations = &gpt->operations;
+    const struct buffer *d_inner = gpt->scratch.d_inner;
+    const struct linear in = sublayer->at->in;
+    const size_t tokens = gpt_tokens(gpt);
+    gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner);
+    gelu_backward(operations, tokens * in.out, sublayer->wide, d_inner);
+    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->normed, d_inner, gpt->scratch.d_normed);
+}
+
+/* ---- either */
+
+const struct branch branches[BRANCHES] = {
+    {.norm = "ln_1",
+     .in = "attn.c_attn",
+     .out = "attn.c_proj",
+     .hyper_connection = "hc_attn",
+     .wide = 3,
+     .inner = 1,
+     .attends = true,
+     .forward = attend,
+     .backward = attend_backward},
+    {.norm = "ln_2",
+     .in = "mlp.c_fc",
+     .out = "mlp.c_proj",
+     .hyper_connection = "hc_mlp",
+     .wide = 4,
+     .inner = 4,
+     .inner_again = true,
+     .forward = expand,
+     .backward = expand_backward},
+};
+
+static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
+    dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
+                  gpt_dropout(gpt, "%" PRId64 " output", sublayer->index), output);
+}
+
+void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    sublayer->branch->forward(gpt, sublayer);
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->inner,
+                   sublayer->output);
+    drop(gpt, sublayer, sublayer->output);
+}
+
+void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    drop(gpt, sublayer, d_output);
+    sublayer->branch->backward(gpt, sublayer, d_output);
 }

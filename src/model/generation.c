@@ -42,10 +42,10 @@ void generation_copy(struct gpt *gpt, int64_t from, int64_t to) {
     if (from == to) {
         return;
     }
-    for (int64_t index = 0; index < 2 * gpt->config.n_layer; index += 2) { /* attention sublayers */
-        const struct sublayer *sublayer = &gpt->sublayers[index];
-        buffer_copy(gpt->compute, sublayer->keys, (size_t)from * bytes, sublayer->keys, (size_t)to * bytes, bytes);
-        buffer_copy(gpt->compute, sublayer->values, (size_t)from * bytes, sublayer->values, (size_t)to * bytes,
-                    bytes);
+    for (const struct sublayer *sublayer = gpt->sublayers; sublayer->branch; sublayer++) {
+        const struct buffer *const caches[] = {sublayer->keys, sublayer->values};
+        for (size_t i = 0; sublayer->branch->attends && i < 2; i++) {
+            buffer_copy(gpt->compute, caches[i], (size_t)from * bytes, caches[i], (size_t)to * bytes, bytes);
+        }
     }
 }

@@ -53,7 +53,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
                     (struct span){parameters->operands, layer.weight_at}, y);
     if (operations->shape.bias) {
-        bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
+        bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
     }
 }
 
@@ -64,7 +64,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
              (struct matrix){x, 0, layer.in}, 1.0f,
              (struct matrix){parameters->gradients, layer.weight_at, layer.in});
     if (operations->shape.bias) {
-        bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
+        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at});
     }
     gemm_run(operations->compute, false, false, rows, layer.in, layer.out, 1.0f, output,
              (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,

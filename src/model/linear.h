@@ -5,11 +5,6 @@
 #include "src/model/parameters.h"
 #include "src/operations/operations.h"
 
-struct linear {
-    uint64_t weight_at, bias_at; /* in the arena; the bias only with operations->shape.bias */
-    size_t in, out;
-};
-
 /* y [rows, out] = x [rows, in] w^T, w [out, in], by what is fastest for so many rows. */
 void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                      struct span w, const struct buffer *y);

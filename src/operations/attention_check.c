@@ -1,6 +1,7 @@
 #include "src/operations/attention_check.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/operations.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -139,8 +140,8 @@ static int run_and_compare(struct attention_units *units, const struct attention
         compare(compute, "lse", &arena->lse, ELEMENT_FP32, expected->lse, rows, worst)) {
         return -1;
     }
-    attention_units_backward(units, tokens, &arena->qkv, dropout, &arena->y, &arena->lse, &arena->d_y,
-                             &arena->delta, &arena->d_qkv);
+    const struct attention_values values = {.qkv = &arena->qkv, .y = &arena->y, .lse = &arena->lse};
+    attention_units_backward(units, tokens, &values, dropout, &arena->d_y, &arena->delta, &arena->d_qkv);
     return compare(compute, "d_qkv", &arena->d_qkv, shape->type, expected->d_qkv, 3 * elements, worst);
 }
 

@@ -10,6 +10,7 @@
 #include "src/operations/batch.h"
 
 struct attention_units;
+struct attention_values; /* src/operations/operations.h */
 
 struct attention_units_shape {
     int64_t heads, head_size;
@@ -46,9 +47,9 @@ struct compute *attention_units_compute(const struct attention_units *units);
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse);
 
-/* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch. */
-void attention_units_backward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
-                              struct dropout dropout, const struct buffer *y, const struct buffer *lse,
+/* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch; values->keys_t is not used. */
+void attention_units_backward(struct attention_units *units, struct token_shape tokens,
+                              const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv);
 
 #endif

@@ -18,7 +18,7 @@ uint64_t data_parallel_bucket_elements(double mebibytes) {
 }
 
 static int create_exchange(struct data_parallel *parallel) {
-    const struct buckets *buckets = &parallel->gpt->buckets;
+    const struct buckets *buckets = &parallel->buckets;
     struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
     if (!ranges) {
         return error_set("out of memory for the buckets of gradients");
@@ -27,7 +27,7 @@ static int create_exchange(struct data_parallel *parallel) {
         ranges[i] = buckets->table[i].range;
     }
     const int status = exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
-                                       parallel->gpt->options.bf16_exchange, &parallel->exchange);
+                                       parallel->options.bf16_exchange, &parallel->exchange);
     free(ranges);
     return status;
 }
@@ -50,13 +50,50 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
                      steps, ranks, below, below + ranks);
 }
 
-int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
+int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
     const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
     return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < 1024 ? tokens : 1024, 4 * width, width,
                              rate) ||
-                   ranks_sum(gpt->options.ranks, rate, 1)
+                   ranks_sum(ranks, rate, 1)
                ? -1
                : 0;
+}
+
+/* The buckets are cut from a table of the parameters of their own: the model's is made with its plan. */
+static int create_buckets(struct data_parallel *parallel, const struct model_config *config) {
+    struct parameters parameters;
+    if (parameters_create(config, &parameters)) {
+        return -1;
+    }
+    const int status =
+        buckets_create(&parameters, parallel->options.bucket_elements, parallel->ranks, &parallel->buckets);
+    parameters_release(&parameters);
+    return status;
+}
+
+int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
+                             const struct data_parallel_options *options, struct compute *compute,
+                             const struct model_config *config, const struct gpt_options *gpt_options,
+                             struct gpt *gpt) {
+    struct gpt_options planned = *gpt_options;
+    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks, .options = *options};
+    if (create_buckets(parallel, config)) {
+        return -1;
+    }
+    if (options->shard_moments) {
+        parallel->moments = shared_moments_of(&parallel->buckets, ranks);
+        planned.moments = &parallel->moments.share;
+    }
+    if (gpt_plan(compute, config, &planned, gpt)) {
+        return -1;
+    }
+    /* what ranks exchange through is on the host, which counts where the device works there too */
+    if (ranks->count > 1 && compute->device.shares_host_memory) {
+        memory_plan_count(&gpt->plan, "exchange of gradients",
+                          exchange_staging_bytes(compute, ranks, parallel->buckets.largest,
+                                                 options->bf16_exchange));
+    }
+    return 0;
 }
 
 int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
@@ -69,18 +106,17 @@ int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
     return 0;
 }
 
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks) {
-    const size_t buckets = gpt->buckets.count;
-    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks};
+int data_parallel_create(struct data_parallel *parallel) {
+    const size_t buckets = parallel->buckets.count;
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    if (gpt->options.shard_moments) {
+    if (parallel->options.shard_moments) {
         parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
         if (!parallel->host_squares) {
             return error_set("out of memory for the buckets of gradients");
         }
-        if (buffer_create(gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
+        if (buffer_create(parallel->gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
             return -1;
         }
         parallel->squares = &parallel->squares_storage;
@@ -94,6 +130,7 @@ void data_parallel_release(struct data_parallel *parallel) {
         buffer_release(parallel->gpt->compute, &parallel->squares_storage);
     }
     free(parallel->host_squares);
+    buckets_release(&parallel->buckets);
     memset(parallel, 0, sizeof *parallel);
 }
 
@@ -102,7 +139,7 @@ void data_parallel_release(struct data_parallel *parallel) {
 /* The first buckets up to those that this sublayer completes. */
 static void send_complete(void *context, int64_t sublayer) {
     struct data_parallel *parallel = context;
-    const struct buckets *buckets = &parallel->gpt->buckets;
+    const struct buckets *buckets = &parallel->buckets;
     size_t complete = 0;
     while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
         complete++;
@@ -116,7 +153,7 @@ void data_parallel_backward(struct data_parallel *parallel, bool last) {
         gpt_backward(parallel->gpt, NULL);
         return;
     }
-    exchange_begin(parallel->exchange, parallel->gpt->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
+    exchange_begin(parallel->exchange, parallel->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
                    parallel->gpt->parameters.gradients);
     gpt_backward(parallel->gpt, &listener);
 }
@@ -124,11 +161,12 @@ void data_parallel_backward(struct data_parallel *parallel, bool last) {
 /* gradient_norm from the squares of all ranks' parts. */
 static int share_norm(struct data_parallel *parallel) {
     struct gpt *gpt = parallel->gpt;
-    const size_t count = gpt->buckets.count;
+    const size_t count = parallel->buckets.count;
     double square = 0.0;
     for (size_t i = 0; i < count; i++) {
-        const struct exchange_range own = gpt->buckets.table[i].own;
-        square_total(&gpt->operations, gpt->parameters.gradients, own.offset, own.count, parallel->squares, i);
+        const struct exchange_range own = parallel->buckets.table[i].own;
+        square_total(&gpt->operations, (struct span){gpt->parameters.gradients, own.offset}, own.count,
+                     (struct span){parallel->squares, i});
     }
     if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
         return -1;
@@ -151,8 +189,8 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
         return -1;
     }
     exchange_begin(parallel->exchange, EXCHANGE_GATHER, gpt->parameters.weights);
-    for (size_t i = 0; i < gpt->buckets.count; i++) {
-        const struct bucket *bucket = &gpt->buckets.table[i];
+    for (size_t i = 0; i < parallel->buckets.count; i++) {
+        const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
                          (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
         exchange_ready(parallel->exchange, i + 1);
@@ -173,7 +211,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     parallel->times.exposed += times->exposed;
     parallel->times.bytes += times->bytes;
     parallel->gradients_at = progress_clock();
-    if (parallel->exchange && parallel->gpt->options.shard_moments) {
+    if (parallel->exchange && parallel->options.shard_moments) {
         return step_parts(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);
@@ -187,8 +225,7 @@ static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
     return left < PIECE ? left : PIECE;
 }
 
-int data_parallel_share_weights(struct gpt *gpt) {
-    const struct ranks *ranks = gpt->options.ranks;
+int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     if (ranks->count == 1) {
         return 0;
     }

@@ -23,9 +23,8 @@ static int evaluate_batch(struct gpt *gpt, const struct sampler *sampler, int64_
 }
 
 /* This rank's share of the batches: losses [iterations] stay 0 where they are another's. */
-static int evaluate_share(struct gpt *gpt, const struct sampler *sampler, int64_t iterations,
-                          struct progress *progress, int32_t *tokens, double *losses) {
-    const struct ranks *ranks = gpt->options.ranks;
+static int evaluate_share(struct gpt *gpt, const struct ranks *ranks, const struct sampler *sampler,
+                          int64_t iterations, struct progress *progress, int32_t *tokens, double *losses) {
     for (int64_t i = ranks->index; i < iterations && !interrupt_requested(); i += ranks->count) {
         if (evaluate_batch(gpt, sampler, i, tokens, &losses[i])) {
             return -1;
@@ -37,15 +36,15 @@ static int evaluate_share(struct gpt *gpt, const struct sampler *sampler, int64_
     return 0;
 }
 
-int evaluate_loss(struct gpt *gpt, const struct sampler *sampler, int64_t iterations, struct progress *progress,
-                  double *loss) {
+int evaluate_loss(struct gpt *gpt, const struct ranks *ranks, const struct sampler *sampler, int64_t iterations,
+                  struct progress *progress, double *loss) {
     int32_t *tokens = malloc(2 * (size_t)(sampler->global_rows * sampler->sequence) * sizeof *tokens);
     double *losses = calloc((size_t)iterations + 1, sizeof *losses);
     int status = tokens && losses ? 0 : error_set("out of memory");
-    status = status || evaluate_share(gpt, sampler, iterations, progress, tokens, losses);
+    status = status || evaluate_share(gpt, ranks, sampler, iterations, progress, tokens, losses);
     if (status == 0) {
         losses[iterations] = interrupt_requested();
-        status = ranks_sum(gpt->options.ranks, losses, (size_t)iterations + 1);
+        status = ranks_sum(ranks, losses, (size_t)iterations + 1);
     }
     if (status == 0 && losses[iterations] > 0.0) {
         status = error_set("interrupted");

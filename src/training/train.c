@@ -105,8 +105,8 @@ static int evaluate(struct trainer *trainer) {
         return 0;
     }
     progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
-    if (evaluate_loss(&trainer->gpt, &trainer->evaluate_train, batches, NULL, &train_loss) ||
-        evaluate_loss(&trainer->gpt, &trainer->evaluate_val, batches, NULL, &val_loss)) {
+    if (evaluate_loss(&trainer->gpt, trainer->ranks, &trainer->evaluate_train, batches, NULL, &train_loss) ||
+        evaluate_loss(&trainer->gpt, trainer->ranks, &trainer->evaluate_val, batches, NULL, &val_loss)) {
         return -1;
     }
     progress_end(&trainer->progress);
@@ -241,7 +241,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     if (residual_is_plain(trainer->settings->model.residual)) {
         return 0;
     }
-    if (h_statistics_compute(&trainer->gpt, &statistics)) {
+    if (h_statistics_compute(&trainer->gpt, trainer->ranks, &statistics)) {
         return error_prefix("H statistics");
     }
     const int status = trainer_is_first(trainer) ? run_log_statistics(&trainer->log, &statistics, iteration) : 0;
@@ -339,7 +339,7 @@ static int print_profile(struct trainer *trainer) {
 
 /* What mfu refers to. */
 static int measure_rate(struct trainer *trainer) {
-    if (data_parallel_measure_rate(&trainer->gpt, &trainer->gemm_rate)) {
+    if (data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {

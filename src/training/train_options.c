@@ -120,17 +120,22 @@ void train_options_apply(struct train_settings *settings, const struct option_sp
     settings->model.gelu_tanh = strcmp(settings->activation, "gelu_tanh") == 0;
 }
 
-struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks) {
+struct gpt_options train_model_options(const struct train_settings *settings) {
     return (struct gpt_options){
         .batch = settings->batch_size,
         .sequence = settings->model.block_size,
         .mode = GPT_TRAINING,
-        .ranks = ranks,
-        .shard_moments = settings->shard_optimizer && ranks->count > 1,
-        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
         .recompute = strcmp(settings->recompute, "layer") == 0,
         .type = settings_type(settings->dtype),
+    };
+}
+
+struct data_parallel_options train_parallel_options(const struct train_settings *settings,
+                                                    const struct ranks *ranks) {
+    return (struct data_parallel_options){
+        .shard_moments = settings->shard_optimizer && ranks->count > 1,
         .bf16_exchange = strcmp(settings->allreduce_dtype, "bf16") == 0,
+        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
     };
 }
 

@@ -201,14 +201,16 @@ static void warn_shared_device(const struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct gpt_options options = train_model_options(settings, trainer->ranks);
+    const struct gpt_options options = train_model_options(settings);
+    const struct data_parallel_options parallel = train_parallel_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
         trainer->wrong_usage = true;
         return -1;
     }
     if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
                              &trainer->compute) ||
-        gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
+        data_parallel_plan_model(&trainer->parallel, trainer->ranks, &parallel, trainer->compute, &settings->model,
+                                 &options, &trainer->gpt)) {
         return -1;
     }
     fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
@@ -450,11 +452,11 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer, folder) || open_samplers(trainer) ||
-                       data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
+    const int status =
+        initialise(trainer, folder) || open_samplers(trainer) || data_parallel_create(&trainer->parallel);
     note_digests(trainer);
     return ranks_agree(trainer->ranks, status) || take_best(trainer) ||
-                   data_parallel_share_weights(&trainer->gpt) ||
+                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;

@@ -190,10 +190,9 @@ static void compare_floats(const struct buffer *buffer, const struct bounded *ex
     free(floats);
 }
 
-static void create_buffers(const struct operations *operations, const struct attention_numbers *numbers,
-                           struct attention_buffers *buffers) {
+static void create_buffers(const struct attention_numbers *numbers, struct attention_buffers *buffers) {
     const size_t elements = elements_of(&small), rows = elements / small.head_size;
-    const size_t scratch = rows / small.sequence * small.head_size * operations_padded(operations, 9);
+    const size_t scratch = rows / small.sequence * small.head_size * operations_padded(compute, 9);
     create_floats(&buffers->qkv, numbers->qkv, 3 * elements);
     create_floats(&buffers->d_y, numbers->d_y, elements);
     create_floats(&buffers->y, NULL, elements);
@@ -228,10 +227,14 @@ static struct operations make_operations(void) {
 
 static const struct token_shape small_tokens = {2, 9};
 
+static struct attention_values values_of(const struct attention_buffers *buffers) {
+    return (struct attention_values){&buffers->qkv, &buffers->y, &buffers->lse, &buffers->keys_t};
+}
+
 static void run_forward(struct operations *operations, const struct attention_buffers *buffers) {
     const struct dropout dropout = {small.dropout, small.key, small.first_row};
-    attention_forward(operations, small_tokens, &buffers->qkv, dropout, &buffers->keys_t, &buffers->y,
-                      &buffers->lse);
+    const struct attention_values values = values_of(buffers);
+    attention_forward(operations, small_tokens, &values, dropout);
 }
 
 /* The portable kernels compute what the reference does, from the same numbers and with the same dropout; and where
@@ -247,11 +250,12 @@ static void test_operations(void **state) {
     operations.attention_units = open_emulation(small.heads, small.head_size, small.type, false);
     assert_int_equal(attention_numbers_draw(&small, &numbers), 0);
     assert_int_equal(attention_reference(&small, numbers.qkv, numbers.d_y, &expected), 0);
-    create_buffers(&operations, &numbers, &buffers);
+    create_buffers(&numbers, &buffers);
     operations.attention_share = ATTENTION_BLOCKS;
     run_forward(&operations, &buffers);
-    attention_backward(&operations, small_tokens, &buffers.qkv, dropout, &buffers.y, &buffers.lse, &buffers.d_y,
-                       &buffers.keys_t, &buffers.values_t, &buffers.delta, &buffers.d_qkv);
+    const struct attention_values values = values_of(&buffers);
+    attention_backward(&operations, small_tokens, &values, dropout, &buffers.d_y, &buffers.values_t, &buffers.delta,
+                       &buffers.d_qkv);
     compare_floats(&buffers.y, expected.y, elements, 1e-5);
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);

@@ -1,4 +1,4 @@
-#include "src/model/buckets.h"
+#include "src/training/buckets.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,105 @@
+/* For the files of operations.h alone, one for each family of kernels: what is compiled, and how it is launched. */
+#ifndef HC_SRC_KERNELS_H
+#define HC_SRC_KERNELS_H
+
+#include "src/operations/operations.h"
+
+struct operation_kernels {
+    struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens,
+        embedding_backward_positions;
+    struct kernel projections_pack, projections_unpack, projections_multiply, projections_gradient;
+    struct kernel hc_map_forward, hc_map_backward;
+    struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
+    struct kernel stream_gram;
+    struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
+    struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
+    struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
+    struct kernel final_norm_forward, final_norm_backward, cross_entropy;
+    struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
+};
+
+/* ---- building */
+
+/* Build constants, as compilers take them: " -D<name>=<value> ...". */
+struct constants {
+    char text[2304];
+};
+__attribute__((format(printf, 2, 3))) void constants_add(struct constants *constants, const char *format, ...);
+
+/* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
+struct operation_program {
+    const char *files[3]; /* "hc_%s.cl" is the variant's */
+    void (*add_constants)(const struct operations *operations, struct constants *constants);
+    struct {
+        const char *name;
+        size_t at; /* in struct operation_kernels */
+    } kernels[6];
+};
+#define KERNEL(kernel)                                                                                             \
+    { #kernel, offsetof(struct operation_kernels, kernel) }
+
+/* The families' tables; each ends with a program without files. */
+extern const struct operation_program embedding_programs[], stream_programs[], map_programs[], attention_programs[],
+    elementwise_programs[], head_programs[], optimiser_programs[];
+
+/* " -DVEC=..." */
+void constants_add_vector(const struct operations *operations, struct constants *constants);
+
+/* What kernels on streams are built with. */
+void constants_add_streams(const struct operations *operations, struct constants *constants);
+
+/* The widest vector that divides `length`. */
+unsigned vector_for(const struct compute *compute, int64_t length);
+
+/* Opens matrix units for attention where products use them, too. Where they cannot be had the portable kernels do,
+ * so that is no failure. */
+void attention_open(struct operations *operations);
+void attention_close(struct operations *operations);
+
+/* ---- launching */
+
+static inline size_t token_count(struct token_shape tokens) {
+    return (size_t)(tokens.batch * tokens.sequence);
+}
+
+static inline size_t groups_for(size_t items, size_t group) {
+    return (items + group - 1) / group;
+}
+
+/* A row kernel: `groups` work-groups of one row's lanes. */
+#define RUN_ROWS(kernel, groups, ...)                                                                              \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, (size_t)(groups), operations->compute->lanes,    \
+               __VA_ARGS__)
+
+/* At least `items` work-items, in whole groups. */
+#define RUN_GROUPS(kernel, items, group, ...)                                                                      \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, groups_for(items, group), group, __VA_ARGS__)
+
+/* A kernel of which an item is much work: groups of one on a CPU. */
+#define RUN_ITEMS(kernel, items, ...)                                                                              \
+    RUN_GROUPS(kernel, items, operations->compute->device.is_gpu ? 64 : 1, __VA_ARGS__)
+
+/* Elementwise kernels take one vector an item; larger groups spare a CPU the cost of each group. */
+#define ELEMENT_GROUP                            64
+#define RUN_ELEMENTS(kernel, count, vector, ...) RUN_GROUPS(kernel, (count) / (vector), ELEMENT_GROUP, __VA_ARGS__)
+
+/* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on
+ * every run. */
+struct chunking {
+    size_t per_chunk, chunks;
+};
+struct chunking chunk_rows(size_t rows, size_t most);
+size_t row_chunks(const struct compute *compute);    /* at most */
+size_t square_chunks(const struct compute *compute); /* at most, of sums of squares */
+
+/* At most so many in the map's backward pass. Each has its own sums of theta, which for mhc_lite has S! elements. */
+size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
+
+/* out += column sums [first, first + count) of the partial sums [chunks, width]. */
+void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
+                  struct span out);
+
+/* gradients += the partial sums [chunks, 2 C] of a layer norm's gain and bias. */
+void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients);
+
+#endif
