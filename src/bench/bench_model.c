@@ -81,16 +81,14 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
 
 static int plan(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
-    const struct gpt_options options = train_model_options(train);
-    const struct data_parallel_options parallel = train_parallel_options(train, bench->ranks);
     bench->tokens = malloc(2 * (size_t)(train->batch_size * bench->config.block_size) * sizeof *bench->tokens);
     if (!bench->tokens) {
         return error_set("out of memory for tokens");
     }
-    return settings_open_device(&train->device, options.type, (unsigned)bench->ranks->local_index,
+    return settings_open_device(&train->device, settings_type(train->dtype), (unsigned)bench->ranks->local_index,
                                 &bench->compute) ||
-                   data_parallel_plan_model(&bench->parallel, bench->ranks, &parallel, bench->compute,
-                                            &bench->config, &options, &bench->gpt)
+                   data_parallel_plan_model(&bench->parallel, bench->ranks, train, bench->compute, &bench->config,
+                                            &bench->gpt)
                ? -1
                : 0;
 }

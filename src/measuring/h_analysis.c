@@ -206,8 +206,9 @@ static int fetch_batch(struct batch *batch, struct gpt *gpt) {
     const size_t n = batch->n;
     for (int64_t i = 0; i < batch->analysis->sublayer_count; i++) {
         const struct sublayer *sublayer = &gpt->sublayers[i];
-        stream_gram(&gpt->operations, batch->tokens, sublayer->streams, gpt->scratch.d_h);
-        if (buffer_read(gpt->compute, sublayer->h, 0, batch->h[i], batch->tokens * n * (n + 2) * sizeof(float)) ||
+        stream_gram(&gpt->operations, batch->tokens, sublayer->mix.streams, gpt->scratch.d_h);
+        if (buffer_read(gpt->compute, sublayer->mix.h, 0, batch->h[i],
+                        batch->tokens * n * (n + 2) * sizeof(float)) ||
             buffer_read(gpt->compute, gpt->scratch.d_h, 0, batch->gram[i], batch->tokens * n * n * sizeof(float))) {
             return -1;
         }

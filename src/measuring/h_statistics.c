@@ -64,9 +64,9 @@ static int add_sublayer(struct gpt *gpt, struct accumulation *sums, const struct
     const struct buffer *gram = gpt->sublayers[index].gram;
     if (!gram) {
         gram = gpt->scratch.d_h;
-        stream_gram(&gpt->operations, tokens, gpt->sublayers[index].streams, gram);
+        stream_gram(&gpt->operations, tokens, gpt->sublayers[index].mix.streams, gram);
     }
-    if (buffer_read(gpt->compute, gpt->sublayers[index].h, 0, host->h, tokens * row * sizeof *host->h) ||
+    if (buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, host->h, tokens * row * sizeof *host->h) ||
         buffer_read(gpt->compute, gram, 0, host->gram, tokens * n * n * sizeof *host->gram)) {
         return -1;
     }

@@ -17,7 +17,7 @@ struct branch {
     bool attends;                 /* keeps what attention needs, and keys and values in generation */
     bool inner_again;             /* the way back computes `inner` again, so that one buffer serves all layers */
 
-    /* sublayer->normed -> wide -> inner */
+    /* sublayer->mix.normed -> wide -> inner */
     void (*forward)(struct gpt *gpt, const struct sublayer *sublayer);
     /* d_output -> scratch.d_normed, and the gradients of both linear layers */
     void (*backward)(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);
@@ -26,7 +26,7 @@ struct branch {
 enum { BRANCHES = 2 };
 extern const struct branch branches[BRANCHES]; /* in the order of a layer */
 
-/* sublayer->normed -> sublayer->output, dropout included. */
+/* sublayer->mix.normed -> its output, dropout included. */
 void branch_forward(struct gpt *gpt, const struct sublayer *sublayer);
 
 /* d_output [N, C] (overwritten where dropout applies) -> scratch.d_normed. */

@@ -5,10 +5,6 @@
 
 /* ---- attention */
 
-static struct attention_values values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return (struct attention_values){sublayer->wide, sublayer->inner, sublayer->lse, gpt->scratch.keys_t};
-}
-
 static struct dropout attention_dropout(const struct gpt *gpt, const struct sublayer *sublayer) {
     return gpt_dropout(gpt, "%" PRId64 " attention", sublayer->index);
 }
@@ -17,9 +13,9 @@ static struct dropout attention_dropout(const struct gpt *gpt, const struct subl
 static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
-    const struct attention_values values = values_of(gpt, sublayer);
-    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->normed,
-                   sublayer->wide);
+    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
+    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                   sublayer->wide, NULL);
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
                        sublayer->inner);
@@ -28,27 +24,27 @@ static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.cache == CACHE_FILL) {
         attention_fill(operations, gpt->shape, sublayer->wide, gpt->pass.cache_row, cache);
     }
-    attention_forward(operations, gpt->shape, &values, attention_dropout(gpt, sublayer));
+    attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, attention_dropout(gpt, sublayer));
 }
 
 static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct attention_values values = values_of(gpt, sublayer);
+    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
     const size_t tokens = gpt_tokens(gpt);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
                     scratch->d_inner);
-    attention_backward(operations, gpt->shape, &values, attention_dropout(gpt, sublayer), scratch->d_inner,
-                       scratch->values_t, scratch->delta, scratch->d_wide);
-    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->normed, scratch->d_wide,
+    attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
+                       scratch->d_inner, scratch->d_wide);
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, scratch->d_wide,
                     scratch->d_normed);
 }
 
 /* ---- MLP */
 
 static void expand(struct gpt *gpt, const struct sublayer *sublayer) {
-    linear_forward_gelu(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->normed,
-                        sublayer->wide, sublayer->inner);
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                   sublayer->wide, sublayer->inner);
 }
 
 /* The GELU's output is the larger half of an MLP's memory: it is computed again. */
@@ -60,30 +56,14 @@ static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner);
     gelu_backward(operations, tokens * in.out, sublayer->wide, d_inner);
-    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->normed, d_inner, gpt->scratch.d_normed);
+    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed);
 }
 
 /* ---- either */
 
 const struct branch branches[BRANCHES] = {
-    {.norm = "ln_1",
-     .in = "attn.c_attn",
-     .out = "attn.c_proj",
-     .hyper_connection = "hc_attn",
-     .wide = 3,
-     .inner = 1,
-     .attends = true,
-     .forward = attend,
-     .backward = attend_backward},
-    {.norm = "ln_2",
-     .in = "mlp.c_fc",
-     .out = "mlp.c_proj",
-     .hyper_connection = "hc_mlp",
-     .wide = 4,
-     .inner = 4,
-     .inner_again = true,
-     .forward = expand,
-     .backward = expand_backward},
+    {"ln_1", "attn.c_attn", "attn.c_proj", "hc_attn", 3, 1, true, false, attend, attend_backward},
+    {"ln_2", "mlp.c_fc", "mlp.c_proj", "hc_mlp", 4, 4, false, true, expand, expand_backward},
 };
 
 static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
@@ -94,8 +74,8 @@ static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct 
 void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
     sublayer->branch->forward(gpt, sublayer);
     linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->inner,
-                   sublayer->output);
-    drop(gpt, sublayer, sublayer->output);
+                   sublayer->mix.output, NULL);
+    drop(gpt, sublayer, sublayer->mix.output);
 }
 
 void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {

@@ -13,7 +13,7 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
 /* What statistics need of streams that will not be there any more. */
 static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.observe && sublayer->gram) {
-        stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->gram);
+        stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, sublayer->gram);
     }
 }
 
@@ -22,15 +22,15 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct sublayer *sublayer = gpt->sublayers;
     gpt->pass = pass;
     embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
-                      embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->streams,
-                      sublayer->squares);
+                      embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
+                      sublayer->map.squares);
     for (; sublayer->branch; sublayer++) {
         hyper_connection_enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
         hyper_connection_leave(gpt, sublayer);
     }
-    final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->streams,
+    final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
                        gpt_norm(parameters->weights, parameters->final), gpt->final, gpt->final_statistics);
 }
 
@@ -99,7 +99,8 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
-    final_norm_backward(&gpt->operations, gpt_tokens(gpt), gpt_top(gpt),
+    const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
     for (int64_t layer = last; layer >= 0; layer--) {
@@ -150,17 +151,4 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
         }
     }
     return 0;
-}
-
-int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values) {
-    const struct moment_share *share = gpt->options.moments;
-    return share ? share->read(share, gpt->compute, moments, first, count, values)
-                 : buffer_read(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
-}
-
-int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
-                      const float *values) {
-    const struct moment_share *share = gpt->options.moments;
-    return share ? share->write(share, gpt->compute, moments, first, count, values)
-                 : buffer_write(gpt->compute, moments, first * sizeof *values, values, count * sizeof *values);
 }

@@ -73,16 +73,16 @@ static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublay
     }
     const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
     if (!(shared && inside)) {
-        sublayer->streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
+        sublayer->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
     }
-    sublayer->squares = add(gpt, "streams", sizes->streams);
+    sublayer->map.squares = add(gpt, "streams", sizes->streams);
     if (sizes->plain) { /* without a map these are handed to kernels that do not read them */
-        sublayer->z = sublayer->h = sublayer->squares;
+        sublayer->map.z = sublayer->mix.h = sublayer->map.squares;
         return;
     }
     sublayer->gram = gpt->options.recompute ? add(gpt, matrices, sizes->streams * sizes->streams) : NULL;
-    sublayer->z = add(gpt, matrices, sizes->projections);
-    sublayer->h = add(gpt, matrices, sizes->streams * (sizes->streams + 2));
+    sublayer->map.z = add(gpt, matrices, sizes->projections);
+    sublayer->map.h = sublayer->mix.h = add(gpt, matrices, sizes->streams * (sizes->streams + 2));
 }
 
 /* What a branch keeps; shared unless training without recomputing. */
@@ -93,16 +93,16 @@ static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct subla
     if (shared && (!is_training(gpt) || gpt->options.recompute)) {
         return;
     }
-    sublayer->normed = add_activation(gpt, group, sizes->width);
-    sublayer->statistics = add(gpt, group, 2);
+    sublayer->mix.normed = add_activation(gpt, group, sizes->width);
+    sublayer->mix.statistics = add(gpt, group, 2);
     sublayer->wide = add_activation(gpt, group, (uint64_t)branch->wide * sizes->width);
     if (!(shared && branch->inner_again)) {
         sublayer->inner = add_activation(gpt, group, (uint64_t)branch->inner * sizes->width);
     }
     sublayer->lse = branch->attends ? add(gpt, group, sizes->heads) : NULL;
     const bool passing = sizes->plain || !is_training(gpt); /* the way back does not need the output */
-    sublayer->output =
-        passing && sublayer->index > 0 ? gpt->sublayers[0].output : add_activation(gpt, group, sizes->width);
+    sublayer->mix.output =
+        passing && sublayer->index > 0 ? gpt->sublayers[0].mix.output : add_activation(gpt, group, sizes->width);
 }
 
 /* What generation keeps from token to token. */
@@ -116,6 +116,7 @@ static void plan_cache(struct gpt *gpt, const struct sizes *sizes, struct sublay
 }
 
 static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
+    const struct parameters *parameters = &gpt->parameters;
     const int64_t count = BRANCHES * gpt->config.n_layer;
     for (int64_t index = 0; index < count; index++) {
         struct sublayer *sublayer = &gpt->sublayers[index];
@@ -124,7 +125,9 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
         }
         sublayer->index = index;
         sublayer->branch = &branches[index % BRANCHES];
-        sublayer->at = &gpt->parameters.sublayers[index];
+        sublayer->at = &parameters->sublayers[index];
+        sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
+        sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
         plan_frame(gpt, sizes, sublayer);
         plan_branch(gpt, sizes, sublayer);
         if (gpt->options.mode == GPT_GENERATION) {
@@ -132,8 +135,8 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
         }
     }
     struct sublayer *top = &gpt->sublayers[count];
-    top->streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
-    top->squares = add(gpt, "streams", sizes->streams);
+    top->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
+    top->map.squares = add(gpt, "streams", sizes->streams);
 }
 
 static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
@@ -144,7 +147,7 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t padded = operations_padded(gpt->compute, gpt->options.sequence);
     const uint64_t keys = (uint64_t)gpt->shape.batch * sizes->width * padded;
     scratch->packed = memory_plan_add(plan, group, sizes->packed, type);
-    scratch->keys_t = memory_plan_add(plan, group, keys, type);
+    scratch->attention.keys_t = memory_plan_add(plan, group, keys, type);
     if (gpt->options.mode == GPT_GENERATION) {
         scratch->scores =
             memory_plan_add(plan, group, (uint64_t)gpt->options.batch * sizes->heads * padded, ELEMENT_FP32);
@@ -156,8 +159,8 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
         return;
     }
     scratch->d_packed = memory_plan_add(plan, group, sizes->packed, ELEMENT_FP32);
-    scratch->values_t = memory_plan_add(plan, group, keys, type);
-    scratch->delta = add(gpt, group, sizes->heads);
+    scratch->attention.values_t = memory_plan_add(plan, group, keys, type);
+    scratch->attention.delta = add(gpt, group, sizes->heads);
     scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
     scratch->d_output = add_activation(gpt, group, sizes->width);
     scratch->d_normed = add_activation(gpt, group, sizes->width);

@@ -5,10 +5,6 @@ size_t gpt_tokens(const struct gpt *gpt) {
     return (size_t)(gpt->shape.batch * gpt->shape.sequence);
 }
 
-const struct buffer *gpt_top(const struct gpt *gpt) {
-    return gpt->sublayers[BRANCHES * gpt->config.n_layer].streams;
-}
-
 bool gpt_drops(const struct gpt *gpt) {
     return gpt->pass.dropout && gpt->config.dropout != 0.0;
 }

@@ -18,10 +18,11 @@ enum gpt_mode {
     GPT_TRAINING,   /* gradients, moments, and all that the backward pass needs */
 };
 
-/* What this process keeps of the optimiser's moments where several share them, and how it reaches the others'. */
+/* What this process keeps of the optimiser's moments where several share them, and how elements [first, first +
+ * count) of all of a moment are moved to and from host memory: reading is collective and only one process gets them
+ * (the others' memory is undefined), writing takes what is the process's own. */
 struct moment_share {
     uint64_t elements; /* of each moment, kept here */
-    /* Elements [first, first + count) of all of a moment, see gpt_read_moments. */
     int (*read)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
                 uint64_t first, uint64_t count, float *values);
     int (*write)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
@@ -45,16 +46,11 @@ struct sublayer {
     int64_t index; /* in the order in which they run */
     const struct branch *branch;
     const struct sublayer_offsets *at; /* its parameters */
-    const struct buffer *streams;      /* [N, S, C] its input */
-    const struct buffer *squares;      /* [N, S] sums of squares of the streams */
-    const struct buffer *z;            /* [N, norm_groups, columns] normalised projections */
-    const struct buffer *h;            /* [N, S (S + 2)] pre | post | res */
-    const struct buffer *normed;       /* [N, C] the branch's input */
-    const struct buffer *statistics;   /* [N, 2] mean and 1/deviation of its layer norm */
+    struct stream_mix mix;             /* the frame: streams [N, S, C] are its input */
+    struct stream_map map;             /* the hyper-connection's */
     const struct buffer *wide;         /* [N, 3 C] qkv, or [N, 4 C] before GELU */
     const struct buffer *inner;        /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
     const struct buffer *lse;          /* [batch, H, sequence] of attention's softmax */
-    const struct buffer *output;       /* [N, C] the branch's output */
     const struct buffer *packed; /* generation: [columns, row] its projections; else NULL, and scratch.packed */
     const struct buffer *keys, *values; /* attention in generation: [options.batch, H, options.sequence, C/H] */
     const struct buffer *gram;          /* [N, S, S] of streams in observed passes under recompute; else NULL */
@@ -63,18 +59,17 @@ struct sublayer {
 /* Used by one sublayer after the other. */
 struct gpt_scratch {
     const struct buffer *packed, *d_packed; /* [columns, row] projections */
-    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
-    const struct buffer *scores;            /* generation: [options.batch, H, padded] */
-    const struct buffer *delta;             /* [batch, H, sequence] */
-    const struct buffer *d_streams;         /* [N, S, C] */
-    const struct buffer *d_output;          /* [N, C] */
-    const struct buffer *d_normed;          /* [N, C] */
-    const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
-    const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
-    const struct buffer *d_z;               /* [N, norm_groups, columns] */
-    const struct buffer *d_z_operand;       /* the same in the activations' type, for products */
-    const struct buffer *rms_scale;         /* [N, norm_groups] */
-    const struct buffer *d_embedding;       /* [N, C] */
+    struct attention_scratch attention;
+    const struct buffer *scores;           /* generation: [options.batch, H, padded] */
+    const struct buffer *d_streams;        /* [N, S, C] */
+    const struct buffer *d_output;         /* [N, C] */
+    const struct buffer *d_normed;         /* [N, C] */
+    const struct buffer *d_inner, *d_wide; /* [N, 4 C] */
+    const struct buffer *d_h;              /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
+    const struct buffer *d_z;              /* [N, norm_groups, columns] */
+    const struct buffer *d_z_operand;      /* the same in the activations' type, for products */
+    const struct buffer *rms_scale;        /* [N, norm_groups] */
+    const struct buffer *d_embedding;      /* [N, C] */
 };
 
 /* What a pass does with the cache of keys and values, which there is in generation only. */
@@ -125,9 +120,6 @@ struct gpt {
 
 /* Tokens of the current batch. */
 size_t gpt_tokens(const struct gpt *gpt);
-
-/* The streams after the last sublayer. */
-const struct buffer *gpt_top(const struct gpt *gpt);
 
 /* Whether the current pass has dropout, and dropout at a place in it, named as printf does; none: a rate of 0. */
 bool gpt_drops(const struct gpt *gpt);

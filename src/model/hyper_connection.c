@@ -32,50 +32,34 @@ static const struct buffer *pack(struct gpt *gpt, const struct sublayer *sublaye
 /* streams -> raw projections z */
 static void project(struct gpt *gpt, const struct sublayer *sublayer) {
     const size_t columns = gpt->operations.columns, length = row_length(gpt), tokens = gpt_tokens(gpt);
-    const struct span streams = {sublayer->streams, 0}, packed = {pack(gpt, sublayer), 0};
+    const struct span streams = {sublayer->mix.streams, 0}, packed = {pack(gpt, sublayer), 0};
     if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
-        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
+        few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
     } else if (projections_are_few(&gpt->operations)) {
-        projections_multiply(&gpt->operations, tokens, sublayer->streams, packed.buffer, sublayer->z);
+        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed.buffer, sublayer->map.z);
     } else {
-        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->z);
+        linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
     }
-}
-
-static struct stream_map map_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct span theta = {gpt->parameters.weights, sublayer->at->theta};
-    return (struct stream_map){theta, sublayer->squares, sublayer->z, sublayer->h};
-}
-
-static struct width_mix mix_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return (struct width_mix){.streams = sublayer->streams,
-                              .h = sublayer->h,
-                              .norm = gpt_norm(gpt->parameters.weights, sublayer->at->norm),
-                              .normed = sublayer->normed,
-                              .statistics = sublayer->statistics};
 }
 
 void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct stream_map map = map_of(gpt, sublayer);
-    const struct width_mix mix = mix_of(gpt, sublayer);
     if (!is_plain(gpt)) {
         project(gpt, sublayer);
-        map_forward(&gpt->operations, gpt_tokens(gpt), &map);
+        map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->map);
     }
-    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &mix);
+    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct sublayer *next = sublayer + 1;
-    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->h, sublayer->output,
-                      next->streams, next->squares);
+    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
+                      sublayer[1].map.squares);
 }
 
 const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     if (!is_plain(gpt)) {
-        depth_mix_backward(&gpt->operations, gpt_tokens(gpt), sublayer->streams, sublayer->h, sublayer->output,
-                           scratch->d_streams, scratch->d_output, scratch->d_h);
+        depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
+                           scratch->d_h);
         return scratch->d_output;
     }
     if (!gpt_drops(gpt)) {
@@ -100,10 +84,11 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
     gemm_run(gpt->compute, false, false, norm_rows(gpt), length, columns, 1.0f, d_z,
              (struct matrix){scratch->packed, 0, length}, 1.0f, (struct matrix){scratch->d_streams, 0, length});
     if (projections_are_few(&gpt->operations)) {
-        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->streams, scratch->d_z, scratch->d_packed);
+        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
+                             scratch->d_packed);
     } else {
         gemm_run(gpt->compute, true, false, columns, length, norm_rows(gpt), 1.0f, d_z,
-                 (struct matrix){sublayer->streams, 0, length}, 0.0f,
+                 (struct matrix){sublayer->mix.streams, 0, length}, 0.0f,
                  (struct matrix){scratch->d_packed, 0, length});
     }
     projections_unpack(&gpt->operations, sublayer->at->projections, rms_gain(gpt, sublayer), scratch->d_packed,
@@ -114,17 +99,14 @@ void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sub
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
-    const struct stream_map map = map_of(gpt, sublayer);
-    const struct width_mix mix = mix_of(gpt, sublayer);
     const size_t tokens = gpt_tokens(gpt);
-    width_mix_backward(operations, tokens, &mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
+    width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gradients, sublayer->at->norm));
     if (!is_plain(gpt)) {
-        map_backward(operations, tokens, &map, scratch->d_h, scratch->d_z, scratch->rms_scale,
+        map_backward(operations, tokens, &sublayer->map, scratch->d_h, scratch->d_z, scratch->rms_scale,
                      (struct span){gradients, sublayer->at->theta});
     }
-    stream_backward(operations, tokens, sublayer->streams, sublayer->h, scratch->d_normed, scratch->rms_scale,
-                    scratch->d_streams);
+    stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
     if (!is_plain(gpt)) {
         projections_backward(gpt, sublayer);
     }

@@ -11,49 +11,30 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     }
 }
 
-static bool is_fused(const struct operations *operations, size_t rows) {
-    return rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type);
-}
-
-/* y = x w^T and what follows, but for the bias, which is the layer's. */
-static void multiply_fused(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                           size_t rows, const struct buffer *x, const struct buffer *y,
-                           struct gemm_epilogue epilogue) {
-    if (operations->shape.bias) {
-        epilogue.bias = (struct span){parameters->weights, layer.bias_at};
-    }
-    gemm_run_fused(operations->compute, false, true, rows, layer.out, layer.in, 1.0f,
-                   (struct matrix){x, 0, layer.in},
-                   (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
-                   (struct matrix){y, 0, layer.out}, &epilogue);
-}
-
-void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                         size_t rows, const struct buffer *x, const struct buffer *y,
-                         const struct buffer *activated) {
-    if (is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y,
-                       (struct gemm_epilogue){
-                           .activation = operations->shape.gelu_tanh ? GEMM_GELU_TANH : GEMM_GELU,
-                           .activated = {activated, 0, layer.out},
-                       });
-    } else {
-        linear_forward(operations, parameters, layer, rows, x, y);
-        gelu_forward(operations, rows * layer.out, y, activated);
-    }
-}
-
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                    size_t rows, const struct buffer *x, const struct buffer *y) {
-    if (operations->shape.bias && is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y,
-                       (struct gemm_epilogue){.activation = GEMM_NO_ACTIVATION});
+                    size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
+    const bool bias = operations->shape.bias;
+    if ((bias || activated) && rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type)) {
+        const struct gemm_epilogue epilogue = {
+            .bias = {bias ? parameters->weights : NULL, layer.bias_at},
+            .activation = !activated                    ? GEMM_NO_ACTIVATION
+                          : operations->shape.gelu_tanh ? GEMM_GELU_TANH
+                                                        : GEMM_GELU,
+            .activated = {activated, 0, layer.out},
+        };
+        gemm_run_fused(operations->compute, false, true, rows, layer.out, layer.in, 1.0f,
+                       (struct matrix){x, 0, layer.in},
+                       (struct matrix){parameters->operands, layer.weight_at, layer.in}, 0.0f,
+                       (struct matrix){y, 0, layer.out}, &epilogue);
         return;
     }
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
                     (struct span){parameters->operands, layer.weight_at}, y);
-    if (operations->shape.bias) {
+    if (bias) {
         bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
+    }
+    if (activated) {
+        gelu_forward(operations, rows * layer.out, y, activated);
     }
 }
 

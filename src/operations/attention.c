@@ -3,15 +3,9 @@
 #include "src/operations/attention_check.h"
 #include "src/operations/attention_units.h"
 #include "src/operations/kernels.h"
-#include <inttypes.h>
 #include <string.h>
 
-/* Tiles of attention: wide where a work-item has a core's caches to itself, small where it has registers only. */
-struct attention_tiles {
-    unsigned queries, keys, keys_backward, key_vector;
-};
-
-static struct attention_tiles attention_tiles(const struct compute *compute) {
+struct attention_tiles attention_tiles(const struct compute *compute) {
     return compute->device.native_kernels
                ? (struct attention_tiles){8, 64, 64, compute->vector}
                : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
@@ -21,24 +15,6 @@ size_t operations_padded(const struct compute *compute, int64_t sequence) {
     const size_t tile = attention_tiles(compute).keys;
     return ((size_t)sequence + tile - 1) / tile * tile;
 }
-
-static void add_constants(const struct operations *operations, struct constants *constants) {
-    const struct operation_shape *shape = &operations->shape;
-    const int64_t head_size = shape->channels / shape->heads;
-    const struct attention_tiles tiles = attention_tiles(operations->compute);
-    constants_add(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
-                  vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
-    constants_add(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys,
-                  tiles.keys_backward);
-}
-
-const struct operation_program attention_programs[] = {
-    {{"attention.cl"},
-     add_constants,
-     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
-      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
-    {.files = {NULL}},
-};
 
 void attention_open(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
@@ -54,10 +30,6 @@ void attention_open(struct operations *operations) {
     } else {
         snprintf(text, size, "%s", attention_units_name(operations->attention_units));
     }
-}
-
-void attention_close(struct operations *operations) {
-    attention_units_close(operations->attention_units);
 }
 
 /* ---- launching */
@@ -86,14 +58,15 @@ static bool take_units(const struct operations *operations, struct token_shape t
 }
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
-                       const struct attention_values *values, struct dropout dropout) {
+                       const struct attention_values *values, const struct attention_scratch *scratch,
+                       struct dropout dropout) {
     if (take_units(operations, tokens)) {
         attention_units_forward(operations->attention_units, tokens, values->qkv, dropout, values->y, values->lse);
         return;
     }
-    transpose(operations, tokens, values->qkv, 1, values->keys_t);
+    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     RUN_ITEMS(attention_forward, item_count(operations, tokens, attention_tiles(operations->compute).queries),
-              ARG_BUFFER(values->qkv), ARG_BUFFER(values->keys_t), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
+              ARG_BUFFER(values->qkv), ARG_BUFFER(scratch->keys_t), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
               ARG_BUFFER(values->y), ARG_BUFFER(values->lse));
 }
 
@@ -114,29 +87,28 @@ static bool take_whole_heads(const struct operations *operations, struct token_s
 }
 
 /* What both kernels of the way back read. */
-#define ARG_BACKWARD(values, values_t, d_y, tokens, dropout)                                                       \
-    ARG_BUFFER((values)->qkv), ARG_BUFFER((values)->keys_t), ARG_BUFFER(values_t), ARG_BUFFER((values)->y),        \
-        ARG_BUFFER(d_y), ARG_BUFFER((values)->lse), ARG_TOKENS(tokens), ARG_DROPOUT(dropout)
+#define ARG_BACKWARD                                                                                               \
+    ARG_BUFFER(values->qkv), ARG_BUFFER(scratch->keys_t), ARG_BUFFER(scratch->values_t), ARG_BUFFER(values->y),    \
+        ARG_BUFFER(d_y), ARG_BUFFER(values->lse), ARG_TOKENS(tokens), ARG_DROPOUT(dropout)
 
 void attention_backward(struct operations *operations, struct token_shape tokens,
-                        const struct attention_values *values, struct dropout dropout, const struct buffer *d_y,
-                        const struct buffer *values_t, const struct buffer *delta, const struct buffer *d_qkv) {
+                        const struct attention_values *values, const struct attention_scratch *scratch,
+                        struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
     if (take_units(operations, tokens)) {
-        attention_units_backward(operations->attention_units, tokens, values, dropout, d_y, delta, d_qkv);
+        attention_units_backward(operations->attention_units, tokens, values, dropout, d_y, scratch->delta, d_qkv);
         return;
     }
     const struct attention_tiles tiles = attention_tiles(operations->compute);
-    transpose(operations, tokens, values->qkv, 1, values->keys_t);
-    transpose(operations, tokens, values->qkv, 2, values_t);
+    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
+    transpose(operations, tokens, values->qkv, 2, scratch->values_t);
     const bool whole_heads = take_whole_heads(operations, tokens);
     if (!whole_heads) {
-        RUN_ITEMS(attention_backward_queries, item_count(operations, tokens, tiles.queries),
-                  ARG_BACKWARD(values, values_t, d_y, tokens, dropout), ARG_BUFFER(d_qkv), ARG_BUFFER(delta));
+        RUN_ITEMS(attention_backward_queries, item_count(operations, tokens, tiles.queries), ARG_BACKWARD,
+                  ARG_BUFFER(d_qkv), ARG_BUFFER(scratch->delta));
     }
     const size_t keys = whole_heads ? (size_t)tokens.sequence : tiles.keys_backward;
-    RUN_ITEMS(attention_backward_keys, item_count(operations, tokens, keys),
-              ARG_BACKWARD(values, values_t, d_y, tokens, dropout), ARG_I32(whole_heads), ARG_BUFFER(d_qkv),
-              ARG_BUFFER(delta));
+    RUN_ITEMS(attention_backward_keys, item_count(operations, tokens, keys), ARG_BACKWARD, ARG_I32(whole_heads),
+              ARG_BUFFER(d_qkv), ARG_BUFFER(scratch->delta));
 }
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,

@@ -47,7 +47,7 @@ struct compute *attention_units_compute(const struct attention_units *units);
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse);
 
-/* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch; values->keys_t is not used. */
+/* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch. */
 void attention_units_backward(struct attention_units *units, struct token_shape tokens,
                               const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv);

@@ -4,33 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
-
-static void add_constants(const struct operations *operations, struct constants *constants) {
-    constants_add_vector(operations, constants);
-    constants_add(constants, " -DGELU_TANH=%d", operations->shape.gelu_tanh);
-}
-
-static void add_one_row(const struct operations *operations, struct constants *constants) {
-    constants_add_vector(operations, constants);
-    constants_add(constants, " -DBLOCK_ROWS=1 -DBLOCK_COLUMNS=1");
-}
-
-static void add_few_rows(const struct operations *operations, struct constants *constants) {
-    constants_add_vector(operations, constants);
-    constants_add(constants, " -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", FEW_ROWS_BLOCK, FEW_ROWS_BLOCK);
-}
-
-const struct operation_program elementwise_programs[] = {
-    {{"elementwise.cl"},
-     add_constants,
-     {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
-    {{"reduce.cl"}, add_constants, {KERNEL(column_sums), KERNEL(partials_add)}},
-    {{"few_rows.cl"}, add_one_row, {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
-    {{"few_rows.cl"}, add_few_rows, {KERNEL(few_rows_multiply)}},
-    {.files = {NULL}},
-};
-
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, const struct buffer *y) {
     const struct operation_kernels *kernels = operations->kernels;

@@ -1,13 +1,5 @@
 #include "src/operations/kernels.h"
 
-const struct operation_program embedding_programs[] = {
-    {{"embedding.cl"},
-     constants_add_streams,
-     {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
-      KERNEL(embedding_backward_positions)}},
-    {.files = {NULL}},
-};
-
 void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
                        const struct buffer *ids, struct embedding weights, struct dropout dropout,
                        const struct buffer *streams, const struct buffer *squares) {

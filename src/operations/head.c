@@ -1,12 +1,5 @@
 #include "src/operations/kernels.h"
 
-const struct operation_program head_programs[] = {
-    {{"head.cl"},
-     constants_add_streams,
-     {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
-    {.files = {NULL}},
-};
-
 void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
                         struct layer_norm norm, const struct buffer *output, const struct buffer *statistics) {
     RUN_ROWS(final_norm_forward, tokens, ARG_BUFFER(streams), ARG_SPAN(norm.gain), ARG_U64(norm.bias.offset),

@@ -1,5 +1,6 @@
 #include "src/operations/kernels.h"
 #include "runtime/system/error.h"
+#include "src/operations/attention_units.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -42,7 +43,64 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 
 /* ---- building */
 
-void constants_add(struct constants *constants, const char *format, ...) {
+/* Which build constants a program has. */
+enum {
+    STREAMS = 1,
+    MAP = 2, /* of hyper-connections, as all that follow the streams' numbers */
+    PROJECTIONS = 4,
+    ATTENTION = 8,
+    GELU = 16,
+    ONE_ROW = 32,
+    FEW_ROWS_BLOCKS = 64,
+    ARENAS = 128, /* which are padded to whole vectors whatever the channels */
+};
+
+/* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
+#define KERNEL(kernel)                                                                                             \
+    { #kernel, offsetof(struct operation_kernels, kernel) }
+static const struct program {
+    const char *files[3]; /* "hc_%s.cl" is the variant's */
+    unsigned constants;
+    struct {
+        const char *name;
+        size_t at; /* in struct operation_kernels */
+    } kernels[6];
+} programs[] = {
+    {{"embedding.cl"},
+     STREAMS,
+     {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
+      KERNEL(embedding_backward_positions)}},
+    {{"stream_mix.cl"},
+     STREAMS,
+     {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
+      KERNEL(stream_backward), KERNEL(stream_gram)}},
+    {{"head.cl"}, STREAMS, {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"}, STREAMS | MAP, {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
+    {{"projections.cl"},
+     PROJECTIONS,
+     {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_multiply),
+      KERNEL(projections_gradient)}},
+    {{"elementwise.cl"},
+     GELU,
+     {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
+    {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
+    {{"attention.cl"},
+     ATTENTION,
+     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
+      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+    {{"few_rows.cl"}, ONE_ROW, {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
+    {{"few_rows.cl"}, FEW_ROWS_BLOCKS, {KERNEL(few_rows_multiply)}},
+    {{"reduce.cl"}, ARENAS, {KERNEL(square_sums), KERNEL(sum_total)}},
+    {{"adamw.cl"}, ARENAS, {KERNEL(adamw)}},
+};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+struct constants {
+    char text[2304];
+};
+
+/* Appends " -D<name>=<value> ...". */
+__attribute__((format(printf, 2, 3))) static void define(struct constants *constants, const char *format, ...) {
     const size_t used = strlen(constants->text);
     va_list arguments;
     va_start(arguments, format);
@@ -50,32 +108,71 @@ void constants_add(struct constants *constants, const char *format, ...) {
     va_end(arguments);
 }
 
-void constants_add_vector(const struct operations *operations, struct constants *constants) {
-    constants_add(constants, "-DVEC=%u", operations->vector);
+/* P_<leaf>: where the kernels find each small parameter of a sublayer. */
+static void define_theta(struct constants *constants, const struct operation_shape *shape) {
+    int64_t offset = 0;
+    for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
+        const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
+        if (elements > 0) {
+            define(constants, " -DP_%s=%" PRId64, leaf->name, offset);
+        }
+        offset += elements;
+    }
 }
 
-void constants_add_streams(const struct operations *operations, struct constants *constants) {
+static void define_attention(struct constants *constants, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
-    constants_add_vector(operations, constants);
-    constants_add(constants, " -DSTREAMS=%" PRId64 " -DCHANNELS=%" PRId64, shape->streams, shape->channels);
-    constants_add(constants, " -DBIAS=%d -DPLAIN=%d -DRMS_GROUPS=%zu -DNORM_SUM=%d -DVOCABULARY=%" PRId64,
-                  shape->bias, residual_is_plain(shape->residual), operations->norm_groups, shape->norm_sum,
-                  shape->vocabulary);
+    const int64_t head_size = shape->channels / shape->heads;
+    const struct attention_tiles tiles = attention_tiles(operations->compute);
+    define(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
+           vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
+    define(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys, tiles.keys_backward);
 }
 
-static int build(struct operations *operations, const struct operation_program *row) {
+static void define_all(struct constants *constants, const struct operations *operations, unsigned which) {
+    const struct operation_shape *shape = &operations->shape;
+    if (which & ATTENTION) {
+        define_attention(constants, operations);
+    } else {
+        define(constants, "-DVEC=%u", which & ARENAS ? operations->compute->vector : operations->vector);
+    }
+    if (which & STREAMS) {
+        define(constants, " -DSTREAMS=%" PRId64 " -DCHANNELS=%" PRId64, shape->streams, shape->channels);
+        define(constants, " -DBIAS=%d -DPLAIN=%d -DRMS_GROUPS=%zu -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->bias,
+               residual_is_plain(shape->residual), operations->norm_groups, shape->norm_sum, shape->vocabulary);
+    }
+    if (which & MAP) {
+        define(constants, " -DCOLUMNS=%zu -DTHETA=%" PRId64 " -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d",
+               operations->columns, residual_theta(shape->residual, shape->streams), shape->sinkhorn_iterations,
+               shape->freeze_gamma);
+        define_theta(constants, shape);
+    }
+    if (which & PROJECTIONS) {
+        define(constants, " -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%d", operations->columns,
+               norm_length(operations), gradient_width(operations), PROJECTION_ROWS);
+    }
+    if (which & GELU) {
+        define(constants, " -DGELU_TANH=%d", shape->gelu_tanh);
+    }
+    if (which & (ONE_ROW | FEW_ROWS_BLOCKS)) {
+        const int block = which & ONE_ROW ? 1 : FEW_ROWS_BLOCK;
+        define(constants, " -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", block, block);
+    }
+    define(constants, " -DACT=%d", element_code(shape->type));
+}
+
+static int build(struct operations *operations, const struct program *row) {
     struct constants constants = {""};
     char variant[64];
+    const char *files[COUNT(row->files) + 2] = {"common.cl"};
     snprintf(variant, sizeof variant, "hc_%s.cl", operations->shape.residual->name);
-    const char *files[sizeof row->files / sizeof *row->files + 2] = {"common.cl"};
-    for (size_t i = 0; i < sizeof row->files / sizeof *row->files && row->files[i]; i++) {
+    for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
         files[1 + i] = strchr(row->files[i], '%') ? variant : row->files[i];
     }
-    row->add_constants(operations, &constants);
-    constants_add(&constants, " -DACT=%d", element_code(operations->shape.type));
+    define_all(&constants, operations, row->constants);
     cl_program program = NULL;
     int status = program_build(operations->compute, files, constants.text, &program);
-    for (size_t i = 0; status == 0 && i < sizeof row->kernels / sizeof *row->kernels && row->kernels[i].name; i++) {
+    for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name && status == 0; i++) {
         struct kernel *kernel = (struct kernel *)((char *)operations->kernels + row->kernels[i].at);
         status = kernel_create(operations->compute, program, row->kernels[i].name, kernel);
     }
@@ -86,16 +183,11 @@ static int build(struct operations *operations, const struct operation_program *
 }
 
 static int build_all(struct operations *operations) {
-    static const struct operation_program *const families[] = {
-        embedding_programs,   stream_programs,    head_programs,      map_programs,
-        elementwise_programs, attention_programs, optimiser_programs,
-    };
     const bool plain = residual_is_plain(operations->shape.residual);
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        for (const struct operation_program *row = families[i]; row->files[0]; row++) {
-            if (!(plain && families[i] == map_programs) && build(operations, row)) {
-                return -1;
-            }
+    for (size_t i = 0; i < COUNT(programs); i++) {
+        const bool skipped = plain && programs[i].constants & (MAP | PROJECTIONS);
+        if (!skipped && build(operations, &programs[i])) {
+            return -1;
         }
     }
     return 0;
@@ -151,7 +243,7 @@ void operations_release(struct operations *operations) {
     if (operations->partials.memory) {
         buffer_release(operations->compute, &operations->partials);
     }
-    attention_close(operations);
+    attention_units_close(operations->attention_units);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);
 }

@@ -1,4 +1,5 @@
-/* For the files of operations.h alone, one for each family of kernels: what is compiled, and how it is launched. */
+/* For the functions of operations.h, in a file for each family of kernels: what is compiled, and how it is launched.
+ */
 #ifndef HC_SRC_KERNELS_H
 #define HC_SRC_KERNELS_H
 
@@ -18,43 +19,27 @@ struct operation_kernels {
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };
 
-/* ---- building */
+#define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
+#define FEW_ROWS_BLOCK  4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 
-/* Build constants, as compilers take them: " -D<name>=<value> ...". */
-struct constants {
-    char text[2304];
+/* Tiles of attention: wide where a work-item has a core's caches to itself, small where it has registers only. */
+struct attention_tiles {
+    unsigned queries, keys, keys_backward, key_vector;
 };
-__attribute__((format(printf, 2, 3))) void constants_add(struct constants *constants, const char *format, ...);
-
-/* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
-struct operation_program {
-    const char *files[3]; /* "hc_%s.cl" is the variant's */
-    void (*add_constants)(const struct operations *operations, struct constants *constants);
-    struct {
-        const char *name;
-        size_t at; /* in struct operation_kernels */
-    } kernels[6];
-};
-#define KERNEL(kernel)                                                                                             \
-    { #kernel, offsetof(struct operation_kernels, kernel) }
-
-/* The families' tables; each ends with a program without files. */
-extern const struct operation_program embedding_programs[], stream_programs[], map_programs[], attention_programs[],
-    elementwise_programs[], head_programs[], optimiser_programs[];
-
-/* " -DVEC=..." */
-void constants_add_vector(const struct operations *operations, struct constants *constants);
-
-/* What kernels on streams are built with. */
-void constants_add_streams(const struct operations *operations, struct constants *constants);
+struct attention_tiles attention_tiles(const struct compute *compute);
 
 /* The widest vector that divides `length`. */
 unsigned vector_for(const struct compute *compute, int64_t length);
 
+/* A row that the projections' norm runs over. */
+size_t norm_length(const struct operations *operations);
+
+/* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
+size_t gradient_width(const struct operations *operations);
+
 /* Opens matrix units for attention where products use them, too. Where they cannot be had the portable kernels do,
  * so that is no failure. */
 void attention_open(struct operations *operations);
-void attention_close(struct operations *operations);
 
 /* ---- launching */
 
@@ -89,10 +74,11 @@ struct chunking {
     size_t per_chunk, chunks;
 };
 struct chunking chunk_rows(size_t rows, size_t most);
-size_t row_chunks(const struct compute *compute);    /* at most */
-size_t square_chunks(const struct compute *compute); /* at most, of sums of squares */
 
-/* At most so many in the map's backward pass. Each has its own sums of theta, which for mhc_lite has S! elements. */
+/* How many chunks there are at most: of rows, of vectors whose squares are summed, and in the map's backward pass,
+ * where each has its own sums of theta, which for mhc_lite has S! elements. */
+size_t row_chunks(const struct compute *compute);
+size_t square_chunks(const struct compute *compute);
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
 
 /* out += column sums [first, first + count) of the partial sums [chunks, width]. */

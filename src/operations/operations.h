@@ -123,36 +123,36 @@ struct layer_norm {
     struct span gain, bias;
 };
 
-/* normed [N, C] = LN(sum_s pre_s x_s), and what the way back needs of that. */
-struct width_mix {
+/* What the frame around a branch reads and writes in its forward pass. */
+struct stream_mix {
     const struct buffer *streams, *h; /* [N, S, C], [N, h_row] */
     struct layer_norm norm;
-    const struct buffer *normed;     /* [N, C] out */
-    const struct buffer *statistics; /* [N, 2] out */
+    const struct buffer *normed;     /* [N, C] of the width mix, the branch's input */
+    const struct buffer *statistics; /* [N, 2] of its layer norm: mean and 1/deviation */
+    const struct buffer *output;     /* [N, C] of the branch */
 };
-void width_mix_forward(struct operations *operations, size_t tokens, const struct width_mix *mix);
+
+/* normed [N, C] = LN(sum_s pre_s x_s) */
+void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix);
 
 /* d_normed [N, C] -> d_u [N, C] (may be the same buffer), d_h's pre part, gradients of gain and bias. */
-void width_mix_backward(struct operations *operations, size_t tokens, const struct width_mix *mix,
+void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
                         struct layer_norm gradients);
 
 /* mixed_i = sum_j res_ij x_j + post_i output [N, C]; squares [N, S] of mixed. */
-void depth_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                       const struct buffer *h, const struct buffer *output, const struct buffer *mixed,
-                       const struct buffer *squares);
+void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                       const struct buffer *mixed, const struct buffer *squares);
 
 /* d_mixed [N, S, C] -> d_output [N, C], d_h's post and res parts. Not for plain residuals, where d_output is
  * d_mixed. */
-void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
-                        const struct buffer *d_output, const struct buffer *d_h);
+void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                        const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h);
 
 /* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j.
  */
-void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                     const struct buffer *h, const struct buffer *d_u, const struct buffer *rms_scale,
-                     const struct buffer *d_streams);
+void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                     const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -160,21 +160,27 @@ void stream_gram(struct operations *operations, size_t tokens, const struct buff
 
 /* ---- branches */
 
-/* What attention reads and writes in its forward pass; but for keys_t, which is scratch, the way back needs all of
- * it. */
+/* What attention reads and writes in its forward pass. */
 struct attention_values {
-    const struct buffer *qkv;    /* [N, 3 C] */
-    const struct buffer *y;      /* [N, C] out */
-    const struct buffer *lse;    /* [batch, H, sequence] out, float */
-    const struct buffer *keys_t; /* [batch, H, C/H, padded] */
+    const struct buffer *qkv; /* [N, 3 C] */
+    const struct buffer *y;   /* [N, C] */
+    const struct buffer *lse; /* [batch, H, sequence], float */
 };
-void attention_forward(struct operations *operations, struct token_shape tokens,
-                       const struct attention_values *values, struct dropout dropout);
 
-/* d_y [N, C] -> d_qkv [N, 3 C]. values_t (as keys_t) and delta [batch, H, sequence] are scratch. */
+/* What is overwritten on the way; the last two on the way back alone. */
+struct attention_scratch {
+    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
+    const struct buffer *delta;             /* [batch, H, sequence], float */
+};
+
+void attention_forward(struct operations *operations, struct token_shape tokens,
+                       const struct attention_values *values, const struct attention_scratch *scratch,
+                       struct dropout dropout);
+
+/* d_y [N, C] -> d_qkv [N, 3 C] */
 void attention_backward(struct operations *operations, struct token_shape tokens,
-                        const struct attention_values *values, struct dropout dropout, const struct buffer *d_y,
-                        const struct buffer *values_t, const struct buffer *delta, const struct buffer *d_qkv);
+                        const struct attention_values *values, const struct attention_scratch *scratch,
+                        struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv);
 
 /* Keys and values of sequences that are being generated, a row each. */
 struct attention_cache {

@@ -2,17 +2,6 @@
 #include "src/operations/kernels.h"
 #include <math.h>
 
-/* Arenas are padded to whole vectors whatever the channels. */
-static void add_constants(const struct operations *operations, struct constants *constants) {
-    constants_add(constants, "-DVEC=%u", operations->compute->vector);
-}
-
-const struct operation_program optimiser_programs[] = {
-    {{"reduce.cl"}, add_constants, {KERNEL(square_sums), KERNEL(sum_total)}},
-    {{"adamw.cl"}, add_constants, {KERNEL(adamw)}},
-    {.files = {NULL}},
-};
-
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
                struct span out) {
     RUN_ROWS(sum_total, 1, ARG_BUFFER(x), ARG_U64(count), ARG_F32(scale), ARG_I32(add), ARG_I32(0), ARG_SPAN(out));

@@ -1,15 +1,10 @@
 #include "src/operations/kernels.h"
-#include <inttypes.h>
 
-#define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
-
-/* A row that the projections' norm runs over. */
-static size_t norm_length(const struct operations *operations) {
+size_t norm_length(const struct operations *operations) {
     return (size_t)(operations->shape.streams * operations->shape.channels) / operations->norm_groups;
 }
 
-/* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
-static size_t gradient_width(const struct operations *operations) {
+size_t gradient_width(const struct operations *operations) {
     const size_t vectors = norm_length(operations) / operations->vector;
     size_t width = 4;
     while (width > 1 &&
@@ -18,55 +13,6 @@ static size_t gradient_width(const struct operations *operations) {
     }
     return width;
 }
-
-/* ---- programs */
-
-/* P_<leaf>: where the kernels find each small parameter of a sublayer. */
-static void add_theta(const struct operation_shape *shape, struct constants *constants) {
-    int64_t offset = 0;
-    for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
-        const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
-        if (elements > 0) {
-            constants_add(constants, " -DP_%s=%" PRId64, leaf->name, offset);
-        }
-        offset += elements;
-    }
-}
-
-static size_t theta_elements(const struct operations *operations) {
-    return (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
-}
-
-static void add_map(const struct operations *operations, struct constants *constants) {
-    const struct operation_shape *shape = &operations->shape;
-    constants_add_streams(operations, constants);
-    constants_add(constants, " -DCOLUMNS=%zu -DTHETA=%zu -DSINKHORN_ITERATIONS=%" PRId64 " -DFREEZE_GAMMA=%d",
-                  operations->columns, theta_elements(operations), shape->sinkhorn_iterations, shape->freeze_gamma);
-    add_theta(shape, constants);
-}
-
-static void add_projections(const struct operations *operations, struct constants *constants) {
-    constants_add_vector(operations, constants);
-    constants_add(constants, " -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%d", operations->columns,
-                  norm_length(operations), gradient_width(operations), PROJECTION_ROWS);
-}
-
-const struct operation_program stream_programs[] = {
-    {{"stream_mix.cl"},
-     constants_add_streams,
-     {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
-      KERNEL(stream_backward), KERNEL(stream_gram)}},
-    {.files = {NULL}},
-};
-
-const struct operation_program map_programs[] = {
-    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"}, add_map, {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
-    {{"projections.cl"},
-     add_projections,
-     {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_multiply),
-      KERNEL(projections_gradient)}},
-    {.files = {NULL}},
-};
 
 /* ---- projections */
 
@@ -134,7 +80,7 @@ void map_forward(struct operations *operations, size_t tokens, const struct stre
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
-    const size_t theta = theta_elements(operations);
+    const size_t theta = (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
     const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
     RUN_ITEMS(hc_map_backward, chunks.chunks, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_BUFFER(map->z),
               ARG_BUFFER(map->h), ARG_BUFFER(d_h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_BUFFER(d_z),
@@ -144,12 +90,12 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
 
 /* ---- the frame */
 
-void width_mix_forward(struct operations *operations, size_t tokens, const struct width_mix *mix) {
+void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
     RUN_ROWS(width_mix_forward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_SPAN(mix->norm.gain),
              ARG_U64(mix->norm.bias.offset), ARG_BUFFER(mix->normed), ARG_BUFFER(mix->statistics));
 }
 
-void width_mix_backward(struct operations *operations, size_t tokens, const struct width_mix *mix,
+void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
                         struct layer_norm gradients) {
     const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
@@ -159,25 +105,22 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
     add_norm_partials(operations, chunks.chunks, gradients);
 }
 
-void depth_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                       const struct buffer *h, const struct buffer *output, const struct buffer *mixed,
-                       const struct buffer *squares) {
-    RUN_ROWS(depth_mix_forward, tokens, ARG_BUFFER(streams), ARG_BUFFER(h), ARG_BUFFER(output), ARG_BUFFER(mixed),
-             ARG_BUFFER(squares));
+void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                       const struct buffer *mixed, const struct buffer *squares) {
+    RUN_ROWS(depth_mix_forward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(mix->output),
+             ARG_BUFFER(mixed), ARG_BUFFER(squares));
 }
 
-void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
-                        const struct buffer *d_output, const struct buffer *d_h) {
-    RUN_ROWS(depth_mix_backward, tokens, ARG_BUFFER(streams), ARG_BUFFER(h), ARG_BUFFER(output),
+void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                        const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h) {
+    RUN_ROWS(depth_mix_backward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(mix->output),
              ARG_BUFFER(d_mixed), ARG_BUFFER(d_output), ARG_BUFFER(d_h));
 }
 
-void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                     const struct buffer *h, const struct buffer *d_u, const struct buffer *rms_scale,
-                     const struct buffer *d_streams) {
-    RUN_ROWS(stream_backward, tokens, ARG_BUFFER(streams), ARG_BUFFER(h), ARG_BUFFER(d_u), ARG_BUFFER(rms_scale),
-             ARG_BUFFER(d_streams));
+void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                     const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams) {
+    RUN_ROWS(stream_backward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(d_u),
+             ARG_BUFFER(rms_scale), ARG_BUFFER(d_streams));
 }
 
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,

@@ -12,11 +12,6 @@
 
 /* ---- making and releasing */
 
-uint64_t data_parallel_bucket_elements(double mebibytes) {
-    const double elements = mebibytes * 1048576.0 / sizeof(float);
-    return elements < 1.0 ? 1 : (uint64_t)elements;
-}
-
 static int create_exchange(struct data_parallel *parallel) {
     const struct buckets *buckets = &parallel->buckets;
     struct exchange_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
@@ -27,7 +22,7 @@ static int create_exchange(struct data_parallel *parallel) {
         ranges[i] = buckets->table[i].range;
     }
     const int status = exchange_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
-                                       parallel->options.bf16_exchange, &parallel->exchange);
+                                       parallel->bf16, &parallel->exchange);
     free(ranges);
     return status;
 }
@@ -60,38 +55,42 @@ int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, doubl
 }
 
 /* The buckets are cut from a table of the parameters of their own: the model's is made with its plan. */
-static int create_buckets(struct data_parallel *parallel, const struct model_config *config) {
+static int create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
+    const double elements = mebibytes * 1048576.0 / sizeof(float);
     struct parameters parameters;
     if (parameters_create(config, &parameters)) {
         return -1;
     }
     const int status =
-        buckets_create(&parameters, parallel->options.bucket_elements, parallel->ranks, &parallel->buckets);
+        buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, parallel->ranks, &parallel->buckets);
     parameters_release(&parameters);
     return status;
 }
 
 int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
-                             const struct data_parallel_options *options, struct compute *compute,
-                             const struct model_config *config, const struct gpt_options *gpt_options,
-                             struct gpt *gpt) {
-    struct gpt_options planned = *gpt_options;
-    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks, .options = *options};
-    if (create_buckets(parallel, config)) {
+                             const struct train_settings *settings, struct compute *compute,
+                             const struct model_config *config, struct gpt *gpt) {
+    *parallel = (struct data_parallel){.gpt = gpt,
+                                       .ranks = ranks,
+                                       .shares_moments = settings->shard_optimizer && ranks->count > 1,
+                                       .bf16 = strcmp(settings->allreduce_dtype, "bf16") == 0};
+    if (create_buckets(parallel, config, settings->allreduce_bucket)) {
         return -1;
     }
-    if (options->shard_moments) {
-        parallel->moments = shared_moments_of(&parallel->buckets, ranks);
-        planned.moments = &parallel->moments.share;
-    }
-    if (gpt_plan(compute, config, &planned, gpt)) {
+    const struct gpt_options options = {
+        .batch = settings->batch_size,
+        .sequence = config->block_size,
+        .mode = GPT_TRAINING,
+        .type = settings_type(settings->dtype),
+        .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
+        .recompute = strcmp(settings->recompute, "layer") == 0,
+    };
+    if (gpt_plan(compute, config, &options, gpt)) {
         return -1;
     }
-    /* what ranks exchange through is on the host, which counts where the device works there too */
-    if (ranks->count > 1 && compute->device.shares_host_memory) {
+    if (ranks->count > 1 && compute->device.shares_host_memory) { /* what they exchange through is on the host */
         memory_plan_count(&gpt->plan, "exchange of gradients",
-                          exchange_staging_bytes(compute, ranks, parallel->buckets.largest,
-                                                 options->bf16_exchange));
+                          exchange_staging_bytes(compute, ranks, parallel->buckets.largest, parallel->bf16));
     }
     return 0;
 }
@@ -111,7 +110,7 @@ int data_parallel_create(struct data_parallel *parallel) {
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    if (parallel->options.shard_moments) {
+    if (parallel->shares_moments) {
         parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
         if (!parallel->host_squares) {
             return error_set("out of memory for the buckets of gradients");
@@ -153,7 +152,7 @@ void data_parallel_backward(struct data_parallel *parallel, bool last) {
         gpt_backward(parallel->gpt, NULL);
         return;
     }
-    exchange_begin(parallel->exchange, parallel->options.shard_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
+    exchange_begin(parallel->exchange, parallel->shares_moments ? EXCHANGE_SCATTER : EXCHANGE_SUM,
                    parallel->gpt->parameters.gradients);
     gpt_backward(parallel->gpt, &listener);
 }
@@ -211,7 +210,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     parallel->times.exposed += times->exposed;
     parallel->times.bytes += times->bytes;
     parallel->gradients_at = progress_clock();
-    if (parallel->exchange && parallel->options.shard_moments) {
+    if (parallel->exchange && parallel->shares_moments) {
         return step_parts(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);

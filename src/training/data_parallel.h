@@ -4,21 +4,15 @@
 #define HC_SRC_DATA_PARALLEL_H
 
 #include "runtime/ranks/exchange.h"
-#include "src/model/optimizer.h"
-#include "src/training/shared_moments.h"
-
-struct data_parallel_options {
-    bool shard_moments;       /* each rank keeps those of its parts of the buckets only */
-    bool bf16_exchange;       /* gradients travel between ranks in bfloat16 */
-    uint64_t bucket_elements; /* see buckets_create; 0: one bucket */
-};
+#include "src/training/buckets.h"
+#include "src/training/train_settings.h"
 
 struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
-    struct data_parallel_options options;
-    struct buckets buckets;               /* of the arena of gradients */
-    struct shared_moments moments;        /* with shard_moments */
+    struct buckets buckets;
+    bool shares_moments;                  /* each rank keeps those of its parts of the buckets only */
+    bool bf16;                            /* gradients travel between ranks in bfloat16 */
     struct exchange *exchange;            /* NULL: alone */
     struct exchange_times times;          /* of all steps so far, weights included */
     struct exchange_times gradient_times; /* of the last step, gradients alone */
@@ -28,9 +22,6 @@ struct data_parallel {
     float *host_squares; /* [buckets] */
 };
 
-/* For data_parallel_options, from a bucket's size in MiB. */
-uint64_t data_parallel_bucket_elements(double mebibytes);
-
 /* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be
  * shared equally. */
 int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
@@ -38,12 +29,11 @@ int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micr
 /* FLOP/s of products of the model's shape, on all ranks at once, added up. Collective. */
 int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate);
 
-/* gpt_plan for training with these ranks: what the exchange of gradients takes is on the plan, too. Talks to no other
- * rank. Of a failure, too, data_parallel_release frees what is left. */
+/* gpt_plan for training with these ranks, on a device that is open; the plan has what exchanging gradients takes,
+ * too. Talks to no other rank. data_parallel_release frees what a failure leaves. */
 int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
-                             const struct data_parallel_options *options, struct compute *compute,
-                             const struct model_config *config, const struct gpt_options *gpt_options,
-                             struct gpt *gpt);
+                             const struct train_settings *settings, struct compute *compute,
+                             const struct model_config *config, struct gpt *gpt);
 
 /* gpt_create on all ranks, first on one of each host: the others then find its programs in the cache. Collective.
  */

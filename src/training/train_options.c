@@ -1,5 +1,4 @@
 #include "src/training/train_options.h"
-#include "src/training/data_parallel.h"
 #include "src/training/same_job.h"
 #include <stdio.h>
 #include <string.h>
@@ -118,25 +117,6 @@ void train_options_apply(struct train_settings *settings, const struct option_sp
     settings->model.residual = residual_find(settings->residual_name);
     settings->model.norm_sum = strcmp(settings->stream_reduce, "norm_sum") == 0;
     settings->model.gelu_tanh = strcmp(settings->activation, "gelu_tanh") == 0;
-}
-
-struct gpt_options train_model_options(const struct train_settings *settings) {
-    return (struct gpt_options){
-        .batch = settings->batch_size,
-        .sequence = settings->model.block_size,
-        .mode = GPT_TRAINING,
-        .recompute = strcmp(settings->recompute, "layer") == 0,
-        .type = settings_type(settings->dtype),
-    };
-}
-
-struct data_parallel_options train_parallel_options(const struct train_settings *settings,
-                                                    const struct ranks *ranks) {
-    return (struct data_parallel_options){
-        .shard_moments = settings->shard_optimizer && ranks->count > 1,
-        .bf16_exchange = strcmp(settings->allreduce_dtype, "bf16") == 0,
-        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
-    };
 }
 
 int train_start_ranks(const char *program, struct ranks *ranks) {

@@ -2,7 +2,7 @@
 #ifndef HC_SRC_TRAIN_OPTIONS_H
 #define HC_SRC_TRAIN_OPTIONS_H
 
-#include "src/training/data_parallel.h"
+#include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
 
 #define TRAIN_OPTIONS_MOST 96
@@ -13,11 +13,6 @@ size_t train_options(struct train_settings *settings, struct option_spec *specs,
 
 /* After parsing: what follows from the words, and the table itself, which must stay as long as the settings. */
 void train_options_apply(struct train_settings *settings, const struct option_spec *specs, size_t count);
-
-/* How the model of such a run is laid out, and what its ranks share. */
-struct gpt_options train_model_options(const struct train_settings *settings);
-struct data_parallel_options train_parallel_options(const struct train_settings *settings,
-                                                    const struct ranks *ranks);
 
 /* For mains of programs that run under mpirun: joins the job; only rank 0 has a stdout, so that --help comes once.
  * 0, or the exit status when that failed (said on stderr). */

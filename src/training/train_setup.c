@@ -201,16 +201,14 @@ static void warn_shared_device(const struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct gpt_options options = train_model_options(settings);
-    const struct data_parallel_options parallel = train_parallel_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
         trainer->wrong_usage = true;
         return -1;
     }
-    if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
-                             &trainer->compute) ||
-        data_parallel_plan_model(&trainer->parallel, trainer->ranks, &parallel, trainer->compute, &settings->model,
-                                 &options, &trainer->gpt)) {
+    if (settings_open_device(&settings->device, settings_type(settings->dtype),
+                             (unsigned)trainer->ranks->local_index, &trainer->compute) ||
+        data_parallel_plan_model(&trainer->parallel, trainer->ranks, settings, trainer->compute, &settings->model,
+                                 &trainer->gpt)) {
         return -1;
     }
     fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,

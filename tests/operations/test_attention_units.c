@@ -228,13 +228,18 @@ static struct operations make_operations(void) {
 static const struct token_shape small_tokens = {2, 9};
 
 static struct attention_values values_of(const struct attention_buffers *buffers) {
-    return (struct attention_values){&buffers->qkv, &buffers->y, &buffers->lse, &buffers->keys_t};
+    return (struct attention_values){&buffers->qkv, &buffers->y, &buffers->lse};
+}
+
+static struct attention_scratch scratch_of(const struct attention_buffers *buffers) {
+    return (struct attention_scratch){&buffers->keys_t, &buffers->values_t, &buffers->delta};
 }
 
 static void run_forward(struct operations *operations, const struct attention_buffers *buffers) {
     const struct dropout dropout = {small.dropout, small.key, small.first_row};
     const struct attention_values values = values_of(buffers);
-    attention_forward(operations, small_tokens, &values, dropout);
+    const struct attention_scratch scratch = scratch_of(buffers);
+    attention_forward(operations, small_tokens, &values, &scratch, dropout);
 }
 
 /* The portable kernels compute what the reference does, from the same numbers and with the same dropout; and where
@@ -254,8 +259,8 @@ static void test_operations(void **state) {
     operations.attention_share = ATTENTION_BLOCKS;
     run_forward(&operations, &buffers);
     const struct attention_values values = values_of(&buffers);
-    attention_backward(&operations, small_tokens, &values, dropout, &buffers.d_y, &buffers.values_t, &buffers.delta,
-                       &buffers.d_qkv);
+    const struct attention_scratch scratch = scratch_of(&buffers);
+    attention_backward(&operations, small_tokens, &values, &scratch, dropout, &buffers.d_y, &buffers.d_qkv);
     compare_floats(&buffers.y, expected.y, elements, 1e-5);
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);

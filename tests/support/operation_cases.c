@@ -400,26 +400,27 @@ static const struct buffer *mix_h(const struct bench *bench) {
     return bench_buffer(bench, is_plain(bench) ? "streams" : "h");
 }
 
-static struct width_mix device_mix(const struct bench *bench) {
-    return (struct width_mix){.streams = bench_buffer(bench, "streams"),
-                              .h = mix_h(bench),
-                              .norm = norm_weights(bench),
-                              .normed = bench_buffer(bench, "normed"),
-                              .statistics = bench_buffer(bench, "statistics")};
+static struct stream_mix device_mix(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .h = mix_h(bench),
+                               .norm = norm_weights(bench),
+                               .normed = bench_buffer(bench, "normed"),
+                               .statistics = bench_buffer(bench, "statistics"),
+                               .output = bench_buffer(bench, "branch")};
 }
 
 static void run_mix_forward(struct bench *bench) {
     const size_t n = bench->token_count;
-    const struct width_mix mix = device_mix(bench);
+    const struct stream_mix mix = device_mix(bench);
     width_mix_forward(bench->operations, n, &mix);
-    depth_mix_forward(bench->operations, n, bench_buffer(bench, "streams"), mix_h(bench),
-                      bench_buffer(bench, "branch"), bench_buffer(bench, "mixed"), bench_buffer(bench, "squares"));
+    depth_mix_forward(bench->operations, n, &mix, bench_buffer(bench, "mixed"), bench_buffer(bench, "squares"));
 }
 
 static void run_mix_backward(struct bench *bench) {
+    const struct stream_mix mix = device_mix(bench);
     const size_t n = bench->token_count, c = bench->channels;
     const bool plain = is_plain(bench);
-    const struct buffer *streams = bench_buffer(bench, "streams"), *d_mixed = bench_derivative(bench, "mixed");
+    const struct buffer *d_mixed = bench_derivative(bench, "mixed");
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     const struct buffer *d_h = plain ? bench_scratch(bench, 1) : bench_derivative(bench, "h");
     const struct buffer *d_normed = bench_scratch_activation(bench, n * c);
@@ -430,13 +431,11 @@ static void run_mix_backward(struct bench *bench) {
     if (plain) {
         bench_copy(bench, d_mixed, 0, bench_derivative(bench, "branch"), 0, n * c);
     } else {
-        depth_mix_backward(bench->operations, n, streams, mix_h(bench), bench_buffer(bench, "branch"), d_mixed,
-                           bench_derivative(bench, "branch"), d_h);
+        depth_mix_backward(bench->operations, n, &mix, d_mixed, bench_derivative(bench, "branch"), d_h);
     }
-    const struct width_mix mix = device_mix(bench);
     width_mix_backward(bench->operations, n, &mix, d_normed, d_u, d_h, norm_gradients(bench));
-    stream_backward(bench->operations, n, streams, mix_h(bench), d_u,
-                    plain ? streams : bench_derivative(bench, "half_squares"), d_streams);
+    stream_backward(bench->operations, n, &mix, d_u, plain ? mix.streams : bench_derivative(bench, "half_squares"),
+                    d_streams);
 }
 
 static const char *mix_check(const struct bench *bench) {
@@ -497,25 +496,26 @@ static const struct buffer *transposed_scratch(struct bench *bench) {
                                         operations_padded(bench->operations->compute, bench->tokens.sequence));
 }
 
-static struct attention_values attention_values(struct bench *bench) {
-    return (struct attention_values){.qkv = bench_buffer(bench, "qkv"),
-                                     .y = bench_buffer(bench, "y"),
-                                     .lse = bench_buffer(bench, "lse"),
-                                     .keys_t = transposed_scratch(bench)};
+static struct attention_values attention_values(const struct bench *bench) {
+    return (struct attention_values){bench_buffer(bench, "qkv"), bench_buffer(bench, "y"),
+                                     bench_buffer(bench, "lse")};
 }
 
 static void run_attention_forward(struct bench *bench) {
     const struct attention_values values = attention_values(bench);
-    attention_forward(bench->operations, bench->tokens, &values, case_dropout(bench));
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench)};
+    attention_forward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench));
 }
 
 static void run_attention_backward(struct bench *bench) {
     const struct attention_values values = attention_values(bench);
-    const struct buffer *values_t = transposed_scratch(bench);
-    const struct buffer *delta = bench_scratch(bench, bench->token_count * (size_t)bench->shape.heads);
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench),
+                                              .values_t = transposed_scratch(bench),
+                                              .delta = bench_scratch(bench, bench->token_count *
+                                                                                (size_t)bench->shape.heads)};
     bench->operations->attention_share = (enum attention_share)bench->shape.variation;
-    attention_backward(bench->operations, bench->tokens, &values, case_dropout(bench), bench_derivative(bench, "y"),
-                       values_t, delta, bench_derivative(bench, "qkv"));
+    attention_backward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench),
+                       bench_derivative(bench, "y"), bench_derivative(bench, "qkv"));
     bench->operations->attention_share = ATTENTION_AUTO;
 }
 
