@@ -180,7 +180,8 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
     if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
         return -1;
     }
-    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0}, count);
+    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0},
+                     count);
     const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
     buffer_release(gpt->compute, &copy);
     return status;
