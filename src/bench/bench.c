@@ -124,9 +124,9 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
     printf("exchange %.2f MiB of gradients in %zu buckets, %.2f MiB sent a step by each rank\n"
            "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n"
            "         alone %.2f ms: %.2f GB/s sent by each rank\n",
-           (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0, bench->model.gpt.buckets.count,
-           bench->model.bytes / 1048576.0, 1e3 * active, 100.0 * hidden, 1e3 * result->exchange_alone,
-           gigabyte * result->bytes_alone / result->exchange_alone);
+           (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0,
+           bench->model.parallel.buckets.count, bench->model.bytes / 1048576.0, 1e3 * active, 100.0 * hidden,
+           1e3 * result->exchange_alone, gigabyte * result->bytes_alone / result->exchange_alone);
 }
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
@@ -163,7 +163,7 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
                              model->ranks->hosts, "tokens_per_second",
                              bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
-                             (json_int_t)model->gpt.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
+                             (json_int_t)model->parallel.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
                              result->bytes_alone, "seconds", seconds_json(result));
     json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
     const int status = json_object_update(json, more)

@@ -2,6 +2,7 @@
 #ifndef HC_SRC_BENCH_H
 #define HC_SRC_BENCH_H
 
+#include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
 
 struct bench_settings {

@@ -81,14 +81,14 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
 
 static int plan(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
-    const struct gpt_options options = train_model_options(train, bench->ranks);
     bench->tokens = malloc(2 * (size_t)(train->batch_size * bench->config.block_size) * sizeof *bench->tokens);
     if (!bench->tokens) {
         return error_set("out of memory for tokens");
     }
-    return settings_open_device(&train->device, options.type, (unsigned)bench->ranks->local_index,
-                                &bench->compute) ||
-                   gpt_plan(bench->compute, &bench->config, &options, &bench->gpt)
+    return settings_open_device(&train->device, (enum element_type)train->dtype,
+                                (unsigned)bench->ranks->local_index, &bench->compute) ||
+                   data_parallel_plan_model(&bench->parallel, bench->ranks, train, bench->compute, &bench->config,
+                                            &bench->gpt)
                ? -1
                : 0;
 }
@@ -99,12 +99,12 @@ int bench_model_set_up(struct bench_model *bench) {
     }
     struct parameters *parameters = &bench->gpt.parameters;
     const int status = parameters_initialise(bench->compute, parameters, &bench->config, 1) ||
-                       data_parallel_create(&bench->parallel, &bench->gpt, bench->ranks);
+                       data_parallel_create(&bench->parallel);
     return ranks_agree(bench->ranks, status);
 }
 
 int bench_model_measure_rate(struct bench_model *bench) {
-    return data_parallel_measure_rate(&bench->gpt, &bench->gemm_rate);
+    return data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
 }
 
 void bench_model_release(struct bench_model *bench) {

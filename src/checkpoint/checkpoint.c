@@ -29,15 +29,22 @@ struct arena_set {
     const char *prefix; /* of tensor names: "", "exp_avg." or "exp_avg_sq." */
 };
 
-/* Ranks may share the moments, see gpt_read_moments. */
-static bool is_weights(const struct gpt *gpt, const struct arena_set *set) {
-    return set->buffer == gpt->parameters.weights;
+/* Ranks may share the moments. */
+static const struct moment_share *share_of(const struct gpt *gpt, const struct arena_set *set) {
+    return set->buffer == gpt->parameters.weights ? NULL : gpt->options.moments;
 }
 
 static int read_arena(struct gpt *gpt, const struct arena_set *set, uint64_t first, uint64_t count, float *values) {
-    return is_weights(gpt, set)
-               ? buffer_read(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values)
-               : gpt_read_moments(gpt, set->buffer, first, count, values);
+    const struct moment_share *share = share_of(gpt, set);
+    return share ? share->read(share, gpt->compute, set->buffer, first, count, values)
+                 : buffer_read(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values);
+}
+
+static int write_arena(struct gpt *gpt, const struct arena_set *set, uint64_t first, uint64_t count,
+                       const float *values) {
+    const struct moment_share *share = share_of(gpt, set);
+    return share ? share->write(share, gpt->compute, set->buffer, first, count, values)
+                 : buffer_write(gpt->compute, set->buffer, first * sizeof *values, values, count * sizeof *values);
 }
 
 static void tensor_name(const struct arena_set *set, const struct parameter *parameter, char name[128]) {
@@ -115,7 +122,7 @@ static int hand_over(struct gpt *gpt, const struct arena_set *set, float *piece)
 
 int checkpoint_hand_over(struct gpt *gpt) {
     struct arena_set sets[2];
-    if (!gpt->options.shard_moments) {
+    if (!gpt->options.moments) {
         return 0;
     }
     moment_sets(gpt, sets);
@@ -143,7 +150,7 @@ static int load_moment(const struct safetensors *file, struct gpt *gpt, const st
     for (uint64_t done = 0; done < parameter->elements; done += PIECE) {
         const uint64_t count = parameter->elements - done < PIECE ? parameter->elements - done : PIECE;
         if (safetensors_read_f32(file, info, done, count, piece) ||
-            gpt_write_moments(gpt, set->buffer, parameter->offset + done, count, piece)) {
+            write_arena(gpt, set, parameter->offset + done, count, piece)) {
             return error_prefix("tensor '%s'", name);
         }
     }

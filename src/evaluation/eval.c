@@ -181,7 +181,6 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .sequence = evaluation->config.block_size,
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
-                                        .ranks = evaluation->ranks,
                                         .type = (enum element_type)settings->dtype};
     return settings_open_device(&settings->device, options.type, (unsigned)evaluation->ranks->local_index,
                                 &evaluation->compute) ||
@@ -218,7 +217,7 @@ static int set_up(struct evaluation *evaluation) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
-    return data_parallel_share_weights(&evaluation->gpt);
+    return data_parallel_share_weights(&evaluation->gpt, evaluation->ranks);
 }
 
 /* ---- results */
@@ -269,7 +268,8 @@ static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, doubl
                              (uint32_t)evaluation->config.vocab_size)) {
         return error_prefix("%s/%s.bin", settings->data, split_name(settings));
     }
-    const int status = estimate_loss(&evaluation->gpt, &sampler, settings->eval_iters, &evaluation->progress, loss);
+    const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
+                                     &evaluation->progress, loss);
     *tokens = (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
     batch_sampler_release(&sampler);
     return status;
@@ -296,9 +296,10 @@ static int report_split(struct evaluation *evaluation, uint64_t tokens, double l
 static int run_split(struct evaluation *evaluation) {
     uint64_t tokens;
     double loss;
-    const int status = evaluation->settings->eval_iters > 0 ? estimate_split(evaluation, &tokens, &loss)
-                                                            : evaluate_split(&evaluation->gpt, evaluation->file,
-                                                                             &evaluation->progress, &tokens, &loss);
+    const int status = evaluation->settings->eval_iters > 0
+                           ? estimate_split(evaluation, &tokens, &loss)
+                           : evaluate_split(&evaluation->gpt, evaluation->ranks, evaluation->file,
+                                            &evaluation->progress, &tokens, &loss);
     progress_end(&evaluation->progress);
     evaluation->seconds = progress_clock() - evaluation->progress.start;
     if (status) {

@@ -206,7 +206,7 @@ static int score_rounds(struct reader *reader, struct round *round, struct perpl
         }
         watch_round(evaluation, round, &watch);
         if (ranks_agree(ranks, make_windows(round, (size_t)evaluation->gpt->options.sequence)) ||
-            window_losses(evaluation->gpt, round->windows, round->window_count, &listener) ||
+            window_losses(evaluation->gpt, ranks, round->windows, round->window_count, &listener) ||
             ranks_agree(ranks, ranks->index == 0 ? report_round(evaluation, round, total) : 0)) {
             return -1;
         }

@@ -5,6 +5,7 @@
 #ifndef HC_SRC_EVALUATE_DOCUMENTS_H
 #define HC_SRC_EVALUATE_DOCUMENTS_H
 
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
 #include "src/evaluation/documents.h"
 #include "src/evaluation/perplexity.h"
@@ -18,7 +19,7 @@ struct scored_document {
 };
 
 struct evaluate_documents {
-    struct gpt *gpt; /* planned with the ranks, and to score the tokenizer's tokens only */
+    struct gpt *gpt; /* planned to score the tokenizer's tokens only */
     struct ranks *ranks;
     struct progress *progress;
     struct documents *documents;       /* rank 0's, as all below */

@@ -9,6 +9,7 @@ enum { ROUND_TOKENS = 1 << 21 };
 
 struct split {
     struct gpt *gpt;
+    const struct ranks *ranks;
     const struct token_file *file;
     struct progress *progress;
     uint64_t targets;            /* tokens that are predicted, of the file */
@@ -41,7 +42,7 @@ static int score_round(struct split *split, double *sum) {
         const size_t tokens = count - at < length ? (size_t)(count - at) : length;
         split->windows[windows++] = (struct loss_window){split->tokens + at, tokens, tokens, 0.0};
     }
-    if (window_losses(split->gpt, split->windows, windows, &listener)) {
+    if (window_losses(split->gpt, split->ranks, split->windows, windows, &listener)) {
         return -1;
     }
     for (size_t i = 0; i < windows; i++) {
@@ -51,12 +52,13 @@ static int score_round(struct split *split, double *sum) {
     return 0;
 }
 
-int evaluate_split(struct gpt *gpt, const struct token_file *file, struct progress *progress, uint64_t *tokens,
-                   double *loss) {
+int evaluate_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
+                   struct progress *progress, uint64_t *tokens, double *loss) {
     const uint64_t length = (uint64_t)gpt->options.sequence;
     const uint64_t windows = ROUND_TOKENS / length > 0 ? ROUND_TOKENS / length : 1;
     struct split split = {
         .gpt = gpt,
+        .ranks = ranks,
         .file = file,
         .progress = progress,
         .targets = token_file_count(file) - 1,

@@ -158,7 +158,7 @@ static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
     float *pre = add_tensor(dump, names[0], 3, shape), *post = add_tensor(dump, names[1], 3, shape);
     float *res = add_tensor(dump, names[2], 4, shape);
     int status = h && pre && post && res ? 0 : -1;
-    status = status ? -1 : buffer_read(gpt->compute, gpt->sublayers[index].h, 0, h, tokens * row * sizeof *h);
+    status = status ? -1 : buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
     for (size_t token = 0; status == 0 && token < tokens; token++) {
         memcpy(pre + token * streams, h + token * row, streams * sizeof *h);
         memcpy(post + token * streams, h + token * row + streams, streams * sizeof *h);
@@ -180,7 +180,8 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
     if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
         return -1;
     }
-    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].streams, 0}, (struct span){&copy, 0}, count);
+    convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0},
+                     count);
     const int status = buffer_read(gpt->compute, &copy, 0, values, count * sizeof *values);
     buffer_release(gpt->compute, &copy);
     return status;
@@ -217,7 +218,8 @@ static int run_backward(struct gpt *gpt, float *loss) {
         gpt_zero(gpt);
         gpt_loss(gpt, 1.0f, true);
         gpt_backward(gpt, NULL);
-        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f, gpt->gradient_norm, 0);
+        norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f,
+                   (struct span){gpt->gradient_norm, 0});
         if (gpt_read_results(gpt, loss, &norm)) {
             return -1;
         }

@@ -93,8 +93,8 @@ static int run_batch(struct work *work, const size_t *order, size_t rows) {
 }
 
 /* This rank's share of the batches. */
-static int run_share(struct work *work, size_t count, const struct loss_listener *listener) {
-    const struct ranks *ranks = work->gpt->options.ranks;
+static int run_share(struct work *work, const struct ranks *ranks, size_t count,
+                     const struct loss_listener *listener) {
     size_t rows, batch = 0;
     for (size_t first = 0; first < count && !interrupt_requested(); first += rows, batch++) {
         rows = batch_rows(work, first, count);
@@ -111,7 +111,7 @@ static int run_share(struct work *work, size_t count, const struct loss_listener
     return 0;
 }
 
-int window_losses(struct gpt *gpt, struct loss_window *windows, size_t count,
+int window_losses(struct gpt *gpt, const struct ranks *ranks, struct loss_window *windows, size_t count,
                   const struct loss_listener *listener) {
     struct work work;
     int status = work_create(&work, gpt, windows, count);
@@ -120,11 +120,11 @@ int window_losses(struct gpt *gpt, struct loss_window *windows, size_t count,
             work.order[i] = i;
         }
         qsort_r(work.order, count, sizeof *work.order, by_length, windows);
-        status = run_share(&work, count, listener);
+        status = run_share(&work, ranks, count, listener);
     }
     if (status == 0) {
         work.sums[count] = interrupt_requested();
-        status = ranks_sum(gpt->options.ranks, work.sums, count + 1);
+        status = ranks_sum(ranks, work.sums, count + 1);
     }
     if (status == 0 && work.sums[count] > 0.0) {
         status = error_set("interrupted");

@@ -2,6 +2,7 @@
 #ifndef HC_SRC_WINDOW_LOSSES_H
 #define HC_SRC_WINDOW_LOSSES_H
 
+#include "runtime/ranks/ranks.h"
 #include "src/model/gpt.h"
 
 struct loss_window {
@@ -21,6 +22,7 @@ struct loss_listener {
  * so the last bit of a loss, do not depend on the number of ranks. Windows of like length share a batch, the more
  * of them the shorter they are. Stops early, with the error "interrupted" on all ranks, when one of them is
  * interrupted. */
-int window_losses(struct gpt *gpt, struct loss_window *windows, size_t count, const struct loss_listener *listener);
+int window_losses(struct gpt *gpt, const struct ranks *ranks, struct loss_window *windows, size_t count,
+                  const struct loss_listener *listener);
 
 #endif

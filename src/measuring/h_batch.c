@@ -17,9 +17,9 @@ static int fetch(struct h_batch *batch, struct gpt *gpt) {
         const struct buffer *gram = sublayer->gram;
         if (!gram) {
             gram = gpt->scratch.d_h;
-            stream_gram(&gpt->operations, batch->tokens, sublayer->streams, gram);
+            stream_gram(&gpt->operations, batch->tokens, sublayer->mix.streams, gram);
         }
-        if (buffer_read(gpt->compute, sublayer->h, 0, batch->h + i * h_count, h_count * sizeof *batch->h) ||
+        if (buffer_read(gpt->compute, sublayer->mix.h, 0, batch->h + i * h_count, h_count * sizeof *batch->h) ||
             buffer_read(gpt->compute, gram, 0, batch->gram + i * gram_count, gram_count * sizeof *batch->gram)) {
             return -1;
         }

@@ -82,9 +82,8 @@ static int merge_maxima(struct maxima *maxima, const struct ranks *ranks) {
 
 /* ---- all of it */
 
-static int gather(struct gpt *gpt, const struct h_batch *batch, struct h_statistics *statistics,
+static int gather(const struct ranks *ranks, const struct h_batch *batch, struct h_statistics *statistics,
                   struct maxima *maxima) {
-    const struct ranks *ranks = gpt->options.ranks;
     add_matrices(batch, statistics, maxima);
     percentile_sort(maxima->values, maxima->count);
     if (ranks->count > 1 &&
@@ -97,7 +96,7 @@ static int gather(struct gpt *gpt, const struct h_batch *batch, struct h_statist
     return 0;
 }
 
-int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics) {
+int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics) {
     struct h_batch batch;
     int status = h_batch_read(&batch, gpt);
     struct maxima maxima = {.values = calloc(batch.sublayers * batch.tokens * batch.n, sizeof(double))};
@@ -106,7 +105,7 @@ int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics) {
                                         .cosine = calloc(batch.sublayers, sizeof(double)),
                                         .sublayers = batch.sublayers};
     if (status == 0) {
-        status = statistics->cosine && maxima.values ? gather(gpt, &batch, statistics, &maxima)
+        status = statistics->cosine && maxima.values ? gather(ranks, &batch, statistics, &maxima)
                                                      : error_set("out of memory for H statistics");
     }
     free(maxima.values);

@@ -2,6 +2,7 @@
 #ifndef HC_SRC_H_STATISTICS_H
 #define HC_SRC_H_STATISTICS_H
 
+#include "runtime/ranks/ranks.h"
 #include "src/measuring/h_batch.h"
 
 struct h_statistics {
@@ -12,9 +13,9 @@ struct h_statistics {
 };
 
 /* From the last forward pass, see h_batch_read. The caller frees with h_statistics_release. Collective: over the
- * tokens of all ranks that the model was planned with; rank 0 gets the result, the others' percentiles are
+ * tokens of all ranks; rank 0 gets the result, the others' percentiles are
  * undefined. */
-int h_statistics_compute(struct gpt *gpt, struct h_statistics *statistics);
+int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics);
 void h_statistics_release(struct h_statistics *statistics);
 
 /* One JSON object a line, with the iteration: for h_statistics.jsonl. Heap text without newline, NULL on failure.

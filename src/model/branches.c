@@ -1,39 +1,21 @@
-#include "src/model/branches.h"
+#include "src/model/branch.h"
+#include "src/model/gpt_state.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 
-/* Dropout at a place of a sublayer in the current pass. */
-static struct dropout dropout_at(const struct gpt *gpt, int64_t index, const char *place) {
-    if (!gpt->pass.dropout || gpt->config.dropout == 0.0) {
-        return (struct dropout){0};
-    }
-    char name[64];
-    snprintf(name, sizeof name, "%" PRId64 " %s", index, place);
-    return (struct dropout){
-        .rate = (float)gpt->config.dropout,
-        .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, name),
-        .first_row = gpt->pass.first_row,
-    };
+/* ---- attention */
+
+static struct dropout attention_dropout(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return gpt_dropout(gpt, "%" PRId64 " attention", sublayer->index);
 }
 
-/* The linear layers into and out of a branch, `inner` wide in between. */
-static struct linear layer_in(const struct gpt *gpt, int64_t index) {
-    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    const size_t width = (size_t)gpt->config.n_embd;
-    return (struct linear){at->in_weight, at->in_bias, width, index % 2 ? 4 * width : 3 * width};
-}
-
-static struct linear layer_out(const struct gpt *gpt, int64_t index) {
-    const struct sublayer_offsets *at = &gpt->parameters.sublayers[index];
-    const size_t width = (size_t)gpt->config.n_embd;
-    return (struct linear){at->out_weight, at->out_bias, index % 2 ? 4 * width : width, width};
-}
-
-/* wide (qkv) -> inner, and what the pass has to do with the cache */
-static void attend(struct gpt *gpt, int64_t index) {
+/* Beside attention, what the pass has to do with the cache. */
+static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
+    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
+    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                   sublayer->wide, NULL);
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
                        sublayer->inner);
@@ -42,48 +24,61 @@ static void attend(struct gpt *gpt, int64_t index) {
     if (gpt->pass.cache == CACHE_FILL) {
         attention_fill(operations, gpt->shape, sublayer->wide, gpt->pass.cache_row, cache);
     }
-    attention_forward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
-                      gpt->scratch.keys_t, sublayer->inner, sublayer->lse);
+    attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, attention_dropout(gpt, sublayer));
 }
 
-void branch_forward(struct gpt *gpt, int64_t index) {
+static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    const struct linear in = layer_in(gpt, index);
-    if (index % 2 == 0) {
-        linear_forward(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide);
-        attend(gpt, index);
-    } else {
-        linear_forward_gelu(operations, &gpt->parameters, in, tokens, sublayer->normed, sublayer->wide,
-                            sublayer->inner);
-    }
-    linear_forward(operations, &gpt->parameters, layer_out(gpt, index), tokens, sublayer->inner, sublayer->output);
-    dropout_apply(operations, tokens, width, dropout_at(gpt, index, "output"), sublayer->output);
-}
-
-void branch_backward(struct gpt *gpt, int64_t index, const struct buffer *d_output) {
-    struct operations *operations = &gpt->operations;
-    const struct sublayer *sublayer = &gpt->sublayers[index];
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt), width = (size_t)gpt->config.n_embd;
-    dropout_apply(operations, tokens, width, dropout_at(gpt, index, "output"), d_output);
-    if (index % 2 == 1) {
-        /* the GELU's output is shared by all layers and computed again here: it is the larger half of an MLP's
-         * memory */
-        gelu_forward(operations, tokens * 4 * width, sublayer->wide, sublayer->inner);
-    }
-    linear_backward(operations, &gpt->parameters, layer_out(gpt, index), tokens, sublayer->inner, d_output,
+    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
+    const size_t tokens = gpt_tokens(gpt);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
                     scratch->d_inner);
-    const struct buffer *d_wide = scratch->d_wide;
-    if (index % 2 == 0) {
-        attention_backward(operations, gpt->shape, sublayer->wide, dropout_at(gpt, index, "attention"),
-                           sublayer->inner, sublayer->lse, scratch->d_inner, scratch->keys_t, scratch->values_t,
-                           scratch->delta, d_wide);
-    } else {
-        gelu_backward(operations, tokens * 4 * width, sublayer->wide, scratch->d_inner);
-        d_wide = scratch->d_inner;
-    }
-    linear_backward(operations, &gpt->parameters, layer_in(gpt, index), tokens, sublayer->normed, d_wide,
+    attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
+                       scratch->d_inner, scratch->d_wide);
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, scratch->d_wide,
                     scratch->d_normed);
+}
+
+/* ---- MLP */
+
+static void expand(struct gpt *gpt, const struct sublayer *sublayer) {
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                   sublayer->wide, sublayer->inner);
+}
+
+/* The GELU's output is the larger half of an MLP's memory: it is computed again. */
+static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    struct operations *operations = &gpt->operations;
+    const struct buffer *d_inner = gpt->scratch.d_inner;
+    const struct linear in = sublayer->at->in;
+    const size_t tokens = gpt_tokens(gpt);
+    gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner);
+    gelu_backward(operations, tokens * in.out, sublayer->wide, d_inner);
+    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed);
+}
+
+/* ---- either */
+
+const struct branch branches[BRANCHES] = {
+    {"ln_1", "attn.c_attn", "attn.c_proj", "hc_attn", 3, 1, true, false, attend, attend_backward},
+    {"ln_2", "mlp.c_fc", "mlp.c_proj", "hc_mlp", 4, 4, false, true, expand, expand_backward},
+};
+
+static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
+    dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
+                  gpt_dropout(gpt, "%" PRId64 " output", sublayer->index), output);
+}
+
+void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    sublayer->branch->forward(gpt, sublayer);
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->inner,
+                   sublayer->mix.output, NULL);
+    drop(gpt, sublayer, sublayer->mix.output);
+}
+
+void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    drop(gpt, sublayer, d_output);
+    sublayer->branch->backward(gpt, sublayer, d_output);
 }

@@ -52,13 +52,6 @@ int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses);
 /* Logits of tokens [first, first + rows) of the last forward pass to host memory [rows, V]. Waits. */
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 
-/* Elements [first, first + count) of the arena of a moment, to and from host memory, also where ranks share the
- * moments: then reading is collective and only rank 0 gets them (the others' memory is undefined), and writing
- * takes what is the rank's own. */
-int gpt_read_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count, float *values);
-int gpt_write_moments(struct gpt *gpt, const struct buffer *moments, uint64_t first, uint64_t count,
-                      const float *values);
-
 /* FLOPs of training on one token (forward and backward): 6 per weight used in products + 12 n_layer C T of
  * attention. */
 double gpt_flops_per_token(const struct gpt *gpt);

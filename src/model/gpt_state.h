@@ -3,7 +3,7 @@
 #ifndef HC_SRC_GPT_STATE_H
 #define HC_SRC_GPT_STATE_H
 
-#include "src/model/buckets.h"
+#include "src/model/branch.h"
 #include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"
 #include "src/model/model_config.h"
@@ -18,16 +18,24 @@ enum gpt_mode {
     GPT_TRAINING,   /* gradients, moments, and all that the backward pass needs */
 };
 
+/* What this process keeps of the optimiser's moments where several share them, and how elements [first, first +
+ * count) of all of a moment are moved to and from host memory: reading is collective and only one process gets them
+ * (the others' memory is undefined), writing takes what is the process's own. */
+struct moment_share {
+    uint64_t elements; /* of each moment, kept here */
+    int (*read)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+                uint64_t first, uint64_t count, float *values);
+    int (*write)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
+                 uint64_t first, uint64_t count, const float *values);
+};
+
 struct gpt_options {
     int64_t batch;    /* sequences per pass, at most, of the full length */
     int64_t sequence; /* tokens per sequence, at most; <= block_size */
     enum gpt_mode mode;
-    int64_t vocabulary;        /* the softmax is over the first so many tokens; 0: over all */
-    const struct ranks *ranks; /* that train together; NULL means ranks_alone */
-    bool shard_moments;        /* each rank keeps those of its parts of the buckets only */
-    uint64_t bucket_elements;  /* see buckets_create; 0: one bucket */
-    enum element_type type;    /* of activations and of the weights that products read */
-    bool bf16_exchange;        /* gradients travel between ranks in bfloat16 */
+    int64_t vocabulary;                 /* the softmax is over the first so many tokens; 0: over all */
+    enum element_type type;             /* of activations and of the weights that products read */
+    const struct moment_share *moments; /* NULL: all of them are kept here */
     bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
                        forward again, to the same bits */
 };
@@ -35,17 +43,15 @@ struct gpt_options {
 /* What one sublayer (an attention or MLP branch) keeps of its forward pass. Under recompute most of it is shared by
  * all layers and holds what the last one left. N = batch * sequence tokens. */
 struct sublayer {
-    const struct buffer *streams;    /* [N, S, C] its input */
-    const struct buffer *squares;    /* [N, S] sums of squares of the streams */
-    const struct buffer *z;          /* [N, norm_groups, columns] normalised projections */
-    const struct buffer *h;          /* [N, S (S + 2)] pre | post | res */
-    const struct buffer *normed;     /* [N, C] the branch's input */
-    const struct buffer *statistics; /* [N, 2] mean and 1/deviation of its layer norm */
-    const struct buffer *wide;       /* [N, 3 C] qkv, or [N, 4 C] before GELU */
-    const struct buffer *inner;      /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
-    const struct buffer *lse;        /* [batch, H, sequence] of attention's softmax */
-    const struct buffer *output;     /* [N, C] the branch's output */
-    const struct buffer *packed;     /* generation: [columns, row] its projections; else NULL, and scratch.packed */
+    int64_t index; /* in the order in which they run */
+    const struct branch *branch;
+    const struct sublayer_offsets *at; /* its parameters */
+    struct stream_mix mix;             /* the frame: streams [N, S, C] are its input */
+    struct stream_map map;             /* the hyper-connection's */
+    const struct buffer *wide;         /* [N, 3 C] qkv, or [N, 4 C] before GELU */
+    const struct buffer *inner;        /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
+    const struct buffer *lse;          /* [batch, H, sequence] of attention's softmax */
+    const struct buffer *packed; /* generation: [columns, row] its projections; else NULL, and scratch.packed */
     const struct buffer *keys, *values; /* attention in generation: [options.batch, H, options.sequence, C/H] */
     const struct buffer *gram;          /* [N, S, S] of streams in observed passes under recompute; else NULL */
 };
@@ -53,18 +59,17 @@ struct sublayer {
 /* Used by one sublayer after the other. */
 struct gpt_scratch {
     const struct buffer *packed, *d_packed; /* [columns, row] projections */
-    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
-    const struct buffer *scores;            /* generation: [options.batch, H, padded] */
-    const struct buffer *delta;             /* [batch, H, sequence] */
-    const struct buffer *d_streams;         /* [N, S, C] */
-    const struct buffer *d_output;          /* [N, C] */
-    const struct buffer *d_normed;          /* [N, C] */
-    const struct buffer *d_inner, *d_wide;  /* [N, 4 C] */
-    const struct buffer *d_h;               /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
-    const struct buffer *d_z;               /* [N, norm_groups, columns] */
-    const struct buffer *d_z_operand;       /* the same in the activations' type, for products */
-    const struct buffer *rms_scale;         /* [N, norm_groups] */
-    const struct buffer *d_embedding;       /* [N, C] */
+    struct attention_scratch attention;
+    const struct buffer *scores;           /* generation: [options.batch, H, padded] */
+    const struct buffer *d_streams;        /* [N, S, C] */
+    const struct buffer *d_output;         /* [N, C] */
+    const struct buffer *d_normed;         /* [N, C] */
+    const struct buffer *d_inner, *d_wide; /* [N, 4 C] */
+    const struct buffer *d_h;              /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
+    const struct buffer *d_z;              /* [N, norm_groups, columns] */
+    const struct buffer *d_z_operand;      /* the same in the activations' type, for products */
+    const struct buffer *rms_scale;        /* [N, norm_groups] */
+    const struct buffer *d_embedding;      /* [N, C] */
 };
 
 /* What a pass does with the cache of keys and values, which there is in generation only. */
@@ -93,12 +98,10 @@ struct gpt {
     size_t vocabulary; /* V: logits per token */
     struct memory_plan plan;
     struct parameters parameters; /* its buffers are on the plan */
-    struct buckets buckets;       /* of the arena */
     struct operations operations;
-    struct sublayer *sublayers; /* [2 n_layer] */
+    struct sublayer *sublayers; /* [BRANCHES n_layer + 1], the last one being the top, which has streams only */
     struct gpt_scratch scratch;
-    const struct buffer *top_streams, *top_squares; /* after the last sublayer */
-    const struct buffer *final, *final_statistics;  /* [N, C] after ln_f */
+    const struct buffer *final, *final_statistics; /* [N, C] after ln_f */
     const struct buffer *d_final;
     const struct buffer *logits;   /* [logit_rows, V] */
     const struct buffer *d_logits; /* the same, in the activations' type: in fp32 they take the logits' place */
@@ -108,15 +111,21 @@ struct gpt {
     const struct buffer *gradient_norm;    /* [1] of the last optimiser step, unscaled */
     struct loss_scale loss_scale;          /* of the gradients in the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
-    const struct buffer *group_ids, *group_starts, *group_places;
-    struct token_shape shape; /* of the batch that is set */
+    struct token_groups groups;            /* of the batch, in training */
+    struct token_shape shape;              /* of the batch that is set */
     struct gpt_pass pass;
-    size_t distinct_tokens;
     size_t valid_targets;   /* targets of the batch that are not -1 */
     int32_t *token_scratch; /* host, for grouping */
 };
 
 /* Tokens of the current batch. */
 size_t gpt_tokens(const struct gpt *gpt);
+
+/* Whether the current pass has dropout, and dropout at a place in it, named as printf does; none: a rate of 0. */
+bool gpt_drops(const struct gpt *gpt);
+struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A layer norm's parameters, or their gradients, in an arena. */
+struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at);
 
 #endif

@@ -16,50 +16,30 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
     }
 }
 
-static bool is_fused(const struct operations *operations, size_t rows) {
-    return rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type);
-}
-
-/* y = x w^T + bias, and activated = GELU(y) unless its buffer is NULL. */
-static void multiply_fused(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                           size_t rows, const struct buffer *x, const struct buffer *y,
-                           const struct buffer *activated) {
-    struct gemm_call call = {.transpose_b = true,
-                             .m = rows,
-                             .n = layer.out,
-                             .k = layer.in,
-                             .a = {x, 0, layer.in},
-                             .b = {parameters->operands, layer.weight_at, layer.in},
-                             .c = {y, 0, layer.out},
-                             .activated = {activated, 0, layer.out},
-                             .gelu_tanh = operations->shape.gelu_tanh};
-    if (operations->shape.bias) {
-        call.bias = (struct span){parameters->weights, layer.bias_at};
-    }
-    gemm_run(operations->compute, &call);
-}
-
-void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                         size_t rows, const struct buffer *x, const struct buffer *y,
-                         const struct buffer *activated) {
-    if (is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y, activated);
-    } else {
-        linear_forward(operations, parameters, layer, rows, x, y);
-        gelu_forward(operations, rows * layer.out, y, activated);
-    }
-}
-
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                    size_t rows, const struct buffer *x, const struct buffer *y) {
-    if (operations->shape.bias && is_fused(operations, rows)) {
-        multiply_fused(operations, parameters, layer, rows, x, y, NULL);
+                    size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
+    const bool bias = operations->shape.bias;
+    if ((bias || activated) && rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type)) {
+        gemm_run(operations->compute,
+                 &(struct gemm_call){.transpose_b = true,
+                                     .m = rows,
+                                     .n = layer.out,
+                                     .k = layer.in,
+                                     .a = {x, 0, layer.in},
+                                     .b = {parameters->operands, layer.weight_at, layer.in},
+                                     .c = {y, 0, layer.out},
+                                     .bias = {bias ? parameters->weights : NULL, layer.bias_at},
+                                     .activated = {activated, 0, layer.out},
+                                     .gelu_tanh = operations->shape.gelu_tanh});
         return;
     }
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
                     (struct span){parameters->operands, layer.weight_at}, y);
-    if (operations->shape.bias) {
-        bias_forward(operations, rows, layer.out, parameters->weights, layer.bias_at, y);
+    if (bias) {
+        bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
+    }
+    if (activated) {
+        gelu_forward(operations, rows * layer.out, y, activated);
     }
 }
 
@@ -75,7 +55,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .c = {parameters->gradients, layer.weight_at, layer.in},
                                                       .beta = 1.0f});
     if (operations->shape.bias) {
-        bias_backward(operations, rows, layer.out, d_y, parameters->gradients, layer.bias_at);
+        bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at});
     }
     gemm_run(operations->compute, &(struct gemm_call){.m = rows,
                                                       .n = layer.in,

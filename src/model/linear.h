@@ -5,23 +5,14 @@
 #include "src/model/parameters.h"
 #include "src/operations/operations.h"
 
-struct linear {
-    uint64_t weight_at, bias_at; /* in the arena; the bias only with operations->shape.bias */
-    size_t in, out;
-};
-
 /* y [rows, out] = x [rows, in] w^T, w [out, in], by what is fastest for so many rows. */
 void linear_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                      struct span w, const struct buffer *y);
 
-/* x [rows, in] -> y [rows, out] */
+/* x [rows, in] -> y [rows, out] and, unless `activated` is NULL, gelu(y) there: in one kernel where products can. y
+ * is what the way back needs. */
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                    size_t rows, const struct buffer *x, const struct buffer *y);
-
-/* x [rows, in] -> y [rows, out] and gelu(y), in one kernel where products can; y is what the way back needs. */
-void linear_forward_gelu(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                         size_t rows, const struct buffer *x, const struct buffer *y,
-                         const struct buffer *activated);
+                    size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated);
 
 /* d_y [rows, out] -> d_x [rows, in]; gradients of weight and bias are added to the arena. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,

@@ -12,25 +12,31 @@ struct memory_item {
     enum element_type type;
 };
 
-/* Stands in when the plan itself fails, so that callers need no check each. */
-static struct buffer no_buffer;
+/* Notes the failure and stands in for the item when the plan itself fails, so that callers need no check each. */
+static struct memory_item *fail(struct memory_plan *plan) {
+    static struct memory_item none;
+    plan->failed = true;
+    return &none;
+}
 
-/* NULL when out of memory for the plan itself or beyond 64 bits. */
-static struct memory_item *add_item(struct memory_plan *plan, const char *group, uint64_t bytes) {
-    uint64_t total;
+static struct memory_item *add(struct memory_plan *plan, const char *group, uint64_t elements, size_t size) {
+    uint64_t bytes, total;
+    if (__builtin_mul_overflow(elements, (uint64_t)size, &bytes) ||
+        __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
+        return fail(plan);
+    }
     if (plan->count == plan->capacity) {
         const size_t capacity = plan->capacity ? 2 * plan->capacity : 64;
         struct memory_item **items = realloc(plan->items, capacity * sizeof *items);
         if (!items) {
-            return NULL;
+            return fail(plan);
         }
         plan->items = items;
         plan->capacity = capacity;
     }
     struct memory_item *item = calloc(1, sizeof *item);
-    if (!item || __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
-        free(item);
-        return NULL;
+    if (!item) {
+        return fail(plan);
     }
     *item = (struct memory_item){.group = group, .bytes = bytes};
     plan->items[plan->count++] = item;
@@ -38,53 +44,30 @@ static struct memory_item *add_item(struct memory_plan *plan, const char *group,
     return item;
 }
 
-static void note_largest(struct memory_plan *plan, const char *group, uint64_t bytes) {
-    if (bytes > plan->largest_bytes) {
-        plan->largest_bytes = bytes;
+static struct memory_item *add_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
+                                      enum element_type type) {
+    struct memory_item *item = add(plan, group, elements, element_size(type));
+    if (item->bytes > plan->largest_bytes) {
+        plan->largest_bytes = item->bytes;
         plan->largest_group = group;
     }
-}
-
-static struct buffer *add(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes,
-                          enum element_type type) {
-    uint64_t bytes;
-    struct memory_item *item =
-        __builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes) ? NULL : add_item(plan, group, bytes);
-    if (!item) {
-        plan->failed = true;
-        return &no_buffer;
-    }
     item->type = type;
-    note_largest(plan, group, bytes);
-    return &item->buffer;
+    return item;
 }
 
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
-                               size_t element_bytes) {
-    return add(plan, group, elements, element_bytes, ELEMENT_FP32);
-}
-
-struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
-                                     enum element_type type) {
-    return add(plan, group, elements, element_size(type), type);
+                               enum element_type type) {
+    return &add_buffer(plan, group, elements, type)->buffer;
 }
 
 void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
-                              size_t element_bytes) {
-    uint64_t bytes;
-    if (__builtin_mul_overflow(elements, (uint64_t)element_bytes, &bytes)) {
-        plan->failed = true;
-        return;
-    }
-    memory_plan_count(plan, group, bytes);
-    note_largest(plan, group, bytes);
+                              enum element_type type) {
+    add_buffer(plan, group, elements, type)->elsewhere = true;
 }
 
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {
-    struct memory_item *item = bytes ? add_item(plan, group, bytes) : NULL;
-    plan->failed |= bytes && !item;
-    if (item) {
-        item->elsewhere = true;
+    if (bytes) {
+        add(plan, group, bytes, 1)->elsewhere = true;
     }
 }
 

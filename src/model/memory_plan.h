@@ -15,21 +15,18 @@ struct memory_plan {
     bool failed; /* out of memory for the plan itself, or sizes beyond 64 bits */
 };
 
-/* Puts `elements` times `element_bytes` on the plan. `group` is what users see ("streams"); a literal. The buffer
+/* Puts a buffer of `elements` of this type on the plan. `group` is what users see ("streams"); a literal. The buffer
  * is owned by the plan and has no memory until memory_plan_allocate. Never NULL: failures are kept for
  * memory_plan_check. */
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
-                               size_t element_bytes);
-
-/* The same for elements of this type, which the buffer's users will know it by. */
-struct buffer *memory_plan_add_typed(struct memory_plan *plan, const char *group, uint64_t elements,
-                                     enum element_type type);
+                               enum element_type type);
 
 /* Counts bytes that others allocate on the device or, where it works there, on the host. */
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
 
 /* The same of one buffer of the device, whose size has a limit of its own. */
-void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements, size_t element_bytes);
+void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
+                              enum element_type type);
 
 /* -1 with a message that says how much is needed, how much there is, and what to change. */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);

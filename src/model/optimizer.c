@@ -26,13 +26,20 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
         .step = iteration + 1 - gpt->loss_scale.skipped,
         .unscale = 1.0f / gpt->loss_scale.scale,
     };
-    adamw_step(&gpt->operations, range, parameters->decayed, step, gpt->gradient_norm, parameters->weights,
-               parameters->operands, parameters->gradients, parameters->first_moments, parameters->second_moments);
+    const struct adamw_arenas arenas = {
+        .weights = parameters->weights,
+        .gradients = parameters->gradients,
+        .operands = parameters->operands,
+        .first_moments = parameters->first_moments,
+        .second_moments = parameters->second_moments,
+        .decayed = parameters->decayed,
+    };
+    adamw_step(&gpt->operations, &arenas, range, &step, gpt->gradient_norm);
 }
 
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
     norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
-               gpt->gradient_norm, 0);
+               (struct span){gpt->gradient_norm, 0});
     optimizer_update(gpt, settings, iteration, (struct adamw_range){0, parameters->elements, 0});
 }

@@ -2,138 +2,128 @@
 #include "runtime/device/convert.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/model/branch.h"
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64 /* elements: every tensor starts on a vector of any width */
-
-static float zeros(int64_t index, const struct residual_place *place) {
-    (void)index;
-    (void)place;
-    return 0.0f;
-}
-
-static float ones(int64_t index, const struct residual_place *place) {
-    (void)index;
-    (void)place;
-    return 1.0f;
-}
+#define ALIGNMENT 64   /* elements: every tensor starts on a vector of any width */
+#define DEVIATION 0.02 /* of initial weights */
 
 /* ---- the table, in file order */
 
-/* Appends a row of rank 0 to 2. */
-__attribute__((format(printf, 6, 7))) static struct parameter *add(struct parameters *parameters, unsigned rank,
-                                                                   int64_t rows, int64_t columns, bool decayed,
-                                                                   const char *format, ...) {
+/* What rows are added to, and what all that come next have in common. */
+struct builder {
+    struct parameters *parameters;
+    const struct model_config *config;
+    int64_t sublayer;
+    char prefix[64]; /* of names */
+};
+
+/* A row called <prefix><name><kind>. */
+static struct parameter *add(struct builder *builder, uint64_t *home, const char *name, const char *kind,
+                             unsigned rank, const uint64_t *shape) {
+    struct parameters *parameters = builder->parameters;
     struct parameter *parameter = &parameters->table[parameters->count++];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(parameter->name, sizeof parameter->name, format, arguments);
-    va_end(arguments);
+    snprintf(parameter->name, sizeof parameter->name, "%s%s%s", builder->prefix, name, kind);
     parameter->rank = rank;
-    parameter->shape[0] = rank > 0 ? (uint64_t)rows : 1;
-    parameter->shape[1] = rank > 1 ? (uint64_t)columns : 1;
+    parameter->shape[0] = rank > 0 ? shape[0] : 1;
+    parameter->shape[1] = rank > 1 ? shape[1] : 1;
     parameter->elements = parameter->shape[0] * parameter->shape[1];
-    parameter->decayed = decayed;
-    parameter->initial = zeros;
-    parameter->sublayer = -1;
+    parameter->sublayer = builder->sublayer;
+    parameter->home = home;
+    parameters->total += parameter->elements;
     return parameter;
 }
 
-static void add_norm(struct parameters *parameters, const struct model_config *config, const char *name) {
-    add(parameters, 1, config->n_embd, 0, false, "%s.weight", name)->initial = ones;
-    if (config->bias) {
-        add(parameters, 1, config->n_embd, 0, false, "%s.bias", name);
+static void add_weight(struct builder *builder, uint64_t *home, const char *name, const uint64_t *shape,
+                       double deviation) {
+    struct parameter *parameter = add(builder, home, name, ".weight", 2, shape);
+    parameter->decayed = true;
+    parameter->deviation = deviation;
+}
+
+static void add_bias(struct builder *builder, uint64_t *home, const char *name, uint64_t elements) {
+    if (builder->config->bias) {
+        add(builder, home, name, ".bias", 1, &elements);
     }
 }
 
-static void add_linear(struct parameters *parameters, const struct model_config *config, const char *name,
-                       int64_t out, int64_t in, double deviation) {
-    add(parameters, 2, out, in, true, "%s.weight", name)->deviation = deviation;
-    if (config->bias) {
-        add(parameters, 1, out, 0, false, "%s.bias", name);
-    }
+static void add_norm(struct builder *builder, struct norm_offsets *norm, const char *name) {
+    const uint64_t width = (uint64_t)builder->config->n_embd;
+    add(builder, &norm->gain, name, ".weight", 1, &width)->constant = 1.0f;
+    add_bias(builder, &norm->bias, name, width);
 }
 
-static int64_t norm_row(const struct model_config *config) {
-    return config->n_streams * config->n_embd / residual_norm_groups(config->residual, config->n_streams);
+static void add_linear(struct builder *builder, struct linear *linear, const char *name, double deviation) {
+    add_weight(builder, &linear->weight_at, name, (uint64_t[]){linear->out, linear->in}, deviation);
+    add_bias(builder, &linear->bias_at, name, linear->out);
 }
 
-static void add_hyper_connection(struct parameters *parameters, const struct model_config *config, int64_t layer,
-                                 int64_t sublayer, const char *name) {
+static void begin_sublayer(struct builder *builder, int64_t index, const char *name) {
+    builder->sublayer = index;
+    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%lld.%s", (long long)index / BRANCHES, name);
+}
+
+static void add_branch(struct builder *builder, int64_t index) {
+    const struct branch *branch = &branches[index % BRANCHES];
+    struct sublayer_offsets *at = &builder->parameters->sublayers[index];
+    const size_t width = (size_t)builder->config->n_embd;
+    at->in = (struct linear){.in = width, .out = (size_t)branch->wide * width};
+    at->out = (struct linear){.in = (size_t)branch->inner * width, .out = width};
+    begin_sublayer(builder, index, "");
+    add_norm(builder, &at->norm, branch->norm);
+    add_linear(builder, &at->in, branch->in, DEVIATION);
+    add_linear(builder, &at->out, branch->out, DEVIATION / sqrt(2.0 * (double)builder->config->n_layer));
+}
+
+static void add_hyper_connection(struct builder *builder, int64_t index) {
+    const struct model_config *config = builder->config;
+    const int64_t streams = config->n_streams;
+    const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
+    struct sublayer_offsets *at = &builder->parameters->sublayers[index];
+    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next ones */
+    begin_sublayer(builder, index, branches[index % BRANCHES].hyper_connection);
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
         uint64_t shape[2];
-        const unsigned rank = residual_leaf_shape(leaf, config->n_streams, norm_row(config), shape);
+        const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
+        uint64_t *home = leaf->kind == LEAF_NORM         ? &at->rms_gain
+                         : leaf->kind == LEAF_PROJECTION ? projection++
+                                                         : theta;
         if (shape[0] * shape[1] == 0) {
             continue;
         }
-        struct parameter *parameter =
-            add(parameters, rank, (int64_t)shape[0], (int64_t)shape[1], leaf->kind == LEAF_PROJECTION,
-                "transformer.h.%lld.%s.%s", (long long)layer, name, leaf->name);
-        parameter->initial = leaf->initial;
-        parameter->sublayer = sublayer;
-        parameters->auxiliary += parameter->elements;
+        theta = home == theta ? NULL : theta; /* the first small one stands for all */
+        struct parameter *parameter = add(builder, home, ".", leaf->name, rank, shape);
+        parameter->leaf = leaf;
+        parameter->decayed = leaf->kind == LEAF_PROJECTION;
+        builder->parameters->auxiliary += parameter->elements;
     }
-}
-
-/* Rows of the table from `first` on belong to this sublayer. */
-static void assign(struct parameters *parameters, size_t first, int64_t sublayer) {
-    for (size_t i = first; i < parameters->count; i++) {
-        parameters->table[i].sublayer = sublayer;
-    }
-}
-
-static void add_layer(struct parameters *parameters, const struct model_config *config, int64_t layer) {
-    const int64_t width = config->n_embd;
-    const double deviation = 0.02, scaled = 0.02 / sqrt(2.0 * (double)config->n_layer);
-    const size_t first = parameters->count;
-    char name[64];
-#define NAME(leaf) (snprintf(name, sizeof name, "transformer.h.%lld." leaf, (long long)layer), name)
-    add_norm(parameters, config, NAME("ln_1"));
-    add_linear(parameters, config, NAME("attn.c_attn"), 3 * width, width, deviation);
-    add_linear(parameters, config, NAME("attn.c_proj"), width, width, scaled);
-    assign(parameters, first, 2 * layer);
-    const size_t second = parameters->count;
-    add_norm(parameters, config, NAME("ln_2"));
-    add_linear(parameters, config, NAME("mlp.c_fc"), 4 * width, width, deviation);
-    add_linear(parameters, config, NAME("mlp.c_proj"), width, 4 * width, scaled);
-#undef NAME
-    assign(parameters, second, 2 * layer + 1);
-    add_hyper_connection(parameters, config, layer, 2 * layer, "hc_attn");
-    add_hyper_connection(parameters, config, layer, 2 * layer + 1, "hc_mlp");
 }
 
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
-    add(parameters, 2, config->vocab_size, config->n_embd, true, "transformer.wte.weight")->deviation = 0.02;
-    add(parameters, 2, config->block_size, config->n_embd, true, "transformer.wpe.weight")->deviation = 0.02;
-    for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        add_layer(parameters, config, layer);
+    struct builder builder = {parameters, config, -1, "transformer."};
+    const uint64_t width = (uint64_t)config->n_embd;
+    add_weight(&builder, &parameters->token_embedding, "wte", (uint64_t[]){(uint64_t)config->vocab_size, width},
+               DEVIATION);
+    add_weight(&builder, &parameters->position_embedding, "wpe", (uint64_t[]){(uint64_t)config->block_size, width},
+               DEVIATION);
+    for (int64_t first = 0; first < BRANCHES * config->n_layer; first += BRANCHES) { /* sublayer of a layer */
+        for (int64_t i = 0; i < BRANCHES; i++) {
+            add_branch(&builder, first + i);
+        }
+        for (int64_t i = 0; i < BRANCHES; i++) {
+            add_hyper_connection(&builder, first + i);
+        }
     }
-    const size_t final = parameters->count;
-    add_norm(parameters, config, "transformer.ln_f");
-    assign(parameters, final, 2 * config->n_layer);
-    for (size_t i = 0; i < parameters->count; i++) {
-        parameters->total += parameters->table[i].elements;
-    }
+    builder = (struct builder){parameters, config, BRANCHES * config->n_layer, "transformer."};
+    add_norm(&builder, &parameters->final, "ln_f");
 }
 
 /* ---- the arena: weights with decay first, so that decay is one comparison in the optimiser */
 
-static bool is_small_leaf(const struct model_config *config, const struct parameter *parameter) {
-    const char *leaf = strstr(parameter->name, ".hc_");
-    leaf = leaf ? strchr(leaf + 1, '.') + 1 : NULL;
-    for (const struct residual_leaf *row = config->residual->leaves; leaf && row && row->name; row++) {
-        if (strcmp(row->name, leaf) == 0) {
-            return residual_leaf_is_small(row);
-        }
-    }
-    return false;
-}
-
 /* Small leaves of a sublayer follow one another without gaps, as the kernels' theta expects. */
-static void place(struct parameters *parameters, const struct model_config *config) {
+static void place(struct parameters *parameters) {
     uint64_t next = 0;
     for (int pass = 0; pass < 2; pass++) {
         bool after_small = false;
@@ -142,11 +132,14 @@ static void place(struct parameters *parameters, const struct model_config *conf
             if (parameter->decayed != (pass == 0)) {
                 continue;
             }
-            const bool small = is_small_leaf(config, parameter);
+            const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
             if (!small || !after_small || parameter->sublayer != parameter[-1].sublayer) {
                 next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
             }
             parameter->offset = next;
+            if (parameter->home) {
+                *parameter->home = next;
+            }
             next += parameter->elements;
             after_small = small;
         }
@@ -156,69 +149,25 @@ static void place(struct parameters *parameters, const struct model_config *conf
     parameters->elements = next;
 }
 
-static uint64_t offset_of(const struct parameters *parameters, int64_t layer, const char *leaf) {
-    char name[96];
-    snprintf(name, sizeof name, "transformer.h.%lld.%.40s", (long long)layer, leaf);
-    const struct parameter *parameter = parameters_find(parameters, name);
-    return parameter ? parameter->offset : 0;
-}
-
-static void find_hyper_connection(const struct parameters *parameters, const struct model_config *config,
-                                  int64_t layer, const char *name, struct sublayer_offsets *offsets) {
-    size_t projections = 0;
-    bool found_theta = false;
-    for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
-        char path[40];
-        snprintf(path, sizeof path, "%s.%s", name, leaf->name);
-        const uint64_t offset = offset_of(parameters, layer, path);
-        if (leaf->kind == LEAF_NORM) {
-            offsets->rms_gain = offset;
-        } else if (leaf->kind == LEAF_PROJECTION) {
-            offsets->projections[projections++] = offset;
-        } else if (!found_theta && residual_leaf_elements(leaf, config->n_streams, 0) > 0) {
-            offsets->theta = offset;
-            found_theta = true;
-        }
-    }
-}
-
-static void find_offsets(struct parameters *parameters, const struct model_config *config) {
-    static const char *const leaves[2][6] = {
-        {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
-         "attn.c_proj.bias"},
-        {"ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"},
-    };
-    for (int64_t sublayer = 0; sublayer < 2 * config->n_layer; sublayer++) {
-        struct sublayer_offsets *offsets = &parameters->sublayers[sublayer];
-        uint64_t *fields[6] = {&offsets->norm_gain, &offsets->norm_bias,  &offsets->in_weight,
-                               &offsets->in_bias,   &offsets->out_weight, &offsets->out_bias};
-        for (size_t i = 0; i < 6; i++) {
-            *fields[i] = offset_of(parameters, sublayer / 2, leaves[sublayer % 2][i]);
-        }
-        find_hyper_connection(parameters, config, sublayer / 2, sublayer % 2 ? "hc_mlp" : "hc_attn", offsets);
-    }
-    parameters->token_embedding = parameters_find(parameters, "transformer.wte.weight")->offset;
-    parameters->position_embedding = parameters_find(parameters, "transformer.wpe.weight")->offset;
-    parameters->final_gain = parameters_find(parameters, "transformer.ln_f.weight")->offset;
-    const struct parameter *bias = parameters_find(parameters, "transformer.ln_f.bias");
-    parameters->final_bias = bias ? bias->offset : 0;
-}
-
 int parameters_create(const struct model_config *config, struct parameters *parameters) {
     memset(parameters, 0, sizeof *parameters);
-    size_t leaves = 0;
+    size_t leaves = 0, projections = 0;
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
         leaves++;
+        projections += leaf->kind == LEAF_PROJECTION;
     }
-    parameters->table = calloc(4 + (size_t)config->n_layer * (12 + 2 * leaves), sizeof *parameters->table);
-    parameters->sublayers = calloc(2 * (size_t)config->n_layer, sizeof *parameters->sublayers);
+    if (projections > RESIDUAL_MAX_PROJECTIONS) {
+        return error_set("'%s' has more than %d projections", config->residual->name, RESIDUAL_MAX_PROJECTIONS);
+    }
+    const size_t sublayers = BRANCHES * (size_t)config->n_layer;
+    parameters->table = calloc(4 + sublayers * (6 + leaves), sizeof *parameters->table);
+    parameters->sublayers = calloc(sublayers, sizeof *parameters->sublayers);
     if (!parameters->table || !parameters->sublayers) {
         parameters_release(parameters);
         return error_set("out of memory for the parameter table");
     }
     fill_table(parameters, config);
-    place(parameters, config);
-    find_offsets(parameters, config);
+    place(parameters);
     return 0;
 }
 
@@ -254,7 +203,7 @@ void parameter_initialise(const struct parameter *parameter, const struct model_
         return;
     }
     for (uint64_t i = 0; i < parameter->elements; i++) {
-        values[i] = parameter->initial((int64_t)i, &place);
+        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
     }
 }
 

@@ -7,36 +7,48 @@
 #include "src/model/model_config.h"
 
 struct parameter {
-    char name[96]; /* as in checkpoints: "transformer.h.0.attn.c_attn.weight" */
-    unsigned rank; /* 0: scalar */
+    char name[96];                    /* as in checkpoints: "transformer.h.0.attn.c_attn.weight" */
+    const struct residual_leaf *leaf; /* which it is of a hyper-connection; NULL: of something else */
+    unsigned rank;                    /* 0: scalar */
     uint64_t shape[2];
     uint64_t elements;
     uint64_t offset;  /* in the arena, elements */
     bool decayed;     /* takes weight decay */
-    double deviation; /* of its normal initialisation; 0: `initial` fills it */
-    float (*initial)(int64_t index, const struct residual_place *place);
+    double deviation; /* of its normal initialisation; 0: the leaf fills it, or `constant` */
+    float constant;
     int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
+    uint64_t *home;   /* where parameters_create notes its offset, too; NULL: nowhere */
 };
 
-/* Offsets of a sublayer's parameters in the arena. Biases are only meaningful with config.bias. */
+/* Offsets in the arena of what belongs together. Biases are only meaningful with config.bias. */
+struct norm_offsets {
+    uint64_t gain, bias;
+};
+struct linear {
+    uint64_t weight_at, bias_at;
+    size_t in, out;
+};
+
+/* Of a sublayer's parameters. */
 struct sublayer_offsets {
-    uint64_t norm_gain, norm_bias;                  /* layer norm before the branch */
-    uint64_t in_weight, in_bias;                    /* attn.c_attn or mlp.c_fc */
-    uint64_t out_weight, out_bias;                  /* attn.c_proj or mlp.c_proj */
-    uint64_t rms_gain;                              /* hyper-connection: norm.weight */
-    uint64_t theta;                                 /* its small parameters, contiguous */
-    uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its leaves, in the order of the table in residual.c */
+    struct norm_offsets norm; /* before the branch */
+    struct linear in, out;    /* attn.c_attn and attn.c_proj, or mlp.c_fc and mlp.c_proj */
+    uint64_t rms_gain;        /* hyper-connection: norm.weight */
+    uint64_t theta;           /* its small parameters, contiguous */
+    uint64_t
+        projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection leaves, in the order of the table in residual.c */
 };
 
 struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
-    uint64_t elements;  /* of the arena, gaps included; a multiple of 64 */
-    uint64_t decayed;   /* elements before this take weight decay */
-    uint64_t total;     /* parameters, without gaps */
-    uint64_t auxiliary; /* those of hyper-connections */
-    uint64_t token_embedding, position_embedding, final_gain, final_bias;
-    struct sublayer_offsets *sublayers;                                        /* 2 n_layer */
+    uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
+    uint64_t decayed;                             /* elements before this take weight decay */
+    uint64_t total;                               /* parameters, without gaps */
+    uint64_t auxiliary;                           /* those of hyper-connections */
+    uint64_t token_embedding, position_embedding; /* offsets */
+    struct norm_offsets final;                    /* before the head */
+    struct sublayer_offsets *sublayers;           /* 2 n_layer */
     const struct buffer *weights, *gradients, *first_moments, *second_moments; /* [elements] float, the model's */
     const struct buffer *operands; /* [elements] what matrix products read: a 16-bit copy of the weights, or they */
 };

@@ -65,7 +65,7 @@ static int create(struct compute *compute, struct buffer *buffer, enum element_t
 static int create_buffers(struct trial *trial) {
     const enum element_type type = trial->operations->shape.type;
     const size_t rows = trial->rows, count = rows * trial->head_size;
-    const size_t padded = count / SEQUENCE * operations_padded(trial->operations, SEQUENCE);
+    const size_t padded = count / SEQUENCE * operations_padded(trial->operations->compute, SEQUENCE);
     const struct {
         enum element_type type;
         size_t count;
@@ -149,16 +149,16 @@ static int run(struct trial *trial) {
     const struct buffer *b = trial->buffers;
     const struct token_shape tokens = {1, SEQUENCE};
     const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
-    attention_forward(operations, tokens, &b[QKV], dropout, &b[KEYS_T], &b[Y], &b[LSE]);
+    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA]};
+    attention_forward(operations, tokens, &values, &scratch, dropout);
     attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
     if (compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
         compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1)) {
         return -1;
     }
-    attention_backward(operations, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[KEYS_T], &b[VALUES_T],
-                       &b[DELTA], &b[D_QKV]);
-    attention_units_backward(trial->units, tokens, &b[QKV], dropout, &b[Y], &b[LSE], &b[D_Y], &b[DELTA],
-                             &b[UNITS_D_QKV]);
+    attention_backward(operations, tokens, &values, &scratch, dropout, &b[D_Y], &b[D_QKV]);
+    attention_units_backward(trial->units, tokens, &values, dropout, &b[D_Y], &b[DELTA], &b[UNITS_D_QKV]);
     return compare(trial, "d_qkv", D_QKV, UNITS_D_QKV, 3 * trial->rows, trial->head_size);
 }
 

@@ -1,5 +1,6 @@
 #include "src/operations/attention_units.h"
 #include "runtime/system/error.h"
+#include "src/operations/operations.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -159,11 +160,11 @@ void attention_units_forward(struct attention_units *units, struct token_shape t
     RUN(forward, ARG_BUFFER(qkv), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(y), ARG_BUFFER(lse));
 }
 
-void attention_units_backward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
-                              struct dropout dropout, const struct buffer *y, const struct buffer *lse,
+void attention_units_backward(struct attention_units *units, struct token_shape tokens,
+                              const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv) {
-    RUN(backward_queries, ARG_BUFFER(qkv), ARG_BUFFER(y), ARG_BUFFER(d_y), ARG_BUFFER(lse),
+    RUN(backward_queries, ARG_BUFFER(values->qkv), ARG_BUFFER(values->y), ARG_BUFFER(d_y), ARG_BUFFER(values->lse),
         ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv), ARG_BUFFER(delta));
-    RUN(backward_keys, ARG_BUFFER(qkv), ARG_BUFFER(d_y), ARG_BUFFER(lse), ARG_BUFFER(delta),
+    RUN(backward_keys, ARG_BUFFER(values->qkv), ARG_BUFFER(d_y), ARG_BUFFER(values->lse), ARG_BUFFER(delta),
         ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv));
 }

@@ -9,6 +9,7 @@
 #include "src/operations/batch.h"
 
 struct attention_units;
+struct attention_values; /* src/operations/operations.h */
 
 struct attention_units_shape {
     int64_t heads, head_size;
@@ -36,8 +37,8 @@ void attention_units_forward(struct attention_units *units, struct token_shape t
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse);
 
 /* d_y [N, C] -> d_qkv [N, 3 C]. delta [batch, H, sequence] (float) is scratch. */
-void attention_units_backward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
-                              struct dropout dropout, const struct buffer *y, const struct buffer *lse,
+void attention_units_backward(struct attention_units *units, struct token_shape tokens,
+                              const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv);
 
 #endif

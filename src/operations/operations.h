@@ -2,9 +2,9 @@
  * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
  *
  * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
- * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Offsets named
- * *_at are elements in the parameter arena; gradients of parameters are added to the gradient arena, other outputs
- * are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
+ * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
+ * spans of the arena of weights, and their gradients, which are added to what is there, of the arena of gradients;
+ * other outputs are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
 #ifndef HC_SRC_OPERATIONS_H
 #define HC_SRC_OPERATIONS_H
 
@@ -30,13 +30,8 @@ struct operations {
 
     size_t columns;         /* projections per normalised row */
     size_t norm_groups;     /* normalised rows per token */
-    size_t theta;           /* small parameters of a sublayer */
     size_t h_row;           /* floats of H per token: S (S + 2) */
-    size_t chunks;          /* at most so many partial sums of row kernels */
-    size_t map_chunks;      /* and of the map's backward pass */
-    size_t key_tile;        /* sequences are padded to a multiple of this in transposed keys and values */
     unsigned vector;        /* channels per vector */
-    size_t item_group;      /* local size of one-item-a-thing kernels */
     size_t head_cores;      /* cores that may take whole heads in attention's backward pass; 0: none, as on a GPU */
     struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
     struct operation_kernels *kernels;
@@ -49,15 +44,21 @@ void operations_release(struct operations *operations);
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
-/* Sequence padded for transposed keys: rounded up to key_tile. */
-size_t operations_padded(const struct operations *operations, int64_t sequence);
-size_t operations_key_tile(const struct compute *compute);
+/* A sequence padded for transposed keys, which are stored in whole tiles. */
+size_t operations_padded(const struct compute *compute, int64_t sequence);
 
-/* ---- embedding: streams [N, S, C], squares [N, S] from tokens [N] (int), at positions `first`, first + 1, ... in
- * each sequence */
+/* ---- embedding */
+
+/* wte [V, C] and wpe [block_size, C], or their gradients. */
+struct embedding {
+    struct span tokens, positions;
+};
+
+/* Streams [N, S, C], squares [N, S] from tokens ids [N] (int), at positions `first`, first + 1, ... in each
+ * sequence. */
 void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
-                       const struct buffer *ids, const struct buffer *weights, size_t wte_at, size_t wpe_at,
-                       struct dropout dropout, const struct buffer *streams, const struct buffer *squares);
+                       const struct buffer *ids, struct embedding weights, struct dropout dropout,
+                       const struct buffer *streams, const struct buffer *squares);
 
 /* Tokens grouped by value, so that rows of d_wte are summed by one owner each. */
 struct token_groups {
@@ -70,16 +71,17 @@ struct token_groups {
 /* d_embedding [N, C] float is scratch. */
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
                         struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
-                        const struct buffer *gradients, size_t wte_at, size_t wpe_at);
+                        struct embedding gradients);
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
 /* packed [columns, row], of the activations' type: the transposed projection matrices one after the other, with the
- * RMSNorm's gain folded in. row = S C / norm_groups. d_packed is float. */
-void projections_pack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
-                      size_t gain_at, const struct buffer *packed);
-void projections_unpack(struct operations *operations, const struct buffer *weights, const uint64_t *projections_at,
-                        size_t gain_at, const struct buffer *d_packed, const struct buffer *gradients);
+ * RMSNorm's gain folded in. row = S C / norm_groups. projections_at: where the matrices begin in the arenas that
+ * gain and gradients are of. d_packed is float. */
+void projections_pack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+                      const struct buffer *packed);
+void projections_unpack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+                        const struct buffer *d_packed, const struct buffer *gradients);
 
 /* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
  */
@@ -93,43 +95,56 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed);
 
-/* z [N, norm_groups, columns]: raw projections in, normalised out. h [N, h_row]: pre | post | res. */
-void map_forward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,
-                 const struct buffer *squares, const struct buffer *z, const struct buffer *h);
+/* What a variant's map reads and writes in its forward pass, which the way back needs, too. */
+struct stream_map {
+    struct span theta;            /* the sublayer's small parameters, contiguous */
+    const struct buffer *squares; /* [N, S] of the streams */
+    const struct buffer *z;       /* [N, norm_groups, columns]: raw projections in, normalised out */
+    const struct buffer *h;       /* [N, h_row] out: pre | post | res */
+};
+void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map);
 
 /* d_h [N, h_row] -> d_z [N, norm_groups, columns] of the raw projections, rms_scale [N, norm_groups], d_theta. */
-void map_backward(struct operations *operations, size_t tokens, const struct buffer *weights, size_t theta_at,
-                  const struct buffer *squares, const struct buffer *z, const struct buffer *h,
+void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
-                  const struct buffer *gradients);
+                  struct span d_theta);
 
-/* normed [N, C] = LN(sum_s pre_s x_s); statistics [N, 2]. */
-void width_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                       const struct buffer *h, const struct buffer *weights, size_t gain_at, size_t bias_at,
-                       const struct buffer *normed, const struct buffer *statistics);
+/* A layer norm's parameters [C], or their gradients. The bias is read, and its gradient written, with shape.bias
+ * only. */
+struct layer_norm {
+    struct span gain, bias;
+};
+
+/* What the frame around a branch reads and writes in its forward pass. */
+struct stream_mix {
+    const struct buffer *streams, *h; /* [N, S, C], [N, h_row] */
+    struct layer_norm norm;
+    const struct buffer *normed;     /* [N, C] of the width mix, the branch's input */
+    const struct buffer *statistics; /* [N, 2] of its layer norm: mean and 1/deviation */
+    const struct buffer *output;     /* [N, C] of the branch */
+};
+
+/* normed [N, C] = LN(sum_s pre_s x_s) */
+void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix);
 
 /* d_normed [N, C] -> d_u [N, C] (may be the same buffer), d_h's pre part, gradients of gain and bias. */
-void width_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        const struct buffer *h, const struct buffer *weights, size_t gain_at, size_t bias_at,
-                        const struct buffer *statistics, const struct buffer *d_normed, const struct buffer *d_u,
-                        const struct buffer *d_h, const struct buffer *gradients);
+void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                        const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
+                        struct layer_norm gradients);
 
 /* mixed_i = sum_j res_ij x_j + post_i output [N, C]; squares [N, S] of mixed. */
-void depth_mix_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                       const struct buffer *h, const struct buffer *output, const struct buffer *mixed,
-                       const struct buffer *squares);
+void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                       const struct buffer *mixed, const struct buffer *squares);
 
 /* d_mixed [N, S, C] -> d_output [N, C], d_h's post and res parts. Not for plain residuals, where d_output is
  * d_mixed. */
-void depth_mix_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        const struct buffer *h, const struct buffer *output, const struct buffer *d_mixed,
-                        const struct buffer *d_output, const struct buffer *d_h);
+void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                        const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h);
 
 /* In place, d_mixed becomes d_streams but for the projections' part: sum_i res_ij d_i + pre_j d_u + rms_scale x_j.
  */
-void stream_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                     const struct buffer *h, const struct buffer *d_u, const struct buffer *rms_scale,
-                     const struct buffer *d_streams);
+void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                     const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
 
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -137,16 +152,27 @@ void stream_gram(struct operations *operations, size_t tokens, const struct buff
 
 /* ---- branches */
 
-/* qkv [N, 3 C] -> y [N, C], lse [batch, H, sequence]. keys_t [batch, H, C/H, padded] is scratch. */
-void attention_forward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
-                       struct dropout dropout, const struct buffer *keys_t, const struct buffer *y,
-                       const struct buffer *lse);
+/* What attention reads and writes in its forward pass. */
+struct attention_values {
+    const struct buffer *qkv; /* [N, 3 C] */
+    const struct buffer *y;   /* [N, C] */
+    const struct buffer *lse; /* [batch, H, sequence], float */
+};
 
-/* d_y [N, C] -> d_qkv [N, 3 C]. keys_t, values_t and delta [batch, H, sequence] are scratch. */
-void attention_backward(struct operations *operations, struct token_shape tokens, const struct buffer *qkv,
-                        struct dropout dropout, const struct buffer *y, const struct buffer *lse,
-                        const struct buffer *d_y, const struct buffer *keys_t, const struct buffer *values_t,
-                        const struct buffer *delta, const struct buffer *d_qkv);
+/* What is overwritten on the way; the last two on the way back alone. */
+struct attention_scratch {
+    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
+    const struct buffer *delta;             /* [batch, H, sequence], float */
+};
+
+void attention_forward(struct operations *operations, struct token_shape tokens,
+                       const struct attention_values *values, const struct attention_scratch *scratch,
+                       struct dropout dropout);
+
+/* d_y [N, C] -> d_qkv [N, 3 C] */
+void attention_backward(struct operations *operations, struct token_shape tokens,
+                        const struct attention_values *values, const struct attention_scratch *scratch,
+                        struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv);
 
 /* Keys and values of sequences that are being generated, a row each. */
 struct attention_cache {
@@ -178,10 +204,10 @@ void gelu_forward(struct operations *operations, size_t count, const struct buff
 void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d);
 
 /* x [rows, width] += bias; its gradient from d [rows, width]. width a multiple of C. */
-void bias_forward(struct operations *operations, size_t rows, size_t width, const struct buffer *weights,
-                  size_t bias_at, const struct buffer *x);
+void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
+                  const struct buffer *x);
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
-                   const struct buffer *gradients, size_t bias_at);
+                   struct span d_bias);
 
 /* x [rows, width] in place, forward and backward alike. rate 0 launches nothing. */
 void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
@@ -191,33 +217,29 @@ void dropout_apply(struct operations *operations, size_t rows, size_t width, str
 
 /* Streams [N, S, C] -> output [N, C]; statistics [N, S, 2] (norm_sum) or [N, 1, 2]. */
 void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                        const struct buffer *weights, size_t gain_at, size_t bias_at, const struct buffer *output,
-                        const struct buffer *statistics);
+                        struct layer_norm norm, const struct buffer *output, const struct buffer *statistics);
 void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
-                         const struct buffer *weights, size_t gain_at, size_t bias_at,
-                         const struct buffer *statistics, const struct buffer *d_output,
-                         const struct buffer *d_streams, const struct buffer *gradients);
+                         struct layer_norm norm, const struct buffer *statistics, const struct buffer *d_output,
+                         const struct buffer *d_streams, struct layer_norm gradients);
 
-/* logits [rows, V], float, for targets[first ..]: losses[first ..] are written; with `gradient` d_logits [rows, V],
- * of the activations' type, becomes scale * (softmax - one-hot). If that is fp32 it may be the logits themselves. A
- * target of -1 gives loss 0 and no gradient. */
+/* logits [rows, V], float, for targets[first ..]: losses[first ..] are written. d_logits [rows, V], of the
+ * activations' type, becomes scale * (softmax - one-hot), unless it is NULL; in fp32 it may be the logits
+ * themselves. A target of -1 gives loss 0 and no gradient. */
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
-                   const struct buffer *targets, float scale, bool gradient, const struct buffer *d_logits,
+                   const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses);
 
-/* out[at] = scale * sum of x[0 .. count) (added to the old value with `add`) */
+/* out = scale * sum of x[0 .. count) (added to the old value with `add`) */
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
-               const struct buffer *out, size_t at);
+               struct span out);
 
 /* ---- optimiser */
 
-/* out[at] = scale * sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
-void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale,
-                const struct buffer *out, size_t at);
+/* out = scale * sqrt(sum of squares of x[0 .. count)); count a multiple of 64 */
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale, struct span out);
 
-/* out[at] = sum of squares of x[first .. first + count), both multiples of 64 */
-void square_total(struct operations *operations, const struct buffer *x, size_t first, size_t count,
-                  const struct buffer *out, size_t at);
+/* out = sum of squares of the `count` elements at x; x.offset and count are multiples of 64. */
+void square_total(struct operations *operations, struct span x, size_t count, struct span out);
 
 struct adamw_settings {
     float rate, beta1, beta2, decay;
@@ -226,18 +248,25 @@ struct adamw_settings {
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
 };
 
-/* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first` in buffers of
- * their own, which hold all of the arena's or a rank's part. All multiples of 64. */
+/* What the optimiser works on. */
+struct adamw_arenas {
+    const struct buffer *weights, *gradients;
+    const struct buffer
+        *operands; /* the weights' copy in the activations' type, which is kept up; in fp32 it is not
+                                      touched, so it may be the weights */
+    const struct buffer *first_moments, *second_moments; /* of all weights, or of a rank's part of them */
+    size_t decayed;                                      /* weights before this one take weight decay */
+};
+
+/* Elements [first, first + count) of weights and gradients; their moments begin at `moment_first`. All multiples of
+ * 64. */
 struct adamw_range {
     uint64_t first, count, moment_first;
 };
 
-/* One step on a part of the arena, whose elements before `decayed` take weight decay. norm [1]: the gradients'
- * global norm, unscaled. If it is not finite nothing changes. operands: the weights' copy in the activations' type,
- * which is kept up; in fp32 it is not touched, so it may be the weights. */
-void adamw_step(struct operations *operations, struct adamw_range range, size_t decayed,
-                struct adamw_settings settings, const struct buffer *norm, const struct buffer *weights,
-                const struct buffer *operands, const struct buffer *gradients, const struct buffer *first_moments,
-                const struct buffer *second_moments);
+/* One step on a part of the arenas. norm [1]: the gradients' global norm, unscaled. If it is not finite nothing
+ * changes. */
+void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct adamw_range range,
+                const struct adamw_settings *settings, const struct buffer *norm);
 
 #endif

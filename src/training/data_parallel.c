@@ -12,13 +12,8 @@
 
 /* ---- making and releasing */
 
-uint64_t data_parallel_bucket_elements(double mebibytes) {
-    const double elements = mebibytes * 1048576.0 / sizeof(float);
-    return elements < 1.0 ? 1 : (uint64_t)elements;
-}
-
 static int create_collective(struct data_parallel *parallel) {
-    const struct buckets *buckets = &parallel->gpt->buckets;
+    const struct buckets *buckets = &parallel->buckets;
     struct element_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
     if (!ranges) {
         return error_set("out of memory for the buckets of gradients");
@@ -27,7 +22,7 @@ static int create_collective(struct data_parallel *parallel) {
         ranges[i] = buckets->table[i].range;
     }
     const int status = collective_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
-                                         parallel->gpt->options.bf16_exchange, &parallel->collective);
+                                         parallel->bf16, &parallel->collective);
     free(ranges);
     return status;
 }
@@ -50,13 +45,54 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
                      steps, ranks, below, below + ranks);
 }
 
-int data_parallel_measure_rate(struct gpt *gpt, double *rate) {
+int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
     const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
     return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < 1024 ? tokens : 1024, 4 * width, width,
                              rate) ||
-                   ranks_sum(gpt->options.ranks, rate, 1)
+                   ranks_sum(ranks, rate, 1)
                ? -1
                : 0;
+}
+
+/* The buckets are cut from a table of the parameters of their own: the model's is made with its plan. */
+static int create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
+    const double elements = mebibytes * 1048576.0 / sizeof(float);
+    struct parameters parameters;
+    if (parameters_create(config, &parameters)) {
+        return -1;
+    }
+    const int status =
+        buckets_create(&parameters, elements < 1.0 ? 1 : (uint64_t)elements, parallel->ranks, &parallel->buckets);
+    parameters_release(&parameters);
+    return status;
+}
+
+int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
+                             const struct train_settings *settings, struct compute *compute,
+                             const struct model_config *config, struct gpt *gpt) {
+    *parallel = (struct data_parallel){.gpt = gpt,
+                                       .ranks = ranks,
+                                       .shares_moments = settings->shard_optimizer && ranks->count > 1,
+                                       .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
+    if (create_buckets(parallel, config, settings->allreduce_bucket)) {
+        return -1;
+    }
+    const struct gpt_options options = {
+        .batch = settings->batch_size,
+        .sequence = config->block_size,
+        .mode = GPT_TRAINING,
+        .type = (enum element_type)settings->dtype,
+        .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
+        .recompute = settings->recompute == RECOMPUTE_LAYER,
+    };
+    if (gpt_plan(compute, config, &options, gpt)) {
+        return -1;
+    }
+    if (ranks->count > 1 && compute->device.shares_host_memory) { /* what they exchange through is on the host */
+        memory_plan_count(&gpt->plan, "exchange of gradients",
+                          collective_staging_bytes(compute, ranks, parallel->buckets.largest, parallel->bf16));
+    }
+    return 0;
 }
 
 int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
@@ -69,18 +105,17 @@ int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
     return 0;
 }
 
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks) {
-    const size_t buckets = gpt->buckets.count;
-    *parallel = (struct data_parallel){.gpt = gpt, .ranks = ranks};
+int data_parallel_create(struct data_parallel *parallel) {
+    const size_t buckets = parallel->buckets.count;
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    if (gpt->options.shard_moments) {
+    if (parallel->shares_moments) {
         parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
         if (!parallel->host_squares) {
             return error_set("out of memory for the buckets of gradients");
         }
-        if (buffer_create(gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
+        if (buffer_create(parallel->gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
             return -1;
         }
         parallel->squares = &parallel->squares_storage;
@@ -94,6 +129,7 @@ void data_parallel_release(struct data_parallel *parallel) {
         buffer_release(parallel->gpt->compute, &parallel->squares_storage);
     }
     free(parallel->host_squares);
+    buckets_release(&parallel->buckets);
     memset(parallel, 0, sizeof *parallel);
 }
 
@@ -102,7 +138,7 @@ void data_parallel_release(struct data_parallel *parallel) {
 /* The first buckets up to those that this sublayer completes. */
 static void send_complete(void *context, int64_t sublayer) {
     struct data_parallel *parallel = context;
-    const struct buckets *buckets = &parallel->gpt->buckets;
+    const struct buckets *buckets = &parallel->buckets;
     size_t complete = 0;
     while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
         complete++;
@@ -117,7 +153,7 @@ void data_parallel_backward(struct data_parallel *parallel, bool last) {
         return;
     }
     collective_begin(parallel->collective,
-                     parallel->gpt->options.shard_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                     parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
                      parallel->gpt->parameters.gradients);
     gpt_backward(parallel->gpt, &listener);
 }
@@ -125,11 +161,12 @@ void data_parallel_backward(struct data_parallel *parallel, bool last) {
 /* gradient_norm from the squares of all ranks' parts. */
 static int share_norm(struct data_parallel *parallel) {
     struct gpt *gpt = parallel->gpt;
-    const size_t count = gpt->buckets.count;
+    const size_t count = parallel->buckets.count;
     double square = 0.0;
     for (size_t i = 0; i < count; i++) {
-        const struct element_range own = gpt->buckets.table[i].own;
-        square_total(&gpt->operations, gpt->parameters.gradients, own.offset, own.count, parallel->squares, i);
+        const struct element_range own = parallel->buckets.table[i].own;
+        square_total(&gpt->operations, (struct span){gpt->parameters.gradients, own.offset}, own.count,
+                     (struct span){parallel->squares, i});
     }
     if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
         return -1;
@@ -152,8 +189,8 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
         return -1;
     }
     collective_begin(parallel->collective, COLLECTIVE_ALL_GATHER, gpt->parameters.weights);
-    for (size_t i = 0; i < gpt->buckets.count; i++) {
-        const struct bucket *bucket = &gpt->buckets.table[i];
+    for (size_t i = 0; i < parallel->buckets.count; i++) {
+        const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
                          (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
         collective_ready(parallel->collective, i + 1);
@@ -174,7 +211,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     parallel->times.exposed += times->exposed;
     parallel->times.bytes += times->bytes;
     parallel->gradients_at = progress_clock();
-    if (parallel->collective && parallel->gpt->options.shard_moments) {
+    if (parallel->collective && parallel->shares_moments) {
         return step_parts(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);
@@ -188,8 +225,7 @@ static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
     return left < PIECE ? left : PIECE;
 }
 
-int data_parallel_share_weights(struct gpt *gpt) {
-    const struct ranks *ranks = gpt->options.ranks;
+int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     if (ranks->count == 1) {
         return 0;
     }

@@ -4,11 +4,15 @@
 #define HC_SRC_DATA_PARALLEL_H
 
 #include "runtime/ranks/collective.h"
-#include "src/model/optimizer.h"
+#include "src/training/buckets.h"
+#include "src/training/train_settings.h"
 
 struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
+    struct buckets buckets;
+    bool shares_moments;                    /* each rank keeps those of its parts of the buckets only */
+    bool bf16;                              /* gradients travel between ranks in bfloat16 */
     struct collective *collective;          /* NULL: alone */
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
@@ -18,23 +22,25 @@ struct data_parallel {
     float *host_squares; /* [buckets] */
 };
 
-/* For gpt_options, from a bucket's size in MiB. */
-uint64_t data_parallel_bucket_elements(double mebibytes);
-
 /* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be
  * shared equally. */
 int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
 
-/* FLOP/s of products of the model's shape, on all ranks at once, added up. The model was planned with ranks.
- * Collective. */
-int data_parallel_measure_rate(struct gpt *gpt, double *rate);
+/* FLOP/s of products of the model's shape, on all ranks at once, added up. Collective. */
+int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate);
+
+/* gpt_plan for training with these ranks, on a device that is open; the plan has what exchanging gradients takes,
+ * too. Talks to no other rank. data_parallel_release frees what a failure leaves. */
+int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
+                             const struct train_settings *settings, struct compute *compute,
+                             const struct model_config *config, struct gpt *gpt);
 
 /* gpt_create on all ranks, first on one of each host: the others then find its programs in the cache. Collective.
  */
 int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
 
-/* For a model that was planned with these ranks and with buckets, see gpt_options. Talks to no other rank. */
-int data_parallel_create(struct data_parallel *parallel, struct gpt *gpt, struct ranks *ranks);
+/* After the model that was planned here was created: what steps need. Talks to no other rank. */
+int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
 /* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */
@@ -45,7 +51,7 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
                        int64_t iteration);
 
 /* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
-int data_parallel_share_weights(struct gpt *gpt);
+int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);
 
 /* Collective: an error on all ranks unless all have the same weights, bit for bit. */
 int data_parallel_check_weights(const struct data_parallel *parallel);

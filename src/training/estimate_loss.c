@@ -17,9 +17,8 @@ static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int6
 }
 
 /* This rank's share of the batches: losses [batches] stay 0 where they are another's. */
-static int share_losses(struct gpt *gpt, const struct batch_sampler *sampler, int64_t batches,
-                        struct progress *progress, double *losses) {
-    const struct ranks *ranks = gpt->options.ranks;
+static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler,
+                        int64_t batches, struct progress *progress, double *losses) {
     for (int64_t i = ranks->index; i < batches && !interrupt_requested(); i += ranks->count) {
         if (batch_loss(gpt, sampler, i, &losses[i])) {
             return -1;
@@ -31,13 +30,13 @@ static int share_losses(struct gpt *gpt, const struct batch_sampler *sampler, in
     return 0;
 }
 
-int estimate_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t batches, struct progress *progress,
-                  double *loss) {
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
+                  struct progress *progress, double *loss) {
     double *losses = calloc((size_t)batches + 1, sizeof *losses);
-    int status = losses ? share_losses(gpt, sampler, batches, progress, losses) : error_set("out of memory");
+    int status = losses ? share_losses(gpt, ranks, sampler, batches, progress, losses) : error_set("out of memory");
     if (status == 0) {
         losses[batches] = interrupt_requested();
-        status = ranks_sum(gpt->options.ranks, losses, (size_t)batches + 1);
+        status = ranks_sum(ranks, losses, (size_t)batches + 1);
     }
     if (status == 0 && losses[batches] > 0.0) {
         status = error_set("interrupted");

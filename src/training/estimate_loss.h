@@ -2,6 +2,7 @@
 #ifndef HC_SRC_ESTIMATE_LOSS_H
 #define HC_SRC_ESTIMATE_LOSS_H
 
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
 #include "src/model/gpt.h"
 #include "src/training/batch_sampler.h"
@@ -10,10 +11,10 @@
  * after it. */
 #define ESTIMATE_PURPOSE(split) "evaluate " split
 
-/* Mean over `batches` of the sampler's, always the same ones, without dropout. Ranks that the model was planned with
- * share the batches; the mean does not depend on their number. progress shows where it is; NULL: nothing does.
+/* Mean over `batches` of the sampler's, always the same ones, without dropout. The ranks share
+ * the batches; the mean does not depend on their number. progress shows where it is; NULL: nothing does.
  * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
-int estimate_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t batches, struct progress *progress,
-                  double *loss);
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
+                  struct progress *progress, double *loss);
 
 #endif

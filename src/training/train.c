@@ -100,8 +100,8 @@ static int evaluate(struct trainer *trainer) {
         return 0;
     }
     progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
-    if (estimate_loss(&trainer->gpt, &trainer->estimate_train, batches, NULL, &train_loss) ||
-        estimate_loss(&trainer->gpt, &trainer->estimate_val, batches, NULL, &val_loss)) {
+    if (estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, NULL, &train_loss) ||
+        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val, batches, NULL, &val_loss)) {
         return -1;
     }
     progress_end(&trainer->progress);
@@ -238,7 +238,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     if (residual_is_plain(trainer->settings->model.residual)) {
         return 0;
     }
-    if (h_statistics_compute(&trainer->gpt, &statistics)) {
+    if (h_statistics_compute(&trainer->gpt, trainer->ranks, &statistics)) {
         return error_prefix("H statistics");
     }
     if (trainer_is_first(trainer)) {
@@ -338,7 +338,7 @@ static int print_profile(struct trainer *trainer) {
 
 /* What mfu refers to. */
 static int measure_rate(struct trainer *trainer) {
-    if (data_parallel_measure_rate(&trainer->gpt, &trainer->gemm_rate)) {
+    if (data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {

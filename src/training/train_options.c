@@ -116,17 +116,3 @@ void train_options_follow_model(struct train_settings *settings) {
 int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
 }
-
-struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks) {
-    return (struct gpt_options){
-        .batch = settings->batch_size,
-        .sequence = settings->model.block_size,
-        .mode = GPT_TRAINING,
-        .ranks = ranks,
-        .shard_moments = settings->shard_optimizer && ranks->count > 1,
-        .bucket_elements = data_parallel_bucket_elements(settings->allreduce_bucket),
-        .recompute = settings->recompute == RECOMPUTE_LAYER,
-        .type = (enum element_type)settings->dtype,
-        .bf16_exchange = settings->allreduce_dtype == ELEMENT_BF16,
-    };
-}

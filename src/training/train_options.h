@@ -2,7 +2,7 @@
 #ifndef HC_SRC_TRAIN_OPTIONS_H
 #define HC_SRC_TRAIN_OPTIONS_H
 
-#include "src/model/gpt.h"
+#include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
 
 /* Appends the options whose targets are in *settings. */
@@ -17,8 +17,5 @@ void train_options_follow_model(struct train_settings *settings);
 
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);
-
-/* How the model of such a run is laid out. */
-struct gpt_options train_model_options(const struct train_settings *settings, const struct ranks *ranks);
 
 #endif

@@ -188,13 +188,13 @@ static void warn_shared_device(const struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct gpt_options options = train_model_options(settings, trainer->ranks);
     if (model_config_check(&settings->model)) {
         return fail_usage(trainer);
     }
-    if (settings_open_device(&settings->device, options.type, (unsigned)trainer->ranks->local_index,
-                             &trainer->compute) ||
-        gpt_plan(trainer->compute, &settings->model, &options, &trainer->gpt)) {
+    if (settings_open_device(&settings->device, (enum element_type)settings->dtype,
+                             (unsigned)trainer->ranks->local_index, &trainer->compute) ||
+        data_parallel_plan_model(&trainer->parallel, trainer->ranks, settings, trainer->compute, &settings->model,
+                                 &trainer->gpt)) {
         return -1;
     }
     fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
@@ -431,9 +431,9 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
         return -1;
     }
     const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer) ||
-                       data_parallel_create(&trainer->parallel, &trainer->gpt, trainer->ranks);
+                       data_parallel_create(&trainer->parallel);
     return ranks_agree(trainer->ranks, status) || take_best(trainer) ||
-                   data_parallel_share_weights(&trainer->gpt) ||
+                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;

@@ -367,7 +367,7 @@ static void reported_statistics_agree(void **state) {
         small_model_randomise(&model, 7);
         small_model_forward(&model, (struct gpt_pass){.dropout = false});
         measure(&model, &measurement);
-        small_model_require(h_statistics_compute(&model.gpt, &reported));
+        small_model_require(h_statistics_compute(&model.gpt, &ranks_alone, &reported));
         const struct deviations *each = &measurement.each, *product = &measurement.product;
         assert_true(reported.each.entry.minimum == each->smallest);
         assert_within("rows",

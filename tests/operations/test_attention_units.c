@@ -122,10 +122,9 @@ static void create_input(struct buffer *buffer, const uint16_t *bits, size_t cou
     assert_int_equal(buffer_write(compute, buffer, 0, bits, bytes), 0);
 }
 
-static struct arena arena_create(const struct operations *operations, const struct attention_case *shape,
-                                 const struct attention_numbers *numbers) {
+static struct arena arena_create(const struct attention_case *shape, const struct attention_numbers *numbers) {
     const size_t elements = elements_of(shape), rows = elements / shape->head_size;
-    const size_t padded = elements / shape->sequence * operations_padded(operations, (int64_t)shape->sequence);
+    const size_t padded = elements / shape->sequence * operations_padded(compute, (int64_t)shape->sequence);
     struct arena arena;
     create_input(&arena.qkv, numbers->qkv_bits, 3 * elements);
     create_input(&arena.d_y, numbers->d_y_bits, elements);
@@ -178,13 +177,14 @@ static int run_and_compare(struct operations *operations, const struct attention
     const size_t elements = elements_of(shape), rows = elements / shape->head_size;
     const struct token_shape tokens = {(int64_t)shape->batch, (int64_t)shape->sequence};
     const struct dropout dropout = {shape->dropout, shape->key, shape->first_row};
-    attention_forward(operations, tokens, &arena->qkv, dropout, &arena->keys_t, &arena->y, &arena->lse);
+    const struct attention_values values = {&arena->qkv, &arena->y, &arena->lse};
+    const struct attention_scratch scratch = {&arena->keys_t, &arena->values_t, &arena->delta};
+    attention_forward(operations, tokens, &values, &scratch, dropout);
     if (compare("y", &arena->y, shape->type, expected->y, elements, worst) ||
         compare("lse", &arena->lse, ELEMENT_FP32, expected->lse, rows, worst)) {
         return -1;
     }
-    attention_backward(operations, tokens, &arena->qkv, dropout, &arena->y, &arena->lse, &arena->d_y,
-                       &arena->keys_t, &arena->values_t, &arena->delta, &arena->d_qkv);
+    attention_backward(operations, tokens, &values, &scratch, dropout, &arena->d_y, &arena->d_qkv);
     return compare("d_qkv", &arena->d_qkv, shape->type, expected->d_qkv, 3 * elements, worst);
 }
 
@@ -197,7 +197,7 @@ static void check_case(struct operations *operations, const struct attention_cas
     double worst = 0.0;
     assert_int_equal(attention_numbers_draw(wanted, &numbers), 0);
     assert_int_equal(attention_reference(wanted, numbers.qkv, numbers.d_y, &expected), 0);
-    struct arena arena = arena_create(operations, wanted, &numbers);
+    struct arena arena = arena_create(wanted, &numbers);
     if (run_and_compare(operations, wanted, &arena, &expected, &worst)) {
         fail_msg("%s, D %zu, type %d, T %zu, B %zu, dropout %g: %s", kind, wanted->head_size, (int)wanted->type,
                  wanted->sequence, wanted->batch, (double)wanted->dropout, error_text());
@@ -325,10 +325,9 @@ static void compare_floats(const struct buffer *buffer, const struct bounded *ex
     free(floats);
 }
 
-static void create_buffers(const struct operations *operations, const struct attention_numbers *numbers,
-                           struct attention_buffers *buffers) {
+static void create_buffers(const struct attention_numbers *numbers, struct attention_buffers *buffers) {
     const size_t elements = elements_of(&small), rows = elements / small.head_size;
-    const size_t scratch = rows / small.sequence * small.head_size * operations_padded(operations, 9);
+    const size_t scratch = rows / small.sequence * small.head_size * operations_padded(compute, 9);
     create_floats(&buffers->qkv, numbers->qkv, 3 * elements);
     create_floats(&buffers->d_y, numbers->d_y, elements);
     create_floats(&buffers->y, NULL, elements);
@@ -348,10 +347,19 @@ static void release_buffers(struct attention_buffers *buffers) {
 
 static const struct token_shape small_tokens = {2, 9};
 
+static struct attention_values values_of(const struct attention_buffers *buffers) {
+    return (struct attention_values){&buffers->qkv, &buffers->y, &buffers->lse};
+}
+
+static struct attention_scratch scratch_of(const struct attention_buffers *buffers) {
+    return (struct attention_scratch){&buffers->keys_t, &buffers->values_t, &buffers->delta};
+}
+
 static void run_forward(struct operations *operations, const struct attention_buffers *buffers) {
     const struct dropout dropout = {small.dropout, small.key, small.first_row};
-    attention_forward(operations, small_tokens, &buffers->qkv, dropout, &buffers->keys_t, &buffers->y,
-                      &buffers->lse);
+    const struct attention_values values = values_of(buffers);
+    const struct attention_scratch scratch = scratch_of(buffers);
+    attention_forward(operations, small_tokens, &values, &scratch, dropout);
 }
 
 /* The portable kernels compute what the reference does, from the same numbers and with the same dropout; and where
@@ -366,11 +374,12 @@ static void test_operations(void **state) {
     struct operations operations = make_operations(small.heads, small.head_size, ELEMENT_FP32);
     assert_int_equal(attention_numbers_draw(&small, &numbers), 0);
     assert_int_equal(attention_reference(&small, numbers.qkv, numbers.d_y, &expected), 0);
-    create_buffers(&operations, &numbers, &buffers);
+    create_buffers(&numbers, &buffers);
     operations.head_cores = 0;
     run_forward(&operations, &buffers);
-    attention_backward(&operations, small_tokens, &buffers.qkv, dropout, &buffers.y, &buffers.lse, &buffers.d_y,
-                       &buffers.keys_t, &buffers.values_t, &buffers.delta, &buffers.d_qkv);
+    const struct attention_values values = values_of(&buffers);
+    const struct attention_scratch scratch = scratch_of(&buffers);
+    attention_backward(&operations, small_tokens, &values, &scratch, dropout, &buffers.d_y, &buffers.d_qkv);
     compare_floats(&buffers.y, expected.y, elements, 1e-5);
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);

@@ -27,6 +27,23 @@ static void copy_values(double *to, const double *from, size_t count) {
     memcpy(to, from, count * sizeof *to);
 }
 
+/* Parameters of the case, and their gradients. */
+static struct span weights_at(const struct bench *bench, const char *name) {
+    return (struct span){&bench->weights, bench_offset(bench, name)};
+}
+
+static struct span gradients_at(const struct bench *bench, const char *name) {
+    return (struct span){&bench->gradients, bench_offset(bench, name)};
+}
+
+static struct layer_norm norm_weights(const struct bench *bench) {
+    return (struct layer_norm){weights_at(bench, "gain"), weights_at(bench, "bias")};
+}
+
+static struct layer_norm norm_gradients(const struct bench *bench) {
+    return (struct layer_norm){gradients_at(bench, "gain"), gradients_at(bench, "bias")};
+}
+
 /* ---- embedding; the variation is the first token's position, forward only */
 
 static void embedding_describe(struct bench *bench) {
@@ -54,9 +71,9 @@ static void embedding_reference(struct bench *bench) {
 }
 
 static void run_embedding_forward(struct bench *bench) {
-    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer, &bench->weights,
-                      bench_offset(bench, "wte"), bench_offset(bench, "wpe"), case_dropout(bench),
-                      bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
+    const struct embedding weights = {weights_at(bench, "wte"), weights_at(bench, "wpe")};
+    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer, weights,
+                      case_dropout(bench), bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
 }
 
 static const struct buffer *upload_integers(struct bench *bench, const int32_t *values, size_t count) {
@@ -86,9 +103,9 @@ static void run_embedding_backward(struct bench *bench) {
                                         upload_integers(bench, starts, distinct + 1),
                                         upload_integers(bench, places, n), distinct};
     free(ids);
+    const struct embedding gradients = {gradients_at(bench, "wte"), gradients_at(bench, "wpe")};
     embedding_backward(bench->operations, bench->tokens, groups, case_dropout(bench),
-                       bench_derivative(bench, "streams"), bench_scratch(bench, n * bench->channels),
-                       &bench->gradients, bench_offset(bench, "wte"), bench_offset(bench, "wpe"));
+                       bench_derivative(bench, "streams"), bench_scratch(bench, n * bench->channels), gradients);
 }
 
 /* Sums of squares are those of the streams as they are stored, whatever that does to them. */
@@ -163,15 +180,14 @@ static void projection_offsets(const struct bench *bench, uint64_t *offsets) {
 static void run_projections_pack(struct bench *bench) {
     uint64_t offsets[8];
     projection_offsets(bench, offsets);
-    projections_pack(bench->operations, &bench->weights, offsets, bench_offset(bench, "gain"),
-                     bench_buffer(bench, "packed"));
+    projections_pack(bench->operations, offsets, weights_at(bench, "gain"), bench_buffer(bench, "packed"));
 }
 
 static void run_projections_unpack(struct bench *bench) {
     uint64_t offsets[8];
     projection_offsets(bench, offsets);
-    projections_unpack(bench->operations, &bench->weights, offsets, bench_offset(bench, "gain"),
-                       bench_derivative(bench, "packed"), &bench->gradients);
+    projections_unpack(bench->operations, offsets, weights_at(bench, "gain"), bench_derivative(bench, "packed"),
+                       &bench->gradients);
 }
 
 static const struct operation_test projections = {
@@ -273,20 +289,27 @@ static void map_reference(struct bench *bench) {
     }
 }
 
+static struct stream_map device_map(const struct bench *bench) {
+    return (struct stream_map){.theta = weights_at(bench, "b_pre"),
+                               .squares = bench_buffer(bench, "squares"),
+                               .z = bench_buffer(bench, "normalised"),
+                               .h = bench_buffer(bench, "h")};
+}
+
 static void run_map_forward(struct bench *bench) {
+    const struct stream_map map = device_map(bench);
     const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
     bench_copy(bench, bench_buffer(bench, "z"), 0, bench_buffer(bench, "normalised"), 0,
                bench->token_count * z_row);
-    map_forward(bench->operations, bench->token_count, &bench->weights, bench_offset(bench, "b_pre"),
-                bench_buffer(bench, "squares"), bench_buffer(bench, "normalised"), bench_buffer(bench, "h"));
+    map_forward(bench->operations, bench->token_count, &map);
 }
 
 static void run_map_backward(struct bench *bench) {
     const size_t n = bench->token_count, groups = bench->operations->norm_groups, streams = bench->streams;
     const struct buffer *rms_scale = bench_scratch(bench, n * groups);
-    map_backward(bench->operations, n, &bench->weights, bench_offset(bench, "b_pre"),
-                 bench_buffer(bench, "squares"), bench_buffer(bench, "normalised"), bench_buffer(bench, "h"),
-                 bench_derivative(bench, "h"), bench_derivative(bench, "z"), rms_scale, &bench->gradients);
+    const struct stream_map map = device_map(bench);
+    map_backward(bench->operations, n, &map, bench_derivative(bench, "h"), bench_derivative(bench, "z"), rms_scale,
+                 gradients_at(bench, "b_pre"));
     double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
     struct compute *compute = bench->operations->compute;
     bench->failed = bench->failed || support_download(compute, rms_scale, 0, scales, n * groups) != 0;
@@ -361,19 +384,27 @@ static const struct buffer *mix_h(const struct bench *bench) {
     return bench_buffer(bench, is_plain(bench) ? "streams" : "h");
 }
 
+static struct stream_mix device_mix(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .h = mix_h(bench),
+                               .norm = norm_weights(bench),
+                               .normed = bench_buffer(bench, "normed"),
+                               .statistics = bench_buffer(bench, "statistics"),
+                               .output = bench_buffer(bench, "branch")};
+}
+
 static void run_mix_forward(struct bench *bench) {
     const size_t n = bench->token_count;
-    width_mix_forward(bench->operations, n, bench_buffer(bench, "streams"), mix_h(bench), &bench->weights,
-                      bench_offset(bench, "gain"), bench_offset(bench, "bias"), bench_buffer(bench, "normed"),
-                      bench_buffer(bench, "statistics"));
-    depth_mix_forward(bench->operations, n, bench_buffer(bench, "streams"), mix_h(bench),
-                      bench_buffer(bench, "branch"), bench_buffer(bench, "mixed"), bench_buffer(bench, "squares"));
+    const struct stream_mix mix = device_mix(bench);
+    width_mix_forward(bench->operations, n, &mix);
+    depth_mix_forward(bench->operations, n, &mix, bench_buffer(bench, "mixed"), bench_buffer(bench, "squares"));
 }
 
 static void run_mix_backward(struct bench *bench) {
+    const struct stream_mix mix = device_mix(bench);
     const size_t n = bench->token_count, c = bench->channels;
     const bool plain = is_plain(bench);
-    const struct buffer *streams = bench_buffer(bench, "streams"), *d_mixed = bench_derivative(bench, "mixed");
+    const struct buffer *d_mixed = bench_derivative(bench, "mixed");
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     const struct buffer *d_h = plain ? bench_scratch(bench, 1) : bench_derivative(bench, "h");
     const struct buffer *d_normed = bench_scratch_activation(bench, n * c);
@@ -384,14 +415,11 @@ static void run_mix_backward(struct bench *bench) {
     if (plain) {
         bench_copy(bench, d_mixed, 0, bench_derivative(bench, "branch"), 0, n * c);
     } else {
-        depth_mix_backward(bench->operations, n, streams, mix_h(bench), bench_buffer(bench, "branch"), d_mixed,
-                           bench_derivative(bench, "branch"), d_h);
+        depth_mix_backward(bench->operations, n, &mix, d_mixed, bench_derivative(bench, "branch"), d_h);
     }
-    width_mix_backward(bench->operations, n, streams, mix_h(bench), &bench->weights, bench_offset(bench, "gain"),
-                       bench_offset(bench, "bias"), bench_buffer(bench, "statistics"), d_normed, d_u, d_h,
-                       &bench->gradients);
-    stream_backward(bench->operations, n, streams, mix_h(bench), d_u,
-                    plain ? streams : bench_derivative(bench, "half_squares"), d_streams);
+    width_mix_backward(bench->operations, n, &mix, d_normed, d_u, d_h, norm_gradients(bench));
+    stream_backward(bench->operations, n, &mix, d_u, plain ? mix.streams : bench_derivative(bench, "half_squares"),
+                    d_streams);
 }
 
 static const char *mix_check(const struct bench *bench) {
@@ -447,29 +475,38 @@ static void attention_reference(struct bench *bench) {
 }
 
 static const struct buffer *transposed_scratch(struct bench *bench) {
-    return bench_scratch_activation(bench, (size_t)(bench->tokens.batch * bench->shape.channels) *
-                                               operations_padded(bench->operations, bench->tokens.sequence));
+    return bench_scratch_activation(bench,
+                                    (size_t)(bench->tokens.batch * bench->shape.channels) *
+                                        operations_padded(bench->operations->compute, bench->tokens.sequence));
+}
+
+static struct attention_values attention_values(const struct bench *bench) {
+    return (struct attention_values){bench_buffer(bench, "qkv"), bench_buffer(bench, "y"),
+                                     bench_buffer(bench, "lse")};
 }
 
 static void run_attention_forward(struct bench *bench) {
-    attention_forward(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), case_dropout(bench),
-                      transposed_scratch(bench), bench_buffer(bench, "y"), bench_buffer(bench, "lse"));
+    const struct attention_values values = attention_values(bench);
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench)};
+    attention_forward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench));
 }
 
 /* Variations of the backward pass: see take_whole_heads. */
 enum { CHOSEN, BLOCKS, WHOLE_HEADS };
 
 static void run_attention_backward(struct bench *bench) {
-    const struct buffer *keys_t = transposed_scratch(bench), *values_t = transposed_scratch(bench);
-    const struct buffer *delta = bench_scratch(bench, bench->token_count * (size_t)bench->shape.heads);
+    const struct attention_values values = attention_values(bench);
+    const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench),
+                                              .values_t = transposed_scratch(bench),
+                                              .delta = bench_scratch(bench, bench->token_count *
+                                                                                (size_t)bench->shape.heads)};
     const struct operations chosen = *bench->operations;
     if (bench->shape.variation != CHOSEN) {
         bench->operations->attention_units = NULL;
         bench->operations->head_cores = bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
     }
-    attention_backward(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), case_dropout(bench),
-                       bench_buffer(bench, "y"), bench_buffer(bench, "lse"), bench_derivative(bench, "y"), keys_t,
-                       values_t, delta, bench_derivative(bench, "qkv"));
+    attention_backward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench),
+                       bench_derivative(bench, "y"), bench_derivative(bench, "qkv"));
     *bench->operations = chosen;
 }
 
@@ -534,7 +571,8 @@ static void step_reference(struct bench *bench) {
 }
 
 static void run_step(struct bench *bench) {
-    const size_t padded = operations_padded(bench->operations, bench->tokens.sequence + (int64_t)cache_room);
+    const size_t padded =
+        operations_padded(bench->operations->compute, bench->tokens.sequence + (int64_t)cache_room);
     cache_begin(bench);
     attention_step(bench->operations, bench->tokens.batch, bench->tokens.sequence - 1, bench_buffer(bench, "qkv"),
                    cache_of(bench),
@@ -667,14 +705,14 @@ static void bias_reference(struct bench *bench) {
 
 static void run_bias_forward(struct bench *bench) {
     bench_copy(bench, bench_buffer(bench, "x"), 0, bench_buffer(bench, "y"), 0, wide_count(bench));
-    bias_forward(bench->operations, bench->token_count, 2 * bench->channels, &bench->weights,
-                 bench_offset(bench, "bias"), bench_buffer(bench, "y"));
+    bias_forward(bench->operations, bench->token_count, 2 * bench->channels, weights_at(bench, "bias"),
+                 bench_buffer(bench, "y"));
 }
 
 static void run_bias_backward(struct bench *bench) {
     bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
     bias_backward(bench->operations, bench->token_count, 2 * bench->channels, bench_derivative(bench, "x"),
-                  &bench->gradients, bench_offset(bench, "bias"));
+                  gradients_at(bench, "bias"));
 }
 
 static const struct operation_test bias = {"bias",           bias_describe,     NULL, bias_reference,
@@ -786,15 +824,14 @@ static void final_norm_reference(struct bench *bench) {
 }
 
 static void run_final_norm_forward(struct bench *bench) {
-    final_norm_forward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), &bench->weights,
-                       bench_offset(bench, "gain"), bench_offset(bench, "bias"), bench_buffer(bench, "y"),
-                       bench_buffer(bench, "statistics"));
+    final_norm_forward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), norm_weights(bench),
+                       bench_buffer(bench, "y"), bench_buffer(bench, "statistics"));
 }
 
 static void run_final_norm_backward(struct bench *bench) {
-    final_norm_backward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), &bench->weights,
-                        bench_offset(bench, "gain"), bench_offset(bench, "bias"), bench_buffer(bench, "statistics"),
-                        bench_derivative(bench, "y"), bench_derivative(bench, "streams"), &bench->gradients);
+    final_norm_backward(bench->operations, bench->token_count, bench_buffer(bench, "streams"), norm_weights(bench),
+                        bench_buffer(bench, "statistics"), bench_derivative(bench, "y"),
+                        bench_derivative(bench, "streams"), norm_gradients(bench));
 }
 
 static const struct operation_test final_norm = {
@@ -835,8 +872,8 @@ static void run_cross_entropy(struct bench *bench, bool gradient, const struct b
     for (size_t p = 0; p < 2; p++) {
         const size_t first = parts[p], rows = parts[p + 1] - first;
         bench_copy(bench, bench_buffer(bench, "logits"), first * v, part, 0, rows * v);
-        cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE, gradient, d_part,
-                      bench_buffer(bench, "losses"));
+        cross_entropy(bench->operations, first, rows, part, &bench->ids_buffer, (float)LOSS_SCALE,
+                      gradient ? d_part : NULL, bench_buffer(bench, "losses"));
         bench_copy(bench, d_part, 0, to, first * v, rows * v);
     }
 }
@@ -881,11 +918,11 @@ static void totals_reference(struct bench *bench) {
 static void run_totals(struct bench *bench) {
     const size_t count = (size_t)bench->shape.count;
     const struct buffer *x = bench_buffer(bench, "x"), *totals = bench_buffer(bench, "totals");
-    sum_total(bench->operations, x, count, 0.5f, false, totals, 0);
-    sum_total(bench->operations, x, 1, -2.0f, false, totals, 1);
-    sum_total(bench->operations, x, count, 1.0f, true, totals, 1);
-    norm_total(bench->operations, x, count, 0.25f, totals, 2);
-    square_total(bench->operations, x, 64, count - 64, totals, 3);
+    sum_total(bench->operations, x, count, 0.5f, false, (struct span){totals, 0});
+    sum_total(bench->operations, x, 1, -2.0f, false, (struct span){totals, 1});
+    sum_total(bench->operations, x, count, 1.0f, true, (struct span){totals, 1});
+    norm_total(bench->operations, x, count, 0.25f, (struct span){totals, 2});
+    square_total(bench->operations, (struct span){x, 64}, count - 64, (struct span){totals, 3});
 }
 
 static const struct operation_test totals = {"totals", totals_describe, NULL, totals_reference, run_totals, NULL,
@@ -988,7 +1025,7 @@ static void run_adamw(struct bench *bench) {
     }
     /* in two parts; the moments of the second one lie elsewhere, as a rank's share does */
     const uint64_t part = 64, rest = count - part, place = 128;
-    const struct buffer *weights = bench_buffer(bench, "new_weights"), *gradients = bench_buffer(bench, "grad");
+    const struct buffer *weights = bench_buffer(bench, "new_weights");
     const struct buffer *moments[2] = {bench_buffer(bench, "new_first"), bench_buffer(bench, "new_second")};
     const struct buffer *apart[2] = {bench_scratch(bench, count + place), bench_scratch(bench, count + place)};
     const struct buffer *operands = weights;
@@ -996,13 +1033,19 @@ static void run_adamw(struct bench *bench) {
         operands = bench_buffer(bench, "operands");
         bench_copy(bench, weights, 0, operands, 0, count);
     }
-    adamw_step(bench->operations, (struct adamw_range){0, part, 0}, adamw_decayed(bench), test->settings, norm,
-               weights, operands, gradients, moments[0], moments[1]);
+    struct adamw_arenas arenas = {.weights = weights,
+                                  .gradients = bench_buffer(bench, "grad"),
+                                  .operands = operands,
+                                  .first_moments = moments[0],
+                                  .second_moments = moments[1],
+                                  .decayed = adamw_decayed(bench)};
+    adamw_step(bench->operations, &arenas, (struct adamw_range){0, part, 0}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, moments[i], part, apart[i], place, rest);
     }
-    adamw_step(bench->operations, (struct adamw_range){part, rest, place}, adamw_decayed(bench), test->settings,
-               norm, weights, operands, gradients, apart[0], apart[1]);
+    arenas.first_moments = apart[0];
+    arenas.second_moments = apart[1];
+    adamw_step(bench->operations, &arenas, (struct adamw_range){part, rest, place}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, apart[i], place, moments[i], part, rest);
     }

@@ -154,6 +154,6 @@ float *small_model_matrices(struct small_model *model, int64_t sublayer) {
     const size_t streams = (size_t)model->gpt.config.n_streams;
     const size_t bytes = gpt_tokens(&model->gpt) * streams * (streams + 2) * sizeof(float);
     float *values = malloc(bytes);
-    small_model_require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].h, 0, values, bytes));
+    small_model_require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].mix.h, 0, values, bytes));
     return values;
 }

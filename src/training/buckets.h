@@ -4,7 +4,7 @@
 #define HC_SRC_BUCKETS_H
 
 #include "runtime/ranks/collective.h"
-#include "src/model/parameters.h"
+#include "src/model/gpt_state.h"
 
 struct bucket {
     struct element_range range; /* of the arena */
@@ -15,10 +15,12 @@ struct bucket {
 };
 
 struct buckets {
+    struct moment_share share; /* of the moments that this rank keeps, those of its own parts, for gpt_options; the
+                                  first member, by which its functions get to the others */
+    const struct ranks *ranks;
     struct bucket *table; /* in the order of completion */
     size_t count;
     uint64_t largest; /* elements of the largest bucket */
-    uint64_t moments; /* elements of moments of the rank that has most, rank 0 */
 };
 
 /* Buckets of at most `elements` (rounded up to a multiple of 64; 0: no limit but that of collective_create). */

@@ -1,0 +1,336 @@
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "src/model/gpt.h"
+#include "src/operations/attention_check.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What sizes are made of; per token but for `packed`. */
+struct sizes {
+    uint64_t width, streams, heads; /* C, S, H */
+    uint64_t groups, projections;   /* normalised rows, and numbers that are projected from them */
+    uint64_t packed;                /* elements of a sublayer's projection matrices */
+    bool plain;
+};
+
+static struct sizes sizes_of(const struct model_config *config) {
+    const struct residual_variant *residual = config->residual;
+    const uint64_t groups = (uint64_t)residual_norm_groups(residual, config->n_streams);
+    const uint64_t columns = (uint64_t)residual_columns(residual, config->n_streams);
+    return (struct sizes){
+        .width = (uint64_t)config->n_embd,
+        .streams = (uint64_t)config->n_streams,
+        .heads = (uint64_t)config->n_head,
+        .groups = groups,
+        .projections = groups * columns,
+        .packed = (uint64_t)(config->n_streams * config->n_embd) / groups * columns,
+        .plain = residual_is_plain(residual),
+    };
+}
+
+/* ---- buffers */
+
+/* `per_token` floats for every token. */
+static struct buffer *add(struct gpt *gpt, const char *group, uint64_t per_token) {
+    return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), ELEMENT_FP32);
+}
+
+/* An activation: `per_token` of them for every token. */
+static struct buffer *add_activation(struct gpt *gpt, const char *group, uint64_t per_token) {
+    return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), gpt->options.type);
+}
+
+static bool is_training(const struct gpt *gpt) {
+    return gpt->options.mode == GPT_TRAINING;
+}
+
+static void plan_parameters(struct gpt *gpt) {
+    struct parameters *parameters = &gpt->parameters;
+    struct memory_plan *plan = &gpt->plan;
+    const uint64_t elements = parameters->elements;
+    parameters->weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
+    parameters->operands = gpt->options.type == ELEMENT_FP32
+                               ? parameters->weights
+                               : memory_plan_add(plan, "weights in 16 bits", elements, gpt->options.type);
+    if (is_training(gpt)) {
+        parameters->gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
+        const uint64_t moments = gpt->options.moments ? gpt->options.moments->elements : elements;
+        parameters->first_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
+        parameters->second_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
+    }
+}
+
+static bool shares_streams(const struct gpt *gpt) {
+    return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
+}
+
+/* What the frame keeps of a sublayer; shared unless the mode keeps streams. */
+static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
+    const char *const matrices = "hyper-connection matrices";
+    const bool shared = sublayer->index >= BRANCHES;
+    if (shared && shares_streams(gpt)) {
+        return;
+    }
+    const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
+    if (!(shared && inside)) {
+        sublayer->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
+    }
+    sublayer->map.squares = add(gpt, "streams", sizes->streams);
+    if (sizes->plain) { /* without a map these are handed to kernels that do not read them */
+        sublayer->map.z = sublayer->mix.h = sublayer->map.squares;
+        return;
+    }
+    sublayer->gram = gpt->options.recompute ? add(gpt, matrices, sizes->streams * sizes->streams) : NULL;
+    sublayer->map.z = add(gpt, matrices, sizes->projections);
+    sublayer->map.h = sublayer->mix.h = add(gpt, matrices, sizes->streams * (sizes->streams + 2));
+}
+
+/* What a branch keeps; shared unless training without recomputing. */
+static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
+    const char *const group = "branch activations";
+    const struct branch *branch = sublayer->branch;
+    const bool shared = sublayer->index >= BRANCHES;
+    if (shared && (!is_training(gpt) || gpt->options.recompute)) {
+        return;
+    }
+    sublayer->mix.normed = add_activation(gpt, group, sizes->width);
+    sublayer->mix.statistics = add(gpt, group, 2);
+    sublayer->wide = add_activation(gpt, group, (uint64_t)branch->wide * sizes->width);
+    if (!(shared && branch->inner_again)) {
+        sublayer->inner = add_activation(gpt, group, (uint64_t)branch->inner * sizes->width);
+    }
+    sublayer->lse = branch->attends ? add(gpt, group, sizes->heads) : NULL;
+    const bool passing = sizes->plain || !is_training(gpt); /* the way back does not need the output */
+    sublayer->mix.output =
+        passing && sublayer->index > 0 ? gpt->sublayers[0].mix.output : add_activation(gpt, group, sizes->width);
+}
+
+/* What generation keeps from token to token. */
+static void plan_cache(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
+    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * sizes->width;
+    sublayer->packed = memory_plan_add(&gpt->plan, "weights", sizes->packed, gpt->options.type);
+    if (sublayer->branch->attends) {
+        sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
+        sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
+    }
+}
+
+static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
+    const struct parameters *parameters = &gpt->parameters;
+    const int64_t count = BRANCHES * gpt->config.n_layer;
+    for (int64_t index = 0; index < count; index++) {
+        struct sublayer *sublayer = &gpt->sublayers[index];
+        if (index >= BRANCHES) { /* what is not planned again is shared with this branch of the layer before */
+            *sublayer = sublayer[-BRANCHES];
+        }
+        sublayer->index = index;
+        sublayer->branch = &branches[index % BRANCHES];
+        sublayer->at = &parameters->sublayers[index];
+        sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
+        sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
+        plan_frame(gpt, sizes, sublayer);
+        plan_branch(gpt, sizes, sublayer);
+        if (gpt->options.mode == GPT_GENERATION) {
+            plan_cache(gpt, sizes, sublayer);
+        }
+    }
+    struct sublayer *top = &gpt->sublayers[count];
+    top->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
+    top->map.squares = add(gpt, "streams", sizes->streams);
+}
+
+static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
+    const char *const group = "scratch";
+    struct gpt_scratch *scratch = &gpt->scratch;
+    struct memory_plan *plan = &gpt->plan;
+    const enum element_type type = gpt->options.type;
+    const uint64_t padded = operations_padded(gpt->compute, gpt->options.sequence);
+    const uint64_t keys = (uint64_t)gpt->shape.batch * sizes->width * padded;
+    scratch->packed = memory_plan_add(plan, group, sizes->packed, type);
+    scratch->attention.keys_t = memory_plan_add(plan, group, keys, type);
+    if (gpt->options.mode == GPT_GENERATION) {
+        scratch->scores =
+            memory_plan_add(plan, group, (uint64_t)gpt->options.batch * sizes->heads * padded, ELEMENT_FP32);
+    }
+    if (!shares_streams(gpt)) {
+        scratch->d_h = add(gpt, group, sizes->streams * (sizes->streams + 2));
+    }
+    if (!is_training(gpt)) {
+        return;
+    }
+    scratch->d_packed = memory_plan_add(plan, group, sizes->packed, ELEMENT_FP32);
+    scratch->attention.values_t = memory_plan_add(plan, group, keys, type);
+    scratch->attention.delta = add(gpt, group, sizes->heads);
+    scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
+    scratch->d_output = add_activation(gpt, group, sizes->width);
+    scratch->d_normed = add_activation(gpt, group, sizes->width);
+    scratch->d_inner = add_activation(gpt, group, 4 * sizes->width);
+    scratch->d_wide = add_activation(gpt, group, 3 * sizes->width);
+    scratch->d_z = add(gpt, group, sizes->projections);
+    scratch->d_z_operand = type == ELEMENT_FP32 ? scratch->d_z : add_activation(gpt, group, sizes->projections);
+    scratch->rms_scale = add(gpt, group, sizes->groups);
+    scratch->d_embedding = add(gpt, group, sizes->width);
+}
+
+/* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
+static size_t logit_rows(const struct gpt *gpt) {
+    if (gpt->options.mode == GPT_GENERATION) {
+        return (size_t)gpt->options.batch;
+    }
+    const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
+    const size_t fitting = most < 16 ? 16 : most;
+    const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
+    return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
+}
+
+static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
+    const char *const group = "head";
+    struct memory_plan *plan = &gpt->plan;
+    gpt->final = add_activation(gpt, group, sizes->width);
+    gpt->final_statistics = add(gpt, group, 2 * sizes->streams);
+    gpt->losses = add(gpt, group, 1);
+    gpt->logit_rows = logit_rows(gpt);
+    const uint64_t logits = gpt->logit_rows * gpt->vocabulary;
+    gpt->logits = memory_plan_add(plan, group, logits, ELEMENT_FP32);
+    gpt->loss = memory_plan_add(plan, group, 1, ELEMENT_FP32);
+    gpt->gradient_norm = memory_plan_add(plan, group, 1, ELEMENT_FP32);
+    gpt->tokens = add(gpt, group, 1);
+    gpt->targets = add(gpt, group, 1);
+    if (is_training(gpt)) {
+        gpt->d_logits = gpt->options.type == ELEMENT_FP32 ? gpt->logits
+                                                          : memory_plan_add(plan, group, logits, gpt->options.type);
+        gpt->d_final = add_activation(gpt, group, sizes->width);
+        gpt->groups.ids = add(gpt, group, 1);
+        gpt->groups.starts = add(gpt, group, 2);
+        gpt->groups.places = add(gpt, group, 1);
+    }
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The fp32 copies of matrix products' operands, where the backend needs them: the largest A, B and C of all
+ * products. */
+static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
+    const uint64_t tokens = gpt_tokens(gpt), width = sizes->width, wide = tokens * 4 * width;
+    const uint64_t streams = sizes->plain ? 0 : tokens * sizes->streams * width;
+    if (!gemm_copies(gpt->compute, gpt->options.type)) {
+        return;
+    }
+    uint64_t a = larger(wide, streams), c = wide;
+    uint64_t b = larger(larger(gpt->vocabulary * width, 4 * width * width), sizes->packed);
+    if (is_training(gpt)) {
+        a = larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
+        b = larger(larger(b, wide), streams);
+        c = larger(c, streams);
+    }
+    const uint64_t elements[] = {a, b, c};
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+        memory_plan_count_buffer(&gpt->plan, "fp32 copies for products", elements[i], ELEMENT_FP32);
+    }
+}
+
+/* ---- all of it */
+
+static int check_sizes(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    const struct gpt_options *options = &gpt->options;
+    if (gpt->vocabulary > (size_t)config->vocab_size) {
+        return error_set("the model's vocabulary of %" PRId64 " tokens has no %zu of them to score",
+                         config->vocab_size, gpt->vocabulary);
+    }
+    if (options->batch < 1 || options->batch > 1 << 20 || options->sequence < 1 ||
+        options->sequence > config->block_size || options->batch * options->sequence > INT32_MAX / 2) {
+        return error_set("a batch of %" PRId64 " sequences of %" PRId64
+                         " tokens is out of range (block_size %" PRId64 ")",
+                         options->batch, options->sequence, config->block_size);
+    }
+    return 0;
+}
+
+static int create_tables(struct gpt *gpt) {
+    if (parameters_create(&gpt->config, &gpt->parameters)) {
+        return -1;
+    }
+    gpt->sublayers = calloc(BRANCHES * (size_t)gpt->config.n_layer + 1, sizeof *gpt->sublayers);
+    gpt->token_scratch =
+        calloc((size_t)gpt->config.vocab_size + 3 * gpt_tokens(gpt) + 1, sizeof *gpt->token_scratch);
+    return gpt->sublayers && gpt->token_scratch ? 0 : error_set("out of memory for the model's tables");
+}
+
+static struct operation_shape operation_shape(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    return (struct operation_shape){
+        .streams = config->n_streams,
+        .channels = config->n_embd,
+        .heads = config->n_head,
+        .vocabulary = (int64_t)gpt->vocabulary,
+        .bias = config->bias,
+        .norm_sum = config->norm_sum,
+        .gelu_tanh = config->gelu_tanh,
+        .type = gpt->options.type,
+        .residual = config->residual,
+        .settings = config->settings,
+    };
+}
+
+int gpt_plan(struct compute *compute, const struct model_config *config, const struct gpt_options *options,
+             struct gpt *gpt) {
+    *gpt = (struct gpt){.compute = compute,
+                        .config = *config,
+                        .options = *options,
+                        .vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size),
+                        .shape = {options->batch, options->sequence},
+                        .loss_scale = loss_scale_begin(options->type)};
+    if (check_sizes(gpt)) {
+        return -1;
+    }
+    if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
+        const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
+        gpt->shape = (struct token_shape){1, tokens};
+    }
+    if (create_tables(gpt)) {
+        gpt_release(gpt);
+        return -1;
+    }
+    const struct sizes sizes = sizes_of(config);
+    const struct operation_shape shape = operation_shape(gpt);
+    plan_parameters(gpt);
+    plan_sublayers(gpt, &sizes);
+    plan_head(gpt, &sizes);
+    plan_scratch(gpt, &sizes);
+    memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
+    plan_copies(gpt, &sizes);
+    return 0;
+}
+
+int gpt_create(struct gpt *gpt) {
+    const struct operation_shape shape = operation_shape(gpt);
+    if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
+        operations_create(gpt->compute, &shape, &gpt->operations)) {
+        return -1;
+    }
+    attention_open_units(&gpt->operations);
+    return 0;
+}
+
+void gpt_release(struct gpt *gpt) {
+    if (gpt->compute && !compute_settle(gpt->compute)) {
+        return;
+    }
+    operations_release(&gpt->operations);
+    memory_plan_release(&gpt->plan, gpt->compute);
+    parameters_release(&gpt->parameters);
+    free(gpt->sublayers);
+    free(gpt->token_scratch);
+    memset(gpt, 0, sizeof *gpt);
+}
+
+double gpt_flops_per_token(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
+    const double width = (double)config->n_embd, layers = (double)config->n_layer;
+    const double lookups = (double)config->block_size * width; /* positions are added, not multiplied */
+    return 6.0 * ((double)gpt->parameters.total - lookups) + 12.0 * layers * width * (double)gpt->shape.sequence;
+}

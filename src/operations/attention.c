@@ -1,0 +1,104 @@
+#include "src/operations/attention_units.h"
+#include "src/operations/kernels.h"
+
+struct attention_tiles attention_tiles(const struct compute *compute) {
+    return compute->device.native_kernels
+               ? (struct attention_tiles){8, 64, 64, compute->vector}
+               : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
+}
+
+size_t operations_padded(const struct compute *compute, int64_t sequence) {
+    const size_t tile = attention_tiles(compute).keys;
+    return ((size_t)sequence + tile - 1) / tile * tile;
+}
+
+/* ---- launching */
+
+/* Keys (part 1) or values (part 2) of qkv. */
+static void transpose(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int part,
+                      const struct buffer *transposed) {
+    const size_t padded = operations_padded(operations->compute, tokens.sequence);
+    RUN_ELEMENTS(attention_transpose, (size_t)(tokens.batch * operations->shape.channels) * padded,
+                 attention_tiles(operations->compute).key_vector, ARG_BUFFER(qkv), ARG_I32(part),
+                 ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(padded), ARG_BUFFER(transposed));
+}
+
+/* Work-items for all heads of a batch with `block` positions each. */
+static size_t item_count(const struct operations *operations, struct token_shape tokens, size_t block) {
+    return (size_t)(tokens.batch * operations->shape.heads) * (((size_t)tokens.sequence + block - 1) / block);
+}
+
+#define ARG_TOKENS(tokens)                                                                                         \
+    ARG_I32((tokens).batch), ARG_I32((tokens).sequence),                                                           \
+        ARG_I32(operations_padded(operations->compute, (tokens).sequence))
+
+static bool take_units(const struct operations *operations, struct token_shape tokens) {
+    return operations->attention_units && attention_units_take(operations->attention_units, tokens);
+}
+
+void attention_forward(struct operations *operations, struct token_shape tokens,
+                       const struct attention_values *values, const struct attention_scratch *scratch,
+                       struct dropout dropout) {
+    if (take_units(operations, tokens)) {
+        attention_units_forward(operations->attention_units, tokens, values->qkv, dropout, values->y, values->lse);
+        return;
+    }
+    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
+    RUN_ITEMS(attention_forward, item_count(operations, tokens, attention_tiles(operations->compute).queries),
+              ARG_BUFFER(values->qkv), ARG_BUFFER(scratch->keys_t), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
+              ARG_BUFFER(values->y), ARG_BUFFER(values->lse));
+}
+
+/* Whether a work-item of the backward pass takes a whole head, which saves two of seven products, and not a block of
+ * queries or keys: where heads keep the cores of a CPU as busy, at most a tenth of them idle. It adds to dq in memory,
+ * block after block, which in 16 bits would round each sum. */
+static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
+    const size_t cores = operations->head_cores;
+    if (operations->shape.type != ELEMENT_FP32 || !cores) {
+        return false;
+    }
+    const size_t heads = item_count(operations, tokens, (size_t)tokens.sequence);
+    const size_t rounds = (heads + cores - 1) / cores;
+    return 10 * heads >= 9 * rounds * cores;
+}
+
+/* What both kernels of the way back read. */
+#define ARG_BACKWARD                                                                                               \
+    ARG_BUFFER(values->qkv), ARG_BUFFER(scratch->keys_t), ARG_BUFFER(scratch->values_t), ARG_BUFFER(values->y),    \
+        ARG_BUFFER(d_y), ARG_BUFFER(values->lse), ARG_TOKENS(tokens), ARG_DROPOUT(dropout)
+
+void attention_backward(struct operations *operations, struct token_shape tokens,
+                        const struct attention_values *values, const struct attention_scratch *scratch,
+                        struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
+    if (take_units(operations, tokens)) {
+        attention_units_backward(operations->attention_units, tokens, values, dropout, d_y, scratch->delta, d_qkv);
+        return;
+    }
+    const struct attention_tiles tiles = attention_tiles(operations->compute);
+    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
+    transpose(operations, tokens, values->qkv, 2, scratch->values_t);
+    const bool whole_heads = take_whole_heads(operations, tokens);
+    if (!whole_heads) {
+        RUN_ITEMS(attention_backward_queries, item_count(operations, tokens, tiles.queries), ARG_BACKWARD,
+                  ARG_BUFFER(d_qkv), ARG_BUFFER(scratch->delta));
+    }
+    const size_t keys = whole_heads ? (size_t)tokens.sequence : tiles.keys_backward;
+    RUN_ITEMS(attention_backward_keys, item_count(operations, tokens, keys), ARG_BACKWARD, ARG_I32(whole_heads),
+              ARG_BUFFER(d_qkv), ARG_BUFFER(scratch->delta));
+}
+
+void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
+                    struct attention_cache cache) {
+    const int64_t head_size = operations->shape.channels / operations->shape.heads;
+    RUN_ELEMENTS(attention_fill, token_count(tokens) * (size_t)operations->shape.channels,
+                 vector_for(operations->compute, head_size), ARG_BUFFER(qkv), ARG_I32(tokens.batch),
+                 ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(cache.capacity), ARG_BUFFER(cache.keys),
+                 ARG_BUFFER(cache.values));
+}
+
+void attention_step(struct operations *operations, int64_t batch, int64_t position, const struct buffer *qkv,
+                    struct attention_cache cache, const struct buffer *scores, const struct buffer *y) {
+    RUN_ROWS(attention_step, batch * operations->shape.heads, ARG_BUFFER(qkv), ARG_I32(position),
+             ARG_I32(cache.capacity), ARG_I32(operations_padded(operations->compute, cache.capacity)),
+             ARG_BUFFER(cache.keys), ARG_BUFFER(cache.values), ARG_BUFFER(scores), ARG_BUFFER(y));
+}

@@ -1,0 +1,260 @@
+#include "src/operations/kernels.h"
+#include "runtime/system/error.h"
+#include "src/operations/attention_units.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shapes that suit the device */
+
+size_t row_chunks(const struct compute *compute) {
+    return compute->device.is_gpu ? 256 : 32;
+}
+
+size_t square_chunks(const struct compute *compute) {
+    return 4 * row_chunks(compute);
+}
+
+size_t map_chunks(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
+    const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
+    const size_t wanted = compute->device.is_gpu ? 2048 : 32;
+    return fitting < 32 ? 32 : fitting < wanted ? fitting : wanted;
+}
+
+unsigned vector_for(const struct compute *compute, int64_t length) {
+    unsigned vector = compute->vector;
+    while (length % vector != 0) {
+        vector /= 2;
+    }
+    return vector;
+}
+
+static size_t maximum(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t rows = row_chunks(compute) * 4 * (size_t)shape->channels; /* widest: the bias of c_fc */
+    const size_t theta = map_chunks(compute, shape) * (size_t)residual_theta(shape->residual, shape->streams);
+    return maximum(maximum(rows, theta), square_chunks(compute)) * sizeof(float);
+}
+
+/* ---- building */
+
+/* Which build constants a program has. */
+enum {
+    STREAMS = 1,
+    MAP = 2, /* of hyper-connections, as all that follow the streams' numbers */
+    PROJECTIONS = 4,
+    ATTENTION = 8,
+    GELU = 16,
+    ONE_ROW = 32,
+    FEW_ROWS_BLOCKS = 64,
+    ARENAS = 128, /* which are padded to whole vectors whatever the channels */
+};
+
+/* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
+#define KERNEL(kernel)                                                                                             \
+    { #kernel, offsetof(struct operation_kernels, kernel) }
+static const struct program {
+    const char *files[3]; /* "hc_%s.cl" is the variant's */
+    unsigned constants;
+    struct {
+        const char *name;
+        size_t at; /* in struct operation_kernels */
+    } kernels[6];
+} programs[] = {
+    {{"embedding.cl"},
+     STREAMS,
+     {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
+      KERNEL(embedding_backward_positions)}},
+    {{"stream_mix.cl"},
+     STREAMS,
+     {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
+      KERNEL(stream_backward), KERNEL(stream_gram)}},
+    {{"head.cl"}, STREAMS, {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"}, STREAMS | MAP, {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
+    {{"projections.cl"},
+     PROJECTIONS,
+     {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_multiply),
+      KERNEL(projections_gradient)}},
+    {{"elementwise.cl"},
+     GELU,
+     {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
+    {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
+    {{"attention.cl"},
+     ATTENTION,
+     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
+      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+    {{"few_rows.cl"}, ONE_ROW, {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
+    {{"few_rows.cl"}, FEW_ROWS_BLOCKS, {KERNEL(few_rows_multiply)}},
+    {{"reduce.cl"}, ARENAS, {KERNEL(square_sums), KERNEL(sum_total)}},
+    {{"adamw.cl"}, ARENAS, {KERNEL(adamw)}},
+};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+struct constants {
+    char text[2304];
+};
+
+/* Appends " -D<name>=<value> ...". */
+__attribute__((format(printf, 2, 3))) static void define(struct constants *constants, const char *format, ...) {
+    const size_t used = strlen(constants->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(constants->text + used, sizeof constants->text - used, format, arguments);
+    va_end(arguments);
+}
+
+/* P_<leaf>: where the kernels find each small parameter of a sublayer. */
+static void define_theta(struct constants *constants, const struct operation_shape *shape) {
+    int64_t offset = 0;
+    for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
+        const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
+        if (elements > 0) {
+            define(constants, " -DP_%s=%" PRId64, leaf->name, offset);
+        }
+        offset += elements;
+    }
+}
+
+static void define_attention(struct constants *constants, const struct operations *operations) {
+    const struct operation_shape *shape = &operations->shape;
+    const int64_t head_size = shape->channels / shape->heads;
+    const struct attention_tiles tiles = attention_tiles(operations->compute);
+    define(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
+           vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
+    define(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys, tiles.keys_backward);
+}
+
+static void define_all(struct constants *constants, const struct operations *operations, unsigned which) {
+    const struct operation_shape *shape = &operations->shape;
+    if (which & ATTENTION) {
+        define_attention(constants, operations);
+    } else {
+        define(constants, "-DVEC=%u", which & ARENAS ? operations->compute->vector : operations->vector);
+    }
+    if (which & STREAMS) {
+        define(constants, " -DSTREAMS=%" PRId64 " -DCHANNELS=%" PRId64, shape->streams, shape->channels);
+        define(constants, " -DBIAS=%d -DPLAIN=%d -DRMS_GROUPS=%zu -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->bias,
+               residual_is_plain(shape->residual), operations->norm_groups, shape->norm_sum, shape->vocabulary);
+    }
+    if (which & MAP) {
+        char settings[256];
+        residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings);
+        define(constants, " -DCOLUMNS=%zu -DTHETA=%" PRId64 "%s", operations->columns,
+               residual_theta(shape->residual, shape->streams), settings);
+        define_theta(constants, shape);
+    }
+    if (which & PROJECTIONS) {
+        define(constants, " -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%d", operations->columns,
+               norm_length(operations), gradient_width(operations), PROJECTION_ROWS);
+    }
+    if (which & GELU) {
+        define(constants, " -DGELU_TANH=%d", shape->gelu_tanh);
+    }
+    if (which & (ONE_ROW | FEW_ROWS_BLOCKS)) {
+        const int block = which & ONE_ROW ? 1 : FEW_ROWS_BLOCK;
+        define(constants, " -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", block, block);
+    }
+    define(constants, " -DACT=%d", (int)shape->type);
+}
+
+static int build(struct operations *operations, const struct program *row) {
+    struct constants constants = {""};
+    char variant[64];
+    const char *files[COUNT(row->files) + 2] = {"common.cl"};
+    snprintf(variant, sizeof variant, "hc_%s.cl", operations->shape.residual->name);
+    for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
+        files[1 + i] = strchr(row->files[i], '%') ? variant : row->files[i];
+    }
+    define_all(&constants, operations, row->constants);
+    cl_program program = NULL;
+    int status = program_build(operations->compute, files, constants.text, &program);
+    for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name && status == 0; i++) {
+        struct kernel *kernel = (struct kernel *)((char *)operations->kernels + row->kernels[i].at);
+        status = kernel_create(operations->compute, program, row->kernels[i].name, kernel);
+    }
+    if (program) {
+        clReleaseProgram(program);
+    }
+    return status;
+}
+
+static int build_all(struct operations *operations) {
+    const bool plain = residual_is_plain(operations->shape.residual);
+    for (size_t i = 0; i < COUNT(programs); i++) {
+        const bool skipped = plain && programs[i].constants & (MAP | PROJECTIONS);
+        if (!skipped && build(operations, &programs[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int describe(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
+    *operations = (struct operations){
+        .compute = compute,
+        .shape = *shape,
+        .columns = (size_t)residual_columns(shape->residual, shape->streams),
+        .norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams),
+        .h_row = (size_t)(shape->streams * (shape->streams + 2)),
+        .vector = vector_for(compute, shape->channels),
+        .head_cores = compute->device.native_kernels ? compute->device.compute_units : 0,
+        .kernels = calloc(1, sizeof(struct operation_kernels)),
+    };
+    return operations->kernels ? 0 : error_set("out of memory");
+}
+
+int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
+    if (describe(compute, shape, operations)) {
+        return -1;
+    }
+    if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape)) ||
+        build_all(operations)) {
+        operations_release(operations);
+        return -1;
+    }
+    return 0;
+}
+
+void operations_release(struct operations *operations) {
+    if (!operations->kernels) {
+        return;
+    }
+    struct kernel *kernels = (struct kernel *)operations->kernels; /* the struct holds nothing else */
+    for (size_t i = 0; i < sizeof *operations->kernels / sizeof *kernels; i++) {
+        if (kernels[i].handle) {
+            kernel_release(&kernels[i]);
+        }
+    }
+    if (operations->partials.memory) {
+        buffer_release(operations->compute, &operations->partials);
+    }
+    attention_units_close(operations->attention_units);
+    free(operations->kernels);
+    memset(operations, 0, sizeof *operations);
+}
+
+/* ---- sums over chunks of rows */
+
+struct chunking chunk_rows(size_t rows, size_t most) {
+    const size_t per_chunk = (rows + most - 1) / most;
+    return (struct chunking){per_chunk, per_chunk ? (rows + per_chunk - 1) / per_chunk : 0};
+}
+
+void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
+                  struct span out) {
+    RUN_GROUPS(partials_add, count, ELEMENT_GROUP, ARG_BUFFER(&operations->partials), ARG_U64(chunks),
+               ARG_I32(width), ARG_I32(first), ARG_I32(count), ARG_SPAN(out));
+}
+
+void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients) {
+    const size_t channels = (size_t)operations->shape.channels;
+    add_partials(operations, chunks, 2 * channels, 0, channels, gradients.gain);
+    if (operations->shape.bias) {
+        add_partials(operations, chunks, 2 * channels, channels, channels, gradients.bias);
+    }
+}

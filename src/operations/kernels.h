@@ -1,0 +1,87 @@
+/* For the functions of operations.h, in a file for each family of kernels: what is compiled, and how it is launched.
+ */
+#ifndef HC_SRC_KERNELS_H
+#define HC_SRC_KERNELS_H
+
+#include "src/operations/operations.h"
+
+struct operation_kernels {
+    struct kernel embedding_forward, embedding_backward_sum, embedding_backward_tokens,
+        embedding_backward_positions;
+    struct kernel projections_pack, projections_unpack, projections_multiply, projections_gradient;
+    struct kernel hc_map_forward, hc_map_backward;
+    struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
+    struct kernel stream_gram;
+    struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
+    struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
+    struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
+    struct kernel final_norm_forward, final_norm_backward, cross_entropy;
+    struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
+};
+
+#define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
+#define FEW_ROWS_BLOCK  4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+
+/* Tiles of attention: wide where a work-item has a core's caches to itself, small where it has registers only. */
+struct attention_tiles {
+    unsigned queries, keys, keys_backward, key_vector;
+};
+struct attention_tiles attention_tiles(const struct compute *compute);
+
+/* The widest vector that divides `length`. */
+unsigned vector_for(const struct compute *compute, int64_t length);
+
+/* A row that the projections' norm runs over. */
+size_t norm_length(const struct operations *operations);
+
+/* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
+size_t gradient_width(const struct operations *operations);
+
+/* ---- launching */
+
+static inline size_t token_count(struct token_shape tokens) {
+    return (size_t)(tokens.batch * tokens.sequence);
+}
+
+static inline size_t groups_for(size_t items, size_t group) {
+    return (items + group - 1) / group;
+}
+
+/* A row kernel: `groups` work-groups of one row's lanes. */
+#define RUN_ROWS(kernel, groups, ...)                                                                              \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, (size_t)(groups), operations->compute->lanes,    \
+               __VA_ARGS__)
+
+/* At least `items` work-items, in whole groups. */
+#define RUN_GROUPS(kernel, items, group, ...)                                                                      \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, groups_for(items, group), group, __VA_ARGS__)
+
+/* A kernel of which an item is much work: groups of one on a CPU. */
+#define RUN_ITEMS(kernel, items, ...)                                                                              \
+    RUN_GROUPS(kernel, items, operations->compute->device.is_gpu ? 64 : 1, __VA_ARGS__)
+
+/* Elementwise kernels take one vector an item; larger groups spare a CPU the cost of each group. */
+#define ELEMENT_GROUP                            64
+#define RUN_ELEMENTS(kernel, count, vector, ...) RUN_GROUPS(kernel, (count) / (vector), ELEMENT_GROUP, __VA_ARGS__)
+
+/* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on
+ * every run. */
+struct chunking {
+    size_t per_chunk, chunks;
+};
+struct chunking chunk_rows(size_t rows, size_t most);
+
+/* How many chunks there are at most: of rows, of vectors whose squares are summed, and in the map's backward pass,
+ * where each has its own sums of theta, which for mhc_lite has S! elements. */
+size_t row_chunks(const struct compute *compute);
+size_t square_chunks(const struct compute *compute);
+size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
+
+/* out += column sums [first, first + count) of the partial sums [chunks, width]. */
+void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
+                  struct span out);
+
+/* gradients += the partial sums [chunks, 2 C] of a layer norm's gain and bias. */
+void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients);
+
+#endif

@@ -1,0 +1,40 @@
+/* The optimiser's step, and totals of vectors. */
+#include "src/operations/kernels.h"
+#include <math.h>
+
+void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
+               struct span out) {
+    RUN_ROWS(sum_total, 1, ARG_BUFFER(x), ARG_U64(count), ARG_F32(scale), ARG_I32(add), ARG_I32(0), ARG_SPAN(out));
+}
+
+/* out = scale * sum of squares, or the root of that */
+static void total_squares(struct operations *operations, struct span x, size_t count, float scale, bool root,
+                          struct span out) {
+    const size_t most = square_chunks(operations->compute);
+    const size_t per_chunk = ((count + most - 1) / most + 63) / 64 * 64; /* whole vectors */
+    const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
+    RUN_ROWS(square_sums, chunks, ARG_SPAN(x), ARG_U64(count), ARG_U64(per_chunk),
+             ARG_BUFFER(&operations->partials));
+    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(scale), ARG_I32(0),
+             ARG_I32(root), ARG_SPAN(out));
+}
+
+void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale, struct span out) {
+    total_squares(operations, (struct span){x, 0}, count, scale * scale, true, out);
+}
+
+void square_total(struct operations *operations, struct span x, size_t count, struct span out) {
+    total_squares(operations, x, count, 1.0f, false, out);
+}
+
+void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct adamw_range range,
+                const struct adamw_settings *settings, const struct buffer *norm) {
+    const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
+    const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
+    RUN_ELEMENTS(adamw, range.count, operations->compute->vector, ARG_BUFFER(arenas->weights),
+                 ARG_BUFFER(arenas->operands), ARG_BUFFER(arenas->gradients), ARG_BUFFER(arenas->first_moments),
+                 ARG_BUFFER(arenas->second_moments), ARG_U64(range.first), ARG_U64(range.moment_first),
+                 ARG_U64(range.count), ARG_U64(arenas->decayed), ARG_F32(settings->rate), ARG_F32(settings->beta1),
+                 ARG_F32(settings->beta2), ARG_F32(settings->decay), ARG_F32(correction1), ARG_F32(correction2),
+                 ARG_F32(settings->clip), ARG_F32(settings->unscale), ARG_BUFFER(norm));
+}
