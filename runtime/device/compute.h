@@ -2,8 +2,7 @@
  *
  * Launches return nothing: the first failure is kept in the compute, later launches do nothing, and compute_finish,
  * buffer_read and compute_check report it. So a forward pass reads from top to bottom and is checked once. */
-#ifndef HC_RUNTIME_COMPUTE_H
-#define HC_RUNTIME_COMPUTE_H
+#pragma once
 
 #include "runtime/device/device.h"
 #include "runtime/system/element.h"
@@ -154,5 +153,3 @@ struct kernel_argument {
 
 void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,
                 const struct kernel_argument *arguments, size_t count);
-
-#endif

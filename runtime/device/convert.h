@@ -1,6 +1,5 @@
 /* Between fp32 and the 16-bit types on the device. */
-#ifndef HC_RUNTIME_CONVERT_H
-#define HC_RUNTIME_CONVERT_H
+#pragma once
 
 #include "runtime/device/compute.h"
 
@@ -8,5 +7,3 @@
  * two is fp32: from it numbers are rounded to nearest even (NaN stays NaN), to it they go exactly. Two of the same
  * type are copied as they are. A launch; the kernels are built at the first need. */
 void convert_elements(struct compute *compute, struct span from, struct span to, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* OpenCL devices: finding, describing and choosing one, the environment that they read, and what their error codes
  * mean. */
-#ifndef HC_RUNTIME_DEVICE_H
-#define HC_RUNTIME_DEVICE_H
+#pragma once
 
 #include <CL/cl.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ const char *device_error_name(cl_int code);
 /* The name, and for codes that tell of memory or of the device itself what they mean and what to do, for errors of
  * work that was launched: "CL_OUT_OF_RESOURCES: ...". Valid until the next call in this thread. */
 const char *device_error_text(cl_int code);
-
-#endif

@@ -1,6 +1,5 @@
 /* The OpenCL files of cl/, embedded at build time. */
-#ifndef HC_RUNTIME_KERNEL_SOURCES_H
-#define HC_RUNTIME_KERNEL_SOURCES_H
+#pragma once
 
 struct kernel_source {
     const char *name; /* file name, e.g. "attention.cl"; NULL ends the table */
@@ -8,5 +7,3 @@ struct kernel_source {
 };
 
 extern const struct kernel_source kernel_sources[];
-
-#endif

@@ -1,6 +1,5 @@
 /* Times of everything launched, from OpenCL's event profiling: a table per kernel and a Chrome trace. */
-#ifndef HC_RUNTIME_PROFILER_H
-#define HC_RUNTIME_PROFILER_H
+#pragma once
 
 #include <CL/cl.h>
 #include <jansson.h>
@@ -34,5 +33,3 @@ void profiler_reset(struct profiler *profiler);
 
 /* Chrome's trace format (load in chrome://tracing or ui.perfetto.dev), the first 200000 launches. 0 or -1. */
 int profiler_write_trace(struct profiler *profiler, const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* Compiled programs on disk. Entries are trusted only if this user owns them and their checksum holds; every
  * failure here means no more than compiling from source. */
-#ifndef HC_RUNTIME_PROGRAM_CACHE_H
-#define HC_RUNTIME_PROGRAM_CACHE_H
+#pragma once
 
 #include "runtime/files/checksum.h"
 #include <stdbool.h>
@@ -20,5 +19,3 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
 /* Writes the entry, whole or not at all; makes the folder when needed. */
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
                          size_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* Copies between a buffer and the host that do not wait: they run on a queue of their own, beside the launches, so
  * that the host can send what the device has finished while it computes what is left. */
-#ifndef HC_RUNTIME_TRANSFER_H
-#define HC_RUNTIME_TRANSFER_H
+#pragma once
 
 #include "runtime/device/compute.h"
 
@@ -41,5 +40,3 @@ cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, s
                        void *data);
 cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
                         const void *data);
-
-#endif

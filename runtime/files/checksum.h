@@ -1,6 +1,5 @@
 /* SHA-256 of files and memory, as 64 lower-case hexadecimal digits. */
-#ifndef HC_RUNTIME_CHECKSUM_H
-#define HC_RUNTIME_CHECKSUM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]);
 
 /* NULL: nothing to do. */
 void checksum_free(struct checksum *checksum);
-
-#endif

@@ -1,7 +1,6 @@
 /* Where a path that is to be written leads. Users put a link where a folder or file is to be, and mean what it leads
  * to: all that is written goes there, and the link stays. */
-#ifndef HC_RUNTIME_DESTINATION_H
-#define HC_RUNTIME_DESTINATION_H
+#pragma once
 
 struct destination {
     char *path;       /* no link, and without slashes at its end; owned */
@@ -21,5 +20,3 @@ void destination_free(struct destination *destination);
 /* A file may be made or replaced, but renaming over a device or a pipe would take it from its users: an error where
  * something else than a file is at `path`. */
 int destination_check_file(const char *path);
-
-#endif

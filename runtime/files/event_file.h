@@ -1,6 +1,5 @@
 /* TensorBoard event files: TFRecord framing (masked CRC-32C) around hand-encoded Event protocol buffers. */
-#ifndef HC_RUNTIME_EVENT_FILE_H
-#define HC_RUNTIME_EVENT_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ int event_file_add(struct event_file *file, double wall_time, int64_t step, cons
 int event_file_restart(struct event_file *file, int64_t step);
 
 int event_file_close(struct event_file *file);
-
-#endif

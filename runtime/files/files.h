@@ -1,8 +1,7 @@
 /* Files and folders: paths, reading with a limit, and writing so that what is there is whole or absent. All functions
  * return 0 or -1 with an error text that names the path, unless said otherwise. A path may be a symbolic link: what it
  * leads to is written, and the link stays. */
-#ifndef HC_RUNTIME_FILES_H
-#define HC_RUNTIME_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ void files_stage_clean(const char *parent);
  * folder is an error. */
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* Bytes of a file, a pipe or standard input, decompressed: gzip (of several members too, as dictzip's) and zstd are
  * known by their first bytes. Functions return 0 or -1 with an error text that names the input. */
-#ifndef HC_RUNTIME_INPUT_H
-#define HC_RUNTIME_INPUT_H
+#pragma once
 
 #include "runtime/files/checksum.h"
 #include <stdbool.h>
@@ -42,5 +41,3 @@ int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
 /* For messages: "standard input" for "-"; and the same of an open input. */
 const char *input_name(const char *path);
 const char *input_label(const struct input *input);
-
-#endif

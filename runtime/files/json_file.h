@@ -1,6 +1,5 @@
 /* Small JSON files, read and written whole. Functions return 0 or -1 with an error text that names the path. */
-#ifndef HC_RUNTIME_JSON_FILE_H
-#define HC_RUNTIME_JSON_FILE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -24,5 +23,3 @@ bool json_file_is_text(const char *text);
 /* A path as a JSON string; where it is not UTF-8, its bytes from 0x80 on are written as \xHH. NULL when memory runs
  * out. */
 json_t *json_file_name(const char *path);
-
-#endif

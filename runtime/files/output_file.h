@@ -1,7 +1,6 @@
 /* Text written to a file that appears when it is complete, and not at all otherwise. Functions return 0 or -1 with
  * an error text that names the path. */
-#ifndef HC_RUNTIME_OUTPUT_FILE_H
-#define HC_RUNTIME_OUTPUT_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -20,5 +19,3 @@ int output_file_commit(struct output_file *file);
 
 /* Closes and removes what was written; leaves the error text as it is. */
 void output_file_abandon(struct output_file *file);
-
-#endif

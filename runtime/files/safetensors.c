@@ -4,7 +4,6 @@
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

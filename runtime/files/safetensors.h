@@ -1,8 +1,7 @@
 /* Safetensors: 8-byte little-endian header length, JSON header, then the tensors' bytes.
  * Format: https://github.com/huggingface/safetensors. All input is hostile: offsets, overlaps, shapes, overflow,
  * types, duplicate names and trailing bytes are checked before anything is used. */
-#ifndef HC_RUNTIME_SAFETENSORS_H
-#define HC_RUNTIME_SAFETENSORS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ int safetensors_finish(struct safetensors_writer *writer);
 /* Closes and frees an unfinished file, which the caller removes (NULL: nothing to do); the error text stays that of
  * what went wrong. */
 void safetensors_abandon(struct safetensors_writer *writer);
-
-#endif

@@ -1,7 +1,6 @@
 /* Token files: nanoGPT's format, little-endian uint16, no header. Read where they are needed, so size does not
  * matter, and not through a memory map: a file that became shorter would end the process there by a signal. */
-#ifndef HC_RUNTIME_TOKEN_FILE_H
-#define HC_RUNTIME_TOKEN_FILE_H
+#pragma once
 
 #include "runtime/files/checksum.h"
 #include <stddef.h>
@@ -26,5 +25,3 @@ int token_file_check(const struct token_file *file);
 /* A digest of the file's size and content, and a check that the tokens looked at are below vocab_size: all tokens
  * of a file of up to 64 MiB, of larger ones 256 blocks of 256 KiB spread evenly, the first and last among them. */
 int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
  * copies, which are made and taken back here; the sums are fp32 either way. */
-#ifndef HC_RUNTIME_GEMM_H
-#define HC_RUNTIME_GEMM_H
+#pragma once
 
 #include "runtime/gemm/gemm_call.h"
 
@@ -37,5 +36,3 @@ const char *gemm_description(const struct compute *compute);
 
 /* Whether it runs with the parameters that a search on this device found (runtime/gemm/gemm_tune.h). */
 bool gemm_is_tuned(const struct compute *compute);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a GEMM backend provides to runtime/gemm/gemm.c. */
-#ifndef HC_RUNTIME_GEMM_BACKEND_H
-#define HC_RUNTIME_GEMM_BACKEND_H
+#pragma once
 
 #include "runtime/gemm/gemm_call.h"
 
@@ -38,5 +37,3 @@ struct gemm_state {
 
 /* C = beta C, what is left of a product over nothing, of fp32. A launch, for any backend. */
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call);
-
-#endif

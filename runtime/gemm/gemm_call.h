@@ -1,6 +1,5 @@
 /* A matrix product as it is asked for. */
-#ifndef HC_RUNTIME_GEMM_CALL_H
-#define HC_RUNTIME_GEMM_CALL_H
+#pragma once
 
 #include "runtime/device/compute.h"
 
@@ -32,5 +31,3 @@ bool gemm_call_has_epilogue(const struct gemm_call *call);
 
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
-
-#endif

@@ -1,6 +1,5 @@
 /* Products compared with sums in double: for self-tests, for searches, and in tests. */
-#ifndef HC_RUNTIME_GEMM_CHECK_H
-#define HC_RUNTIME_GEMM_CHECK_H
+#pragma once
 
 #include "runtime/gemm/gemm.h"
 
@@ -32,5 +31,3 @@ int gemm_check(const struct gemm_runner *runner, const struct gemm_case *wanted)
 /* Checks products of all kinds: transpositions, edges, alignments, types of C, bias and activations, around the
  * size of a kernel's tiles, m x n in steps of k, with operands of this 16-bit type. -1 with a reason. */
 int gemm_check_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);
-
-#endif

@@ -1,6 +1,5 @@
 /* How fast products are, and matrices to measure them with. */
-#ifndef HC_RUNTIME_GEMM_MEASURE_H
-#define HC_RUNTIME_GEMM_MEASURE_H
+#pragma once
 
 #include "runtime/gemm/gemm.h"
 
@@ -17,5 +16,3 @@ double gemm_measure_call(struct compute *compute, const struct gemm_call *call, 
  * calls (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on failure. */
 int gemm_measure_rate(struct compute *compute, enum element_type type, size_t m, size_t n, size_t k,
                       double *flops_per_second);
-
-#endif

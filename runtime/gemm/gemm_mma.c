@@ -2,7 +2,6 @@
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct mma_backend {
     struct mma mma;

@@ -1,6 +1,5 @@
 /* The GEMM backend that runs on matrix units. */
-#ifndef HC_RUNTIME_GEMM_MMA_H
-#define HC_RUNTIME_GEMM_MMA_H
+#pragma once
 
 #include "runtime/gemm/mma.h"
 #include "runtime/gemm/tuned.h"
@@ -10,5 +9,3 @@ extern const struct tuned_kind gemm_mma_tiles;
 
 /* The units that the compute's backend "mma" runs on; NULL with another backend. */
 struct mma *mma_of(struct compute *compute);
-
-#endif

@@ -1,6 +1,5 @@
 /* The parameters of CLBlast's matrix product (its kernel "Xgemm") for one device. */
-#ifndef HC_RUNTIME_GEMM_PARAMETERS_H
-#define HC_RUNTIME_GEMM_PARAMETERS_H
+#pragma once
 
 #include "runtime/gemm/tuned.h"
 
@@ -36,5 +35,3 @@ extern const struct tuned_kind gemm_parameters;
 
 /* Makes CLBlast use them on this device, in this process, from now on. */
 int gemm_parameters_apply(const union tuned_values *values, const struct device *device);
-
-#endif

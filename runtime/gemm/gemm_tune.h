@@ -1,7 +1,6 @@
 /* A search for the numbers that make a backend's products fastest on a device: CLBlast's parameters, or the tiles
  * of matrix units. */
-#ifndef HC_RUNTIME_GEMM_TUNE_H
-#define HC_RUNTIME_GEMM_TUNE_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/tuned.h"
@@ -27,5 +26,3 @@ int gemm_tune_target(struct compute *compute, struct tuned_target *target);
  * work afterwards. Shows progress. -1: not even the untuned backend ran. */
 int gemm_tune(struct compute *compute, size_t m, size_t n, size_t k, double seconds,
               const union tuned_values *known, struct gemm_tune_result *result);
-
-#endif

@@ -1,7 +1,6 @@
 /* Matrix products of 16-bit matrices on the matrix units of a GPU, summed in float (cl/mma_gemm.cl). The GEMM
  * backend "mma" (gemm_mma.h) is made of this; tests and the search for tiles use it directly. */
-#ifndef HC_RUNTIME_MMA_H
-#define HC_RUNTIME_MMA_H
+#pragma once
 
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_tiles.h"
@@ -27,5 +26,3 @@ void mma_release(struct mma *mma);
 /* Checks products of all kinds with both tiles (gemm_check_tiles). -1 with a reason, which may be that the device's
  * compiler does not know the unit. */
 int mma_self_test(struct mma *mma, enum element_type type);
-
-#endif

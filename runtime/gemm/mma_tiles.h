@@ -1,6 +1,5 @@
 /* Matrix units that cl/matrix_unit.cl knows, and the sizes of tiles that cl/mma_gemm.cl takes for them. */
-#ifndef HC_RUNTIME_MMA_TILES_H
-#define HC_RUNTIME_MMA_TILES_H
+#pragma once
 
 #include "runtime/device/device.h"
 
@@ -48,5 +47,3 @@ int mma_tiles_default(const struct mma_unit *unit, const struct device *device, 
                       struct mma_tiles *tiles);
 
 size_t mma_tiles_warps(const struct mma_tiles *tiles);
-
-#endif

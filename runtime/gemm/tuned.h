@@ -1,6 +1,5 @@
 /* Numbers that a search found to be fastest on a device, and the file in the cache folder that keeps them. */
-#ifndef HC_RUNTIME_TUNED_H
-#define HC_RUNTIME_TUNED_H
+#pragma once
 
 #include "runtime/gemm/mma_tiles.h"
 
@@ -53,5 +52,3 @@ int tuned_load(const struct tuned_target *target, const char *folder, union tune
 
 /* Writes the file, whole or not at all, and the folder where it is missing. */
 int tuned_write(const struct tuned_target *target, const char *path, const union tuned_values *values);
-
-#endif

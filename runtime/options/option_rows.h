@@ -9,8 +9,7 @@
  * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says.
  * PROCESS_ is for options of one process, not of the run: they are not among the settings that a resumed run goes
  * on with. */
-#ifndef HC_RUNTIME_OPTION_ROWS_H
-#define HC_RUNTIME_OPTION_ROWS_H
+#pragma once
 
 #include "runtime/options/options.h"
 
@@ -33,5 +32,3 @@
     { OPTION_ROW(OPTION_BOOL, bool *, option, variable, "false", text), .transient = true }
 #define PROCESS_TEXT(option, variable, initial, text)                                                              \
     { OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text), .transient = true }
-
-#endif

@@ -1,7 +1,6 @@
 /* Settings from tables: command line (GNU long options) and config files (`name = value`) fill the same variables.
  * Rows of tables are written with the macros of option_rows.h; a function may put a table together as well. */
-#ifndef HC_RUNTIME_OPTIONS_H
-#define HC_RUNTIME_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file);
 
 /* The word at this place among "rc|hc|mhc", "" beyond the last; `bytes` are the room for it. Returns `word`. */
 const char *options_word(const char *choices, int place, char *word, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the files of this room share. */
-#ifndef HC_RUNTIME_OPTIONS_INTERNAL_H
-#define HC_RUNTIME_OPTIONS_INTERNAL_H
+#pragma once
 
 #include "runtime/options/options.h"
 
@@ -24,5 +23,3 @@ int option_set(struct option_spec *spec, const char *value, const char *where);
 
 /* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */
 const char *option_range(const struct option_spec *spec, char *text, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * Every range is cut into one part for each rank, which owns it. An all-reduce is a reduce-scatter, in which owners
  * add up their parts, and an all-gather of the sums: see range_messages.h. That is as many bytes as a ring moves,
  * 2 (R - 1) / R of the range in and out of every rank, in two steps instead of 2 (R - 1). */
-#ifndef HC_RUNTIME_COLLECTIVE_H
-#define HC_RUNTIME_COLLECTIVE_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include "runtime/ranks/parts.h"
@@ -41,5 +40,3 @@ uint64_t collective_staging_bytes(const struct compute *compute, const struct ra
 void collective_begin(struct collective *collective, enum collective_kind kind, const struct buffer *buffer);
 void collective_ready(struct collective *collective, size_t count);
 int collective_finish(struct collective *collective, struct collective_times *times);
-
-#endif

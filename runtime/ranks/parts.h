@@ -1,6 +1,5 @@
 /* Which rank owns what of a range. */
-#ifndef HC_RUNTIME_PARTS_H
-#define HC_RUNTIME_PARTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ static inline struct element_range rank_part(struct element_range range, int cou
     const uint64_t rest = range.count - first;
     return (struct element_range){range.offset + first, rest < each ? rest : each};
 }
-
-#endif

@@ -4,8 +4,7 @@
  *   reduce-scatter: every rank sends each part to its owner, which adds what it gets to its own in the order of the
  *                   ranks, so that sums have the same bits from run to run;
  *   all-gather: every owner sends its part to all. */
-#ifndef HC_RUNTIME_RANGE_MESSAGES_H
-#define HC_RUNTIME_RANGE_MESSAGES_H
+#pragma once
 
 #include "runtime/ranks/parts.h"
 #include "runtime/ranks/ranks.h"
@@ -43,5 +42,3 @@ void range_messages_finish(struct range_messages *messages, bool gathers);
 
 /* "rank 1 or 3": those whose messages have not arrived; "another rank" if that cannot be told. */
 void range_messages_name_late(const struct range_messages *messages, char names[128]);
-
-#endif

@@ -2,8 +2,7 @@
  * nothing here calls MPI.
  *
  * Collective functions must be called by all ranks in the same order. They return 0, or -1 with an error text. */
-#ifndef HC_RUNTIME_RANKS_H
-#define HC_RUNTIME_RANKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ void ranks_rest(unsigned *turns, bool patient);
 
 /* -1 with an error text made of what was being done and MPI's name of the error; 0 for success. */
 int ranks_check(int code, const char *doing);
-
-#endif

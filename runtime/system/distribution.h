@@ -1,7 +1,6 @@
 /* The distribution of numbers that come one by one, in memory that does not grow with them: extremes and moments
  * exactly, quantiles from a histogram whose bins are as fine as a float of 17 bits after its first one. */
-#ifndef HC_RUNTIME_DISTRIBUTION_H
-#define HC_RUNTIME_DISTRIBUTION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ double distribution_quantile(const struct distribution *distribution, double fra
 /* NaN when there are none; the deviation is that of all values, not of a sample. */
 double distribution_mean(const struct distribution *distribution);
 double distribution_deviation(const struct distribution *distribution);
-
-#endif

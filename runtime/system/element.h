@@ -1,7 +1,6 @@
 /* Types of elements, in buffers and in files, and the one place where the host converts between float and 16 bits.
  * Kernels compute in float whatever they load and store. */
-#ifndef HC_RUNTIME_ELEMENT_H
-#define HC_RUNTIME_ELEMENT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ float element_at(const void *elements, size_t index, enum element_type type);
 /* The bits of the nearest number of the 16-bit type, the even one of two; infinity beyond the largest and half a
  * unit. NaN stays NaN. */
 uint16_t element_encode(float value, enum element_type type);
-
-#endif

@@ -1,8 +1,7 @@
 /* Errors as values: a function that can fail returns 0 or -1 and leaves a message here; mains print it and exit.
  * One message per thread, the innermost cause last: "cannot load checkpoint out/ckpt-10: model.safetensors: ...".
  */
-#ifndef HC_RUNTIME_ERROR_H
-#define HC_RUNTIME_ERROR_H
+#pragma once
 
 /* Replaces the message by the formatted text. Returns -1, so that callers write `return error_set(...)`. */
 int error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -30,5 +29,3 @@ char *error_keep(void);
 
 /* Puts the message back. Returns -1. */
 int error_restore(char *kept);
-
-#endif

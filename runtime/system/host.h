@@ -1,7 +1,6 @@
 /* What this process may use of its host: cores and memory, shared with the other ranks that the launcher of the job
  * put there. All from the environment and the system, so that it is known before MPI and OpenCL start. */
-#ifndef HC_RUNTIME_HOST_H
-#define HC_RUNTIME_HOST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ size_t host_address_space(void);
 /* Bytes of memory available now, or left in the control group, divided by the ranks here, and no more than there is
  * address space; 0 when unknown. */
 size_t host_memory(void);
-
-#endif

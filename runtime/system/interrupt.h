@@ -1,6 +1,5 @@
 /* Stopping on SIGINT, SIGTERM, SIGUSR1 and SIGHUP: the first one asks, a second one ends the process at once. */
-#ifndef HC_RUNTIME_INTERRUPT_H
-#define HC_RUNTIME_INTERRUPT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ bool interrupt_requested(void);
 
 /* Can be read from, for poll, once a signal has come; not to be read or closed. -1 before interrupt_install. */
 int interrupt_descriptor(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Independent pieces of work on all cores of this rank. */
-#ifndef HC_RUNTIME_PARALLEL_H
-#define HC_RUNTIME_PARALLEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -10,5 +9,3 @@ typedef int (*parallel_work)(void *context, size_t index);
 /* Runs pieces 0 .. count - 1 and waits for them. Fails when one of them did, with its error text; pieces that have
  * not begun by then are left out. */
 int parallel_run(size_t count, parallel_work work, void *context);
-
-#endif

@@ -1,6 +1,5 @@
 /* Order statistics of numbers in double. */
-#ifndef HC_RUNTIME_PERCENTILE_H
-#define HC_RUNTIME_PERCENTILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@ void percentile_sort(double *values, size_t count);
 
 /* Linear interpolation between order statistics, as numpy's default; fraction 0.5 is the median. count > 0. */
 double percentile(const double *sorted, size_t count, double fraction);
-
-#endif

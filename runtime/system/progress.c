@@ -1,7 +1,6 @@
 #include "runtime/system/progress.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

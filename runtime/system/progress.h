@@ -1,6 +1,5 @@
 /* A line of progress on stderr: rewritten in place on a terminal, a new line now and then elsewhere. */
-#ifndef HC_RUNTIME_PROGRESS_H
-#define HC_RUNTIME_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
 
 /* Clears or ends the line, so that other text can be printed. */
 void progress_end(struct progress *progress);
-
-#endif

@@ -1,8 +1,7 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
  * A value depends on key and counter only, never on what was drawn before, so results do not depend on the order or
  * the number of workers. cl/common.cl has the same function; tests hold the two together. */
-#ifndef HC_RUNTIME_RANDOM_H
-#define HC_RUNTIME_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ void random_normal(uint64_t key, uint64_t first, uint64_t count, double mean, do
 
 /* Uniform double in [0, 1) with 53 bits. */
 double random_uniform(uint64_t key, uint64_t index);
-
-#endif

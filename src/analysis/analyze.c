@@ -1,6 +1,7 @@
 #include "src/analysis/analyze.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/progress.h"
@@ -8,7 +9,6 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/measuring/h_analysis.h"
-#include "src/training/data_set.h"
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* Runs and checkpoints to what the paper shows of them. */
-#ifndef HC_SRC_ANALYZE_H
-#define HC_SRC_ANALYZE_H
+#pragma once
 
 #include "src/model/gpt.h"
 #include <jansson.h>
@@ -21,5 +20,3 @@ struct analyze_settings {
  * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for
  * rc, whose single stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);
-
-#endif

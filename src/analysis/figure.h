@@ -7,8 +7,7 @@
  *   "between"  what stands between its items, of runs
  *   "key"      of pictures of hc_bench: the number of its cases that is drawn
  * "frame" beside them has the settings that all pictures begin with. */
-#ifndef HC_SRC_FIGURE_H
-#define HC_SRC_FIGURE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -119,5 +118,3 @@ const json_t *figure_column(const json_t *run, const char *table, const char *ke
 
 /* The last checkpoint's "h" of a run, NULL when there is none. */
 const json_t *figure_h(const json_t *run);
-
-#endif

@@ -1,6 +1,5 @@
 /* Pictures by gnuplot, a program of its own. */
-#ifndef HC_SRC_GNUPLOT_H
-#define HC_SRC_GNUPLOT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
  * or with what to install. */
 int gnuplot_draw(const char *folder, const char *name, const char *script, size_t bytes, unsigned width,
                  unsigned height);
-
-#endif

@@ -1,11 +1,8 @@
 /* The tables of a report. */
-#ifndef HC_SRC_REPORT_TABLES_H
-#define HC_SRC_REPORT_TABLES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
 
 /* Writes them as HTML: variants over seeds, runs, perplexities, matrices, as far as the analysis has them. */
 void report_tables(const json_t *analysis, FILE *page);
-
-#endif

@@ -1,6 +1,5 @@
 /* The page's style and script, and the words of its figures, embedded at build. */
-#ifndef HC_SRC_REPORT_TEXTS_H
-#define HC_SRC_REPORT_TEXTS_H
+#pragma once
 
 struct report_text {
     const char *name, *text;
@@ -8,5 +7,3 @@ struct report_text {
 
 /* Ends with a NULL name. */
 extern const struct report_text report_texts[];
-
-#endif

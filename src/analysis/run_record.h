@@ -1,6 +1,5 @@
 /* What a run directory tells of a run: its losses, gradient norms and statistics over iterations. */
-#ifndef HC_SRC_RUN_RECORD_H
-#define HC_SRC_RUN_RECORD_H
+#pragma once
 
 #include <jansson.h>
 
@@ -16,5 +15,3 @@
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
  * run that goes on, is left out. NULL with an error that names the file. */
 json_t *run_record_read(const char *folder);
-
-#endif

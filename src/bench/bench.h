@@ -1,6 +1,5 @@
 /* Measures training steps of a model on random tokens. */
-#ifndef HC_SRC_BENCH_H
-#define HC_SRC_BENCH_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
@@ -21,5 +20,3 @@ enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
 /* Runs on all ranks; prints on rank 0. Otherwise all ranks have the error text; a failure of one rank alone ends
  * the job before. */
 enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
-
-#endif

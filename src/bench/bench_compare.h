@@ -1,7 +1,6 @@
 /* Several residual variants and numbers of streams side by side: every one in a process of its own, which all take
  * a step in turn, so that what the machine does meanwhile happens to all of them. */
-#ifndef HC_SRC_BENCH_COMPARE_H
-#define HC_SRC_BENCH_COMPARE_H
+#pragma once
 
 #include "src/bench/bench.h"
 
@@ -10,5 +9,3 @@
  */
 enum bench_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
                                     char **argv);
-
-#endif

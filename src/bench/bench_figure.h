@@ -1,6 +1,5 @@
 /* What one number was over the steps. */
-#ifndef HC_SRC_BENCH_FIGURE_H
-#define HC_SRC_BENCH_FIGURE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -13,5 +12,3 @@ struct bench_figure bench_figure_of(double *values, size_t count);
 
 /* {"min": ..., "median": ..., "max": ...}; NULL when memory runs out. */
 json_t *bench_figure_json(const struct bench_figure *figure);
-
-#endif

@@ -4,7 +4,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
-#include "src/training/train_options.h"
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>

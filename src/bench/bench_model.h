@@ -1,6 +1,5 @@
 /* A model on random tokens, step by step: what hc_bench measures. */
-#ifndef HC_SRC_BENCH_MODEL_H
-#define HC_SRC_BENCH_MODEL_H
+#pragma once
 
 #include "src/training/data_parallel.h"
 #include "src/training/train_settings.h"
@@ -42,5 +41,3 @@ double bench_model_peak_bytes(void);
 /* What is known of the model and its device, and, when profiled, the kernels' times so far: an object, NULL when
  * out of memory. */
 json_t *bench_model_facts(struct bench_model *bench);
-
-#endif

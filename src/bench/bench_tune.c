@@ -5,7 +5,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define ROWS_MOST 1024         /* more tokens take longer to measure and say no more */
 #define TYPE      ELEMENT_BF16 /* on matrix units; fp16 runs at the same rate */

@@ -2,7 +2,6 @@
 #include "runtime/device/profiler.h"
 #include "runtime/system/error.h"
 #include "src/bench/bench_model.h"
-#include <string.h>
 
 /* Takes over the object. */
 static int say(json_t *json) {

@@ -5,12 +5,9 @@
  *   in:  any line         out: {"seconds": time of one step}
  *   in:  the end          out: the object again, now with the most memory and the kernels' times
  */
-#ifndef HC_SRC_BENCH_TURNS_H
-#define HC_SRC_BENCH_TURNS_H
+#pragma once
 
 #include "src/bench/bench.h"
 
 /* Talks on stdin and stdout, alone (ranks->count is 1). As bench_run. */
 enum bench_status bench_turns_run(const struct bench_settings *settings, struct ranks *ranks);
-
-#endif

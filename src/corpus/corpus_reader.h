@@ -1,7 +1,6 @@
 /* Files of text to numbered documents, as pieces for the encoder: running text in chunks, whole files in parts that
  * can be encoded one by one, or JSON lines. Memory stays bounded however large a file is. */
-#ifndef HC_SRC_CORPUS_READER_H
-#define HC_SRC_CORPUS_READER_H
+#pragma once
 
 #include "src/corpus/document_kind.h"
 #include "src/corpus/encoder.h"
@@ -46,5 +45,3 @@ uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader);
 
 /* The sources that were read to their end: path, bytes as stored, sha256 of each. */
 json_t *corpus_reader_sources(const struct corpus_reader *reader);
-
-#endif

@@ -2,7 +2,6 @@
 #include "runtime/system/error.h"
 #include <fnmatch.h>
 #include <stdbool.h>
-#include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

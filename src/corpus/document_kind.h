@@ -1,6 +1,5 @@
 /* What in a file of text is a document. */
-#ifndef HC_SRC_DOCUMENT_KIND_H
-#define HC_SRC_DOCUMENT_KIND_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@ int document_kind_by_names(const char *const *names, size_t count, enum document
                            enum document_kind *kind);
 
 const char *document_kind_name(enum document_kind kind);
-
-#endif

@@ -1,7 +1,6 @@
 /* Which documents are held out for validation, and in which order documents are written. Both depend on the seed
  * and the document's number only, or on a file that lists the order. */
-#ifndef HC_SRC_DOCUMENT_ORDER_H
-#define HC_SRC_DOCUMENT_ORDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ uint64_t document_order_place(const struct document_order *order, uint64_t docum
 
 /* That so many documents there were: an error where the list has another number. */
 int document_order_check(const struct document_order *order, uint64_t documents);
-
-#endif

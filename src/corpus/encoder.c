@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     SPARE_BATCHES = 3,               /* beside one for each thread and one that waits for it */

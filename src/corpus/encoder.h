@@ -1,7 +1,6 @@
 /* Text to tokens on several cores: batches of text go in, and come out with their tokens in the same order. One
  * thread fills and takes the batches, others of this module encode them. */
-#ifndef HC_SRC_ENCODER_H
-#define HC_SRC_ENCODER_H
+#pragma once
 
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
@@ -51,5 +50,3 @@ void encoder_submit(struct encoder *encoder);
  * none, or, without `wait`, it is not ready; -1: it could not be encoded, and the error text names source and line. */
 int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **batch);
 void encoder_release(struct encoder *encoder);
-
-#endif

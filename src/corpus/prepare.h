@@ -9,8 +9,7 @@
  * document_order.h.
  *
  * Work in progress is in the folder ".hc_prepare" beside the results. */
-#ifndef HC_SRC_PREPARE_H
-#define HC_SRC_PREPARE_H
+#pragma once
 
 #include "src/corpus/corpus_reader.h"
 
@@ -49,5 +48,3 @@ enum prepare_result { PREPARE_DONE, PREPARE_FAILED, PREPARE_STOPPED };
 /* Writes the token files. Whatever happens, older results stay until new ones are complete, and nothing
  * half-written has their names. PREPARE_FAILED comes with an error text. */
 enum prepare_result prepare_run(const struct prepare_settings *settings, struct prepare_report *report);
-
-#endif

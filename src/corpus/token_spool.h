@@ -1,8 +1,7 @@
 /* Where the tokens of documents go on their way to train.bin and val.bin: straight there, or, to be shuffled, first
  * onto piles, files that each hold a range of the order, so that no more than one has to be sorted at a time. Its
  * files are in a folder of its own, and it can be left and taken up again. */
-#ifndef HC_SRC_TOKEN_SPOOL_H
-#define HC_SRC_TOKEN_SPOOL_H
+#pragma once
 
 #include "src/corpus/document_order.h"
 #include <jansson.h>
@@ -48,5 +47,3 @@ struct token_spool_counts {
 };
 
 const struct token_spool_counts *token_spool_counts(const struct token_spool *spool);
-
-#endif

@@ -1,8 +1,7 @@
 /* The paper's measurements of the residual matrices H_res over any number of samples: what they are sublayer by
  * sublayer, and what their products up to each depth are. Memory depends on the model and the size of a batch, not
  * on the number of samples. */
-#ifndef HC_SRC_H_ANALYSIS_H
-#define HC_SRC_H_ANALYSIS_H
+#pragma once
 
 #include "runtime/system/distribution.h"
 #include "src/measuring/h_batch.h"
@@ -40,5 +39,3 @@ int h_analysis_add(struct h_analysis *analysis, struct gpt *gpt);
 
 /* All of it as an object: docs/analysis.md says what its keys mean. NULL with an error when memory runs out. */
 json_t *h_analysis_json(const struct h_analysis *analysis);
-
-#endif

@@ -1,7 +1,6 @@
 /* H_res of a forward pass, measured in double on the host: each token's matrix in each sublayer, and their product
  * over depth. What runs note of them in training and what is shown of checkpoints both begin here. */
-#ifndef HC_SRC_H_BATCH_H
-#define HC_SRC_H_BATCH_H
+#pragma once
 
 #include "src/measuring/stream_matrix.h"
 #include "src/model/gpt.h"
@@ -51,5 +50,3 @@ extern const struct h_tally h_tally_empty;
 
 void h_tally_add(struct h_tally *tally, const struct h_figures *figures, size_t n);
 void h_tally_merge(struct h_tally *tally, const struct h_tally *other);
-
-#endif

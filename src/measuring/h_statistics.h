@@ -1,6 +1,5 @@
 /* The paper's observations of the residual matrices H_res of a forward pass, as runs note them in training. */
-#ifndef HC_SRC_H_STATISTICS_H
-#define HC_SRC_H_STATISTICS_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "src/measuring/h_batch.h"
@@ -21,5 +20,3 @@ void h_statistics_release(struct h_statistics *statistics);
 /* One JSON object a line, with the iteration: for h_statistics.jsonl. Heap text without newline, NULL on failure.
  */
 char *h_statistics_json(const struct h_statistics *statistics, int64_t iteration);
-
-#endif

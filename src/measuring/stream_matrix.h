@@ -1,6 +1,5 @@
 /* Small matrices that mix streams, n x n, row-major, in double; n <= RESIDUAL_MAX_STREAMS. */
-#ifndef HC_SRC_STREAM_MATRIX_H
-#define HC_SRC_STREAM_MATRIX_H
+#pragma once
 
 #include "src/variants/residual.h"
 #include <stdbool.h>
@@ -23,5 +22,3 @@ bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima);
 /* Mean over pairs of the cosines of streams after mixing by the matrix; gram [n, n] has the streams' inner products
  * before it. */
 double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n);
-
-#endif

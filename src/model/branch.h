@@ -1,7 +1,6 @@
 /* The two branches of a layer, attention and MLP: a linear layer in, something of its own, a linear layer out. The
  * table and what it does are in branches.c. */
-#ifndef HC_SRC_BRANCH_H
-#define HC_SRC_BRANCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void branch_forward(struct gpt *gpt, const struct sublayer *sublayer);
 
 /* d_output [N, C] (overwritten where dropout applies) -> scratch.d_normed. */
 void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);
-
-#endif

@@ -4,8 +4,7 @@
  * The model is planned with GPT_GENERATION; options.batch is the number of sequences (rows of the cache) and
  * options.sequence how long they may become. A row's results do not depend on what other rows there are: with up to
  * FEW_ROWS of them to the bit. */
-#ifndef HC_SRC_GENERATION_H
-#define HC_SRC_GENERATION_H
+#pragma once
 
 #include "src/model/gpt.h"
 
@@ -19,5 +18,3 @@ int generation_step(struct gpt *gpt, int64_t rows, int64_t position, const int32
 
 /* Row `to` becomes what row `from` is. A launch. */
 void generation_copy(struct gpt *gpt, int64_t from, int64_t to);
-
-#endif

@@ -1,7 +1,6 @@
 /* The model on a device: GPT-2 with a residual variant, forward and backward. The order of its parts is in gpt.c.
  */
-#ifndef HC_SRC_GPT_H
-#define HC_SRC_GPT_H
+#pragma once
 
 #include "src/model/gpt_state.h"
 
@@ -55,5 +54,3 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 /* FLOPs of training on one token (forward and backward): 6 per weight used in products + 12 n_layer C T of
  * attention. */
 double gpt_flops_per_token(const struct gpt *gpt);
-
-#endif

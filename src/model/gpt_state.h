@@ -1,7 +1,6 @@
 /* The model as its parts see it: options, buffers, and what is known of the batch and the pass. What is done with
  * it is in gpt.h. */
-#ifndef HC_SRC_GPT_STATE_H
-#define HC_SRC_GPT_STATE_H
+#pragma once
 
 #include "src/model/branch.h"
 #include "src/model/loss_scale.h"
@@ -127,5 +126,3 @@ struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) __att
 
 /* A layer norm's parameters, or their gradients, in an arena. */
 struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at);
-
-#endif

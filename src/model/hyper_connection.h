@@ -1,7 +1,6 @@
 /* The frame of the residual connections around a branch (paper's Eq. 1): streams -> branch input, branch output ->
  * streams, and back. rc is the frame with one stream and nothing learned. */
-#ifndef HC_SRC_HYPER_CONNECTION_H
-#define HC_SRC_HYPER_CONNECTION_H
+#pragma once
 
 #include "src/model/gpt_state.h"
 
@@ -16,5 +15,3 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const stru
 
 /* Backward of enter: scratch.d_normed and d_h -> scratch.d_streams (in place) and parameter gradients. */
 void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sublayer);
-
-#endif

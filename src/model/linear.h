@@ -1,6 +1,5 @@
 /* Linear layers: y = x W^T (+ b), weights [out, in] in the arena. */
-#ifndef HC_SRC_LINEAR_H
-#define HC_SRC_LINEAR_H
+#pragma once
 
 #include "src/model/parameters.h"
 #include "src/operations/operations.h"
@@ -17,5 +16,3 @@ void linear_forward(struct operations *operations, const struct parameters *para
 /* d_y [rows, out] -> d_x [rows, in]; gradients of weight and bias are added to the arena. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x);
-
-#endif

@@ -1,8 +1,7 @@
 /* Dynamic loss scaling: in fp16 small gradients would round to zero, so the loss is multiplied by a factor before
  * the backward pass, and the gradients by its inverse in the optimiser. The factor is a power of two and adapts:
  * halved when a gradient overflowed (then that step is left out), doubled after enough good steps. */
-#ifndef HC_SRC_LOSS_SCALE_H
-#define HC_SRC_LOSS_SCALE_H
+#pragma once
 
 #include "runtime/system/element.h"
 #include <stdbool.h>
@@ -24,5 +23,3 @@ bool loss_scale_is_valid(const struct loss_scale *scale);
 /* After a step whose gradient norm was finite, or not. False when the norm was not and no smaller scale is left to
  * try (or nothing is scaled): the training has diverged. */
 bool loss_scale_update(struct loss_scale *scale, bool finite);
-
-#endif

@@ -1,6 +1,5 @@
 #include "src/model/memory_plan.h"
 #include "runtime/system/error.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

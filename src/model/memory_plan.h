@@ -1,7 +1,6 @@
 /* Memory is planned before it is allocated: first every buffer is put on the plan, then the plan is checked against
  * the device, then all buffers are made. */
-#ifndef HC_SRC_MEMORY_PLAN_H
-#define HC_SRC_MEMORY_PLAN_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include <stdint.h>
@@ -39,5 +38,3 @@ void memory_plan_release(struct memory_plan *plan, struct compute *compute);
 
 /* "1.25 GiB": bytes in a unit that reads well. text has at least 16 bytes; returned. */
 const char *memory_text(uint64_t bytes, char text[16]);
-
-#endif

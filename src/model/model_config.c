@@ -2,7 +2,6 @@
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

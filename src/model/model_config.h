@@ -1,6 +1,5 @@
 /* The shape of a model, as config.json keeps it. */
-#ifndef HC_SRC_MODEL_CONFIG_H
-#define HC_SRC_MODEL_CONFIG_H
+#pragma once
 
 #include "src/variants/residual.h"
 #include <jansson.h>
@@ -42,5 +41,3 @@ json_t *model_config_to_json(const struct model_config *config);
 
 /* Whether a setting of the model's shape, by its name, is the same in both. True for all other names. */
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);
-
-#endif

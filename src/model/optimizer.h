@@ -1,6 +1,5 @@
 /* The optimiser: nanoGPT's schedule, clipping by the global norm, AdamW on the arena. */
-#ifndef HC_SRC_OPTIMIZER_H
-#define HC_SRC_OPTIMIZER_H
+#pragma once
 
 #include "src/model/gpt.h"
 
@@ -20,5 +19,3 @@ void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, 
 /* The step on a part of the arena, with the norm that gradient_norm holds. A launch. */
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct adamw_range range);
-
-#endif

@@ -1,7 +1,6 @@
 /* The parameter table and the arena: weights, gradients and both moments are one buffer each, with the same layout.
  */
-#ifndef HC_SRC_PARAMETERS_H
-#define HC_SRC_PARAMETERS_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include "src/model/model_config.h"
@@ -70,5 +69,3 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
 
 /* NULL if there is none of this name. */
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* Attention on matrix units, which is trusted where it agrees with the portable kernels on the same device. */
-#ifndef HC_SRC_ATTENTION_CHECK_H
-#define HC_SRC_ATTENTION_CHECK_H
+#pragma once
 
 #include "src/operations/attention_units.h"
 #include "src/operations/operations.h"
@@ -14,5 +13,3 @@ int attention_check(struct operations *operations, struct attention_units *units
  * compile and pass the check. Elsewhere attention stays with the portable kernels, which is no failure;
  * operations->attention_by says what runs, and why. */
 void attention_open_units(struct operations *operations);
-
-#endif

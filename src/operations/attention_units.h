@@ -1,8 +1,7 @@
 /* Attention on the matrix units of a GPU, for activations in 16 bits (cl/attention_units.cl). Same arguments, same
  * dropout and, to rounding, same results as the portable kernels behind src/operations/operations.h, which takes
  * this path where it is open. */
-#ifndef HC_SRC_ATTENTION_UNITS_H
-#define HC_SRC_ATTENTION_UNITS_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/mma_tiles.h"
@@ -40,5 +39,3 @@ void attention_units_forward(struct attention_units *units, struct token_shape t
 void attention_units_backward(struct attention_units *units, struct token_shape tokens,
                               const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv);
-
-#endif

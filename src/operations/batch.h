@@ -1,6 +1,5 @@
 /* What all operations say of a batch: its shape, and dropout in it. */
-#ifndef HC_SRC_BATCH_H
-#define HC_SRC_BATCH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);
 struct token_shape {
     int64_t batch, sequence;
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* For the functions of operations.h, in a file for each family of kernels: what is compiled, and how it is launched.
  */
-#ifndef HC_SRC_KERNELS_H
-#define HC_SRC_KERNELS_H
+#pragma once
 
 #include "src/operations/operations.h"
 
@@ -83,5 +82,3 @@ void add_partials(struct operations *operations, size_t chunks, size_t width, si
 
 /* gradients += the partial sums [chunks, 2 C] of a layer norm's gain and bias. */
 void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients);
-
-#endif

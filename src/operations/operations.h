@@ -5,8 +5,7 @@
  * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
  * spans of the arena of weights, and their gradients, which are added to what is there, of the arena of gradients;
  * other outputs are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
-#ifndef HC_SRC_OPERATIONS_H
-#define HC_SRC_OPERATIONS_H
+#pragma once
 
 #include "runtime/device/compute.h"
 #include "src/operations/batch.h"
@@ -268,5 +267,3 @@ struct adamw_range {
  * changes. */
 void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct adamw_range range,
                 const struct adamw_settings *settings, const struct buffer *norm);
-
-#endif

@@ -9,7 +9,6 @@
 #include "src/settings/shared_rows.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static struct program program = {

@@ -5,7 +5,6 @@
 #include "src/programs/program.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static struct program program = {
     .info.name = "hc_devices",

@@ -1,6 +1,5 @@
 /* hc_eval: numbers for a checkpoint that can be compared with those of other models. */
 #include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include "src/evaluation/eval.h"
 #include "src/programs/program.h"
 #include "src/settings/shared_rows.h"

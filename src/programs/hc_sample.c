@@ -7,7 +7,6 @@
 #include "src/sampling/sample_print.h"
 #include "src/settings/shared_rows.h"
 #include "src/text/model_tokenizer.h"
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,7 @@
  *     }
  *     return program_end(&program);
  */
-#ifndef HC_SRC_PROGRAM_H
-#define HC_SRC_PROGRAM_H
+#pragma once
 
 #include "runtime/options/option_rows.h"
 #include "runtime/ranks/ranks.h"
@@ -56,5 +55,3 @@ int program_failed(const struct program *program);
 /* Prints the error text, if there is one after a failure, on rank 0 or on the rank whose error it is, and ends the
  * other ranks in that case. Frees what the options have set, and leaves the job. Returns the exit status. */
 int program_end(struct program *program);
-
-#endif

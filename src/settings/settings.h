@@ -1,6 +1,5 @@
 /* Settings that several programs share; shared_rows.h has their rows for tables of options. */
-#ifndef HC_SRC_SETTINGS_H
-#define HC_SRC_SETTINGS_H
+#pragma once
 
 #include "runtime/device/compute.h"
 
@@ -25,5 +24,3 @@ struct device_settings {
  * among the ranks of the host. */
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute);
-
-#endif

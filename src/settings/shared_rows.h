@@ -1,6 +1,5 @@
 /* Rows of options that several programs share, for their tables. */
-#ifndef HC_SRC_SHARED_ROWS_H
-#define HC_SRC_SHARED_ROWS_H
+#pragma once
 
 #include "runtime/options/option_rows.h"
 #include "src/model/optimizer.h"
@@ -36,5 +35,3 @@
         FLOAT("beta2", &(settings)->beta2, "0.95", 0, 0.999999, "decay of the second moment"),                     \
         FLOAT("grad_clip", &(settings)->grad_clip, "1.0", 0, 1e9,                                                  \
               "largest global gradient norm, 0 for no clipping")
-
-#endif

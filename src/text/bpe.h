@@ -1,8 +1,7 @@
 /* Byte-pair encoding as GPT-2 and tiktoken have it: a vocabulary of byte strings, each with a merge rank; a piece of
  * text begins as single bytes, and as long as two neighbours together are in the vocabulary, those with the lowest
  * merge rank (the first of them) become one. The merge rank is the token. */
-#ifndef HC_SRC_BPE_H
-#define HC_SRC_BPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ void bpe_scratch_free(struct bpe_scratch *scratch);
 /* Appends the tokens of a piece of 1 to 2^31 bytes, in O(n log n). Fails when memory runs out. */
 int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
                struct token_list *list);
-
-#endif

@@ -1,6 +1,5 @@
 /* JSON lines: a line of a file is an object, and one field of it the text of a document. */
-#ifndef HC_SRC_JSON_LINES_H
-#define HC_SRC_JSON_LINES_H
+#pragma once
 
 #include "runtime/files/input.h"
 #include "src/text/text_buffer.h"
@@ -23,5 +22,3 @@ void json_lines_free(struct json_lines *lines);
 /* Replaces `text` by the string in `field` of a line's object. Fails on what is no JSON, no object or has no such
  * string, and when memory runs out; the error text does not know file and line. */
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text);
-
-#endif

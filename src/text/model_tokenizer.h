@@ -1,6 +1,5 @@
 /* What a model's tokens mean. */
-#ifndef HC_SRC_MODEL_TOKENIZER_H
-#define HC_SRC_MODEL_TOKENIZER_H
+#pragma once
 
 #include "src/model/model_config.h"
 #include "src/text/tokenizer.h"
@@ -25,5 +24,3 @@ struct tokenizer_settings {
  * tokenizer. */
 int model_tokenizer_open(const struct model_config *config, const struct tokenizer_settings *settings,
                          struct tokenizer **opened);
-
-#endif

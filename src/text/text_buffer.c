@@ -1,7 +1,6 @@
 #include "src/text/text_buffer.h"
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,25 +42,6 @@ int text_read(struct text_buffer *buffer, struct input *input, size_t bytes, boo
     buffer->size += got;
     *at_end = got < bytes;
     return 0;
-}
-
-int text_vprint(struct text_buffer *buffer, const char *format, va_list arguments) {
-    char *text = NULL;
-    const int length = vasprintf(&text, format, arguments);
-    if (length < 0) {
-        return error_set("out of memory");
-    }
-    const int result = text_append(buffer, text, (size_t)length);
-    free(text);
-    return result;
-}
-
-int text_print(struct text_buffer *buffer, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int result = text_vprint(buffer, format, arguments);
-    va_end(arguments);
-    return result;
 }
 
 void text_drop(struct text_buffer *buffer, size_t bytes) {

@@ -1,8 +1,6 @@
 /* Memory that grows: arrays, and bytes that grow at their end. */
-#ifndef HC_SRC_TEXT_BUFFER_H
-#define HC_SRC_TEXT_BUFFER_H
+#pragma once
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -25,13 +23,6 @@ int text_append(struct text_buffer *buffer, const void *data, size_t bytes);
 /* Appends up to so many bytes of an input; *at_end: there were fewer. */
 int text_read(struct text_buffer *buffer, struct input *input, size_t bytes, bool *at_end);
 
-/* Appends text formatted as by printf. */
-int text_print(struct text_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int text_vprint(struct text_buffer *buffer, const char *format, va_list arguments)
-    __attribute__((format(printf, 2, 0)));
-
 /* Drops bytes from the beginning. */
 void text_drop(struct text_buffer *buffer, size_t bytes);
 void text_free(struct text_buffer *buffer);
-
-#endif

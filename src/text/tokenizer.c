@@ -4,7 +4,6 @@
 #include "src/text/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* What Unicode calls white space: PCRE2's \s has U+180E, too. */

@@ -1,6 +1,5 @@
 /* Text to tokens and back: GPT-2's byte-pair encoding, or bytes. */
-#ifndef HC_SRC_TOKENIZER_H
-#define HC_SRC_TOKENIZER_H
+#pragma once
 
 #include "src/text/bpe.h"
 
@@ -53,5 +52,3 @@ bool tokenizer_is_cut(const char *text, size_t at);
 
 /* The last such place; 0: there is none after the beginning. */
 size_t tokenizer_cut(const char *text, size_t bytes);
-
-#endif

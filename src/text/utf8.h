@@ -1,6 +1,5 @@
 /* Text as UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest forms). */
-#ifndef HC_SRC_UTF8_H
-#define HC_SRC_UTF8_H
+#pragma once
 
 #include "src/text/text_buffer.h"
 #include <stdbool.h>
@@ -35,5 +34,3 @@ bool utf8_is_space(uint32_t character);
 
 /* Where the last character of text [bytes > 0], whole or not, begins, if it is UTF-8 that far. */
 size_t utf8_last(const char *text, size_t bytes);
-
-#endif

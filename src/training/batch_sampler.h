@@ -1,7 +1,6 @@
 /* Which tokens a batch is made of. Row `row` of iteration `iteration`'s global batch depends on seed, iteration and
  * row only, so that any number of ranks and micro-steps trains on the same data in the same order. */
-#ifndef HC_SRC_BATCH_SAMPLER_H
-#define HC_SRC_BATCH_SAMPLER_H
+#pragma once
 
 #include "runtime/files/token_file.h"
 #include "src/operations/batch.h"
@@ -23,5 +22,3 @@ void batch_sampler_release(struct batch_sampler *sampler);
 /* Fills x and y with the rows of the iteration's global batch from `first` on. Fails on tokens outside of the
  * vocabulary, and where the rows of a run would be more than 2^64. */
 int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, int64_t first);
-
-#endif

@@ -1,7 +1,6 @@
 /* The arena cut into buckets, each of which is complete at one point of the backward pass: what ranks exchange at a
  * time, and what they share between them when each keeps a part of the optimiser's moments. */
-#ifndef HC_SRC_BUCKETS_H
-#define HC_SRC_BUCKETS_H
+#pragma once
 
 #include "runtime/ranks/collective.h"
 #include "src/model/gpt_state.h"
@@ -27,5 +26,3 @@ struct buckets {
 int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                    struct buckets *buckets);
 void buckets_release(struct buckets *buckets);
-
-#endif

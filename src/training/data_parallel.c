@@ -1,5 +1,4 @@
 #include "src/training/data_parallel.h"
-#include "runtime/files/checksum.h"
 #include "runtime/gemm/gemm_measure.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"

@@ -1,7 +1,6 @@
 /* The gradients and the optimiser step of ranks that train together: every rank has its own micro-batches, all end
  * with the same weights. Alone it is gpt_backward and optimizer_step. */
-#ifndef HC_SRC_DATA_PARALLEL_H
-#define HC_SRC_DATA_PARALLEL_H
+#pragma once
 
 #include "runtime/ranks/collective.h"
 #include "src/training/buckets.h"
@@ -55,5 +54,3 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);
 
 /* Collective: an error on all ranks unless all have the same weights, bit for bit. */
 int data_parallel_check_weights(const struct data_parallel *parallel);
-
-#endif

@@ -1,6 +1,5 @@
 /* A folder of token files: train.bin, val.bin, and meta.json with the vocabulary. */
-#ifndef HC_SRC_DATA_SET_H
-#define HC_SRC_DATA_SET_H
+#pragma once
 
 #include "runtime/files/token_file.h"
 #include <stdbool.h>
@@ -18,5 +17,3 @@ int data_set_open(const char *folder, bool needs_val, struct data_set *data);
 int data_set_check(const struct data_set *data);
 
 void data_set_close(struct data_set *data);
-
-#endif

@@ -1,6 +1,5 @@
 /* The mean loss of a model over random batches of a token file, as nanoGPT estimates it. */
-#ifndef HC_SRC_ESTIMATE_LOSS_H
-#define HC_SRC_ESTIMATE_LOSS_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
@@ -16,5 +15,3 @@
  * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, double *loss);
-
-#endif

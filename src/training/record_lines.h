@@ -1,7 +1,6 @@
 /* The lines of metrics.jsonl and h_statistics.jsonl: objects with an "iter". A file may be of any size, and have
  * lines that are none, after a crash of the machine for example. */
-#ifndef HC_SRC_RECORD_LINES_H
-#define HC_SRC_RECORD_LINES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct record_line {
 /* Reads an open file from where it stands and calls `take` with each line; a last one without a newline, which is
  * still being written or was torn, is left out. 0, or -1 with an error text that has no path. */
 int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context);
-
-#endif

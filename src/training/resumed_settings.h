@@ -1,6 +1,5 @@
 /* With which settings a run goes on. */
-#ifndef HC_SRC_RESUMED_SETTINGS_H
-#define HC_SRC_RESUMED_SETTINGS_H
+#pragma once
 
 #include "src/training/train.h"
 
@@ -17,5 +16,3 @@
  * wrong. */
 enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
                                          const struct options_given *given);
-
-#endif

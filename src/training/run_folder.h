@@ -1,6 +1,5 @@
 /* A run directory: whose it is, what it holds, and where it is, also after it was renamed. */
-#ifndef HC_SRC_RUN_FOLDER_H
-#define HC_SRC_RUN_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ int run_folder_check_free(const char *path);
 /* Removes checkpoints, records and event files, and nothing else. Where a folder with a checkpoint's name is none,
  * that is an error and nothing is removed. */
 int run_folder_clear(const char *path);
-
-#endif

@@ -2,7 +2,6 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/training/record_lines.h"
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* What a run leaves beside its checkpoints: metrics.jsonl, h_statistics.jsonl, TensorBoard events. */
-#ifndef HC_SRC_RUN_LOG_H
-#define HC_SRC_RUN_LOG_H
+#pragma once
 
 #include "runtime/files/event_file.h"
 #include "src/measuring/h_statistics.h"
@@ -43,5 +42,3 @@ int run_log_close(struct run_log *log);
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration);
-
-#endif

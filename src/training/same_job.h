@@ -1,6 +1,5 @@
 /* Ranks that do not train the same model on the same data would silently train nonsense. */
-#ifndef HC_SRC_SAME_JOB_H
-#define HC_SRC_SAME_JOB_H
+#pragma once
 
 #include "src/training/trainer.h"
 
@@ -19,5 +18,3 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
  * run, or the shape of other weights, which come from rank 0. Also checks that the tokens looked at are in the
  * vocabulary. */
 int same_job_check(struct trainer *trainer, const char *folder);
-
-#endif

@@ -1,6 +1,5 @@
 /* The training loop: sampling, gradient accumulation, optimiser, evaluation, checkpoints, logs. */
-#ifndef HC_SRC_TRAIN_H
-#define HC_SRC_TRAIN_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
@@ -12,5 +11,3 @@ enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_
  * have then, says what happened; a failure of one rank alone ends the job before. On interruption a checkpoint has
  * been saved. */
 enum train_result train_run(struct train_settings *settings, struct ranks *ranks);
-
-#endif

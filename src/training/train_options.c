@@ -1,7 +1,6 @@
 #include "src/training/train_options.h"
 #include "runtime/system/error.h"
 #include "src/settings/shared_rows.h"
-#include "src/training/data_parallel.h"
 #include <string.h>
 
 /* The settings that residual variants bring with them. */

@@ -1,6 +1,5 @@
 /* The options of a training run, for the programs that train: hc_train and hc_bench. */
-#ifndef HC_SRC_TRAIN_OPTIONS_H
-#define HC_SRC_TRAIN_OPTIONS_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "src/training/train_settings.h"
@@ -17,5 +16,3 @@ void train_options_follow_model(struct train_settings *settings);
 
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);
-
-#endif

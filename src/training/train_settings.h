@@ -1,6 +1,5 @@
 /* What a training run is told: the targets of hc_train's options. */
-#ifndef HC_SRC_TRAIN_SETTINGS_H
-#define HC_SRC_TRAIN_SETTINGS_H
+#pragma once
 
 #include "runtime/options/options.h"
 #include "src/model/optimizer.h"
@@ -35,5 +34,3 @@ struct train_settings {
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* What a training run works with, shared by its set-up (train_setup.c) and its loop (train.c). */
-#ifndef HC_SRC_TRAINER_H
-#define HC_SRC_TRAINER_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
@@ -47,5 +46,3 @@ bool trainer_is_first(const struct trainer *trainer);
  * on failure all ranks have the error. */
 int trainer_set_up(struct trainer *trainer);
 void trainer_tear_down(struct trainer *trainer);
-
-#endif

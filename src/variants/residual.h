@@ -1,8 +1,7 @@
 /* The residual variants: what each adds to a sublayer, and what people are told of it. A variant is a row of the table
  * in residual.c and, unless it is plain, a kernel file cl/hc_<name>.cl; nothing else knows them one by one. Options,
  * --help, checks, pictures, build constants and scripts (hc_train --list-residuals) follow from the rows. */
-#ifndef HC_SRC_RESIDUAL_H
-#define HC_SRC_RESIDUAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -133,5 +132,3 @@ unsigned residual_leaf_shape(const struct residual_leaf *leaf, int64_t streams, 
 
 /* True for the leaves that the kernels address through theta. */
 bool residual_leaf_is_small(const struct residual_leaf *leaf);
-
-#endif

@@ -1,6 +1,5 @@
 /* Fuzzed bytes as a file in memory. */
-#ifndef HC_TESTS_FUZZ_FUZZ_FILE_H
-#define HC_TESTS_FUZZ_FUZZ_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,5 +9,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 /* The path of a file with this content, valid until the next call. */
 const char *fuzz_file(const uint8_t *data, size_t bytes);
-
-#endif

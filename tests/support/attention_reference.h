@@ -1,7 +1,6 @@
 /* Attention in double, both passes, and how far from it an implementation in 16 bits may be: what the kernels for
  * matrix units and the portable ones are held to. */
-#ifndef HC_TESTS_ATTENTION_REFERENCE_H
-#define HC_TESTS_ATTENTION_REFERENCE_H
+#pragma once
 
 #include "runtime/system/element.h"
 #include <stddef.h>
@@ -52,5 +51,3 @@ struct attention_results {
 int attention_reference(const struct attention_case *shape, const double *qkv, const double *d_y,
                         struct attention_results *results);
 void attention_results_free(struct attention_results *results);
-
-#endif

@@ -1,6 +1,5 @@
 /* Programs run by tests: started, limited, interrupted, and what they said. */
-#ifndef HC_TESTS_CHILD_H
-#define HC_TESTS_CHILD_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -38,5 +37,3 @@ uint64_t child_peak_bytes(void);
 #define CHILD_RUN(...) child_finish(child_start(CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
 #define CHILD_RUN_WRITING(output, ...)                                                                             \
     child_finish(child_start_writing(output, CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
-
-#endif

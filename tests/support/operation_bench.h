@@ -1,7 +1,6 @@
 /* What a test of one operation works with: named inputs and outputs, each with its values in double, its buffer on
  * the device, and its derivative there. test_operations.c drives it, operation_cases.c fills it. */
-#ifndef HC_TESTS_OPERATION_BENCH_H
-#define HC_TESTS_OPERATION_BENCH_H
+#pragma once
 
 #include "src/operations/operations.h"
 
@@ -119,5 +118,3 @@ int support_upload(struct compute *compute, const struct buffer *buffer, size_t 
 int support_download(struct compute *compute, const struct buffer *buffer, size_t offset, double *values,
                      size_t count);
 int support_fill(struct compute *compute, const struct buffer *buffer, size_t count, float value);
-
-#endif

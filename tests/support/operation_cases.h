@@ -1,6 +1,5 @@
 /* The table of cases that tests/operations/test_operations.c runs. */
-#ifndef HC_TESTS_OPERATION_CASES_H
-#define HC_TESTS_OPERATION_CASES_H
+#pragma once
 
 #include "tests/support/operation_bench.h"
 
@@ -16,5 +15,3 @@ struct operation_case {
 
 /* The case of this number, NULL beyond the last. */
 const struct operation_case *operation_case_at(size_t number);
-
-#endif

@@ -1,13 +1,10 @@
 /* Faults in kernels, to see that a self-test finds them: a function of OpenCL's stands in front of the library's and
  * changes the text of programs before they are compiled, so that neither the kernels nor the code that builds them
  * know of faults. The compute's own cache of programs knows nothing of them either: open it without one. */
-#ifndef HC_TESTS_PLANTED_FAULT_H
-#define HC_TESTS_PLANTED_FAULT_H
+#pragma once
 
 /* From now on `wrong` stands for `right` in every program that has it; NULL: no more. */
 void planted_fault_set(const char *right, const char *wrong);
 
 /* How many programs have been changed since it was set. */
 unsigned planted_fault_programs(void);
-
-#endif

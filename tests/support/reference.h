@@ -2,8 +2,7 @@
  * what the kernels are held to. Slow and literal on purpose; nothing here follows the kernels' algorithms.
  *
  * Shapes as in src/operations/operations.h: N tokens, S streams, C channels; all matrices row-major. */
-#ifndef HC_TESTS_REFERENCE_H
-#define HC_TESTS_REFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ struct reference_adamw {
 /* One weight with its moments; `decay` of the settings is used as it is. */
 void reference_adamw(const struct reference_adamw *settings, double gradient, double *weight, double *first,
                      double *second);
-
-#endif

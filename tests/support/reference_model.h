@@ -1,6 +1,5 @@
 /* The whole model's forward pass in plain C and double precision, put together from tests/support/reference.h. */
-#ifndef HC_TESTS_REFERENCE_MODEL_H
-#define HC_TESTS_REFERENCE_MODEL_H
+#pragma once
 
 #include "src/model/gpt.h"
 
@@ -15,5 +14,3 @@ struct reference_model {
 
 /* The mean loss over the targets that are not -1; logits [N, V] unless NULL. */
 double reference_model_loss(const struct reference_model *model, double *logits);
-
-#endif

@@ -1,7 +1,6 @@
 /* The maps of all residual variants in plain C and double precision, from the papers' formulas. A variant is a
  * function and a row of the table in reference_residual.c; the tests' cases loop over the rows of src/variants. */
-#ifndef HC_TESTS_REFERENCE_RESIDUAL_H
-#define HC_TESTS_REFERENCE_RESIDUAL_H
+#pragma once
 
 #include "src/variants/residual.h"
 
@@ -25,5 +24,3 @@ void reference_set(struct residual_settings *settings, const char *name, double 
 
 /* The number of streams nearest to the wanted one that the variant takes. */
 int64_t reference_streams(const struct residual_variant *residual, int64_t wanted);
-
-#endif

@@ -1,6 +1,5 @@
 /* The 16-bit types in plain C, in double: what the device's conversions are held to. */
-#ifndef HC_TESTS_ROUNDING_H
-#define HC_TESTS_ROUNDING_H
+#pragma once
 
 #include "runtime/system/element.h"
 #include <stdint.h>
@@ -18,5 +17,3 @@ double rounding_nearest(enum element_type type, double value);
 /* Unit roundoff: the largest relative error of rounding to nearest, half the distance from 1 to the next number.
  * 0 for fp32, whose own is in the tolerances of float arithmetic. */
 double rounding_unit(enum element_type type);
-
-#endif

@@ -1,6 +1,5 @@
 /* What runs of hc_train leave in their folders, which are in the scratch folder and known by their names. */
-#ifndef HC_TESTS_RUNS_H
-#define HC_TESTS_RUNS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ void wait_ms(long milliseconds);
 
 /* Waits for a checkpoint newer than that of iteration `than`; its iteration. */
 long wait_for_checkpoint(const char *run, long than);
-
-#endif

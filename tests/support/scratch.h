@@ -1,6 +1,5 @@
 /* A folder for a test's files, removed at the end. */
-#ifndef HC_TESTS_SCRATCH_H
-#define HC_TESTS_SCRATCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ int scratch_entries(const char *path);
 
 /* From here on files may grow to this many bytes only, and writing more is an error; UINT64_MAX: as before. */
 void scratch_limit_file_size(uint64_t bytes);
-
-#endif

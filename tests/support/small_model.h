@@ -1,7 +1,6 @@
 /* Small models for tests: made in one call, with the paper's initial weights or random ones everywhere, on a random
  * batch. Failures end the program with their text. */
-#ifndef HC_TESTS_SMALL_MODEL_H
-#define HC_TESTS_SMALL_MODEL_H
+#pragma once
 
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
@@ -47,5 +46,3 @@ float *small_model_matrices(struct small_model *model, int64_t sublayer);
 
 /* Ends the program with the error text if status is not 0. */
 void small_model_require(int status);
-
-#endif

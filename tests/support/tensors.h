@@ -1,6 +1,5 @@
 /* Safetensors files for tests: whole tensors in memory, and how far two are apart. Failures end the program. */
-#ifndef HC_TESTS_TENSORS_H
-#define HC_TESTS_TENSORS_H
+#pragma once
 
 #include "runtime/files/safetensors.h"
 
@@ -25,5 +24,3 @@ struct tensors_ids {
     const int32_t *values;
 };
 void tensors_write_batch(const char *path, struct tensors_ids x, struct tensors_ids y);
-
-#endif

@@ -1,6 +1,5 @@
 /* hc_train with the small model and corpus of tests/support/corpus.h; runs are folders in the scratch folder. */
-#ifndef HC_TESTS_TRAINING_H
-#define HC_TESTS_TRAINING_H
+#pragma once
 
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
@@ -15,5 +14,3 @@
 #define TRAIN_LIMITED(file_bytes, run, ...)                                                                        \
     child_finish(child_start(file_bytes, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
 #define TRAIN(run, ...) TRAIN_LIMITED(CHILD_UNLIMITED, run, ##__VA_ARGS__)
-
-#endif
