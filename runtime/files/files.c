@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,19 @@ char *files_path(const char *format, ...) {
     if (length < 0) {
         error_set("out of memory");
         return NULL;
+    }
+    return path;
+}
+
+struct path path_of(const char *format, ...) {
+    struct path path;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(path.text, sizeof path.text, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= sizeof path.text) {
+        memset(path.text, 'x', sizeof path.text - 1); /* no part of it is a shorter path of something else */
+        path.text[sizeof path.text - 1] = '\0';
     }
     return path;
 }
@@ -41,9 +55,7 @@ int files_refuse_same(const char *output, const char *input) {
 int files_refuse_members(const char *folder, const char *const *names, const char *path) {
     int result = 0;
     for (; *names != NULL && result == 0; names++) {
-        char *member = files_path("%s/%s", folder, *names);
-        result = member != NULL ? files_refuse_same(member, path) : -1;
-        free(member);
+        result = files_refuse_same(path_of("%s/%s", folder, *names).text, path);
     }
     return result;
 }

@@ -12,6 +12,13 @@
 /* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
 char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The same as a value, for one use or a few: path_of("%s/%s", folder, name).text. One that is longer than the system
+ * takes comes out as a name that it refuses (ENAMETOOLONG) wherever it is used. */
+struct path {
+    char text[4096 + 2];
+};
+struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 bool files_exist(const char *path);
 
 /* Whether both are there and one file. */

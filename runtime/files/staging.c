@@ -132,23 +132,23 @@ enum step { CHECK, REMOVE_OLD, MOVE };
 
 /* One step for one file. Nothing is left to move of one that is no longer in `from`. */
 static int take_step(enum step step, const char *folder, const char *from, const char *name) {
-    char *source = files_path("%s/%s", from, name), *target = files_path("%s/%s", folder, name);
-    int result = source != NULL && target != NULL ? 0 : -1;
-    const bool waits = result == 0 && files_exist(source);
-    if (result == 0 && step == CHECK) {
-        result = destination_check_file(target);
-        if (result == 0 && !waits && !files_exist(target)) {
-            errno = ENOENT;
-            result = error_set_errno("cannot move the new %s into place", target);
+    const struct path source = path_of("%s/%s", from, name), target = path_of("%s/%s", folder, name);
+    const bool waits = files_exist(source.text);
+    if (step == CHECK) {
+        if (destination_check_file(target.text) != 0) {
+            return -1;
         }
-    } else if (waits && step == REMOVE_OLD && unlink(target) != 0 && errno != ENOENT) {
-        result = error_set_errno("cannot remove the old %s", target);
-    } else if (waits && step == MOVE && rename(source, target) != 0) {
-        result = error_set_errno("cannot move the new %s into place", target);
+        return waits || access(target.text, F_OK) == 0
+                   ? 0
+                   : error_set_errno("cannot move the new %s into place", target.text);
     }
-    free(source);
-    free(target);
-    return result;
+    if (waits && step == REMOVE_OLD && unlink(target.text) != 0 && errno != ENOENT) {
+        return error_set_errno("cannot remove the old %s", target.text);
+    }
+    if (waits && step == MOVE && rename(source.text, target.text) != 0) {
+        return error_set_errno("cannot move the new %s into place", target.text);
+    }
+    return 0;
 }
 
 int files_move_into(const char *folder, const char *from, const char *const *names) {

@@ -89,11 +89,10 @@ void files_stage_clean(const char *parent) {
     DIR *folder = opendir(parent);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        char *path = files_path("%s/%s", parent, entry->d_name);
-        if (path != NULL && is_leftover(&own, path, entry->d_name)) {
-            files_remove(path);
+        const struct path path = path_of("%s/%s", parent, entry->d_name);
+        if (is_leftover(&own, path.text, entry->d_name)) {
+            files_remove(path.text);
         }
-        free(path);
     }
     if (folder != NULL) {
         closedir(folder);

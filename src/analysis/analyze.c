@@ -88,10 +88,7 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
 /* ---- one input */
 
 static bool is_checkpoint(const char *path) {
-    char *config = files_path("%s/config.json", path);
-    const bool found = config && files_exist(config);
-    free(config);
-    return found;
+    return files_exist(path_of("%s/config.json", path).text);
 }
 
 /* The last component, for tables and legends. */
@@ -122,11 +119,8 @@ static json_t *find_before(const json_t *before, const char *path, int64_t itera
 static int add_checkpoint(const struct job *job, const char *path, int64_t iteration, json_t *run) {
     struct model_config config;
     json_t *as_written = NULL;
-    char *config_path = files_path("%s/config.json", path);
-    const int result = !config_path || config_file_read(path, &config) ||
-                       json_file_read(config_path, MOST_CONFIG_BYTES, &as_written);
-    free(config_path);
-    if (result) {
+    if (config_file_read(path, &config) ||
+        json_file_read(path_of("%s/config.json", path).text, MOST_CONFIG_BYTES, &as_written)) {
         return -1;
     }
     json_object_set_new(run, "config", as_written);
@@ -152,9 +146,7 @@ static int add_checkpoints(const struct job *job, const char *folder, json_t *ru
     const size_t first = job->settings->all_checkpoints || count == 0 ? count : 1;
     int result = 0;
     for (size_t i = first; result == 0 && i-- > 0;) { /* oldest first */
-        char *path = files_path("%s/ckpt-%" PRId64, folder, iterations[i]);
-        result = path ? add_checkpoint(job, path, iterations[i], run) : -1;
-        free(path);
+        result = add_checkpoint(job, path_of("%s/ckpt-%" PRId64, folder, iterations[i]).text, iterations[i], run);
     }
     free(iterations);
     return result;
@@ -218,10 +210,7 @@ static void number_kinds(json_t *runs) {
 }
 
 static int open_split(struct job *job) {
-    char *path = files_path("%s/%s.bin", job->settings->data_dir, job->settings->split);
-    const int result = path ? token_file_open(path, &job->file) : -1;
-    free(path);
-    return result;
+    return token_file_open(path_of("%s/%s.bin", job->settings->data_dir, job->settings->split).text, &job->file);
 }
 
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {

@@ -73,10 +73,8 @@ static int draw_as(const char *folder, const char *name, const char *terminal, c
 
 int gnuplot_draw(const char *folder, const char *name, const char *script, size_t bytes, unsigned width,
                  unsigned height) {
-    char *path = files_path("%s/%s.gp", folder, name);
-    const int result = !path || files_write(path, script, bytes) ||
+    const int result = files_write(path_of("%s/%s.gp", folder, name).text, script, bytes) ||
                        draw_as(folder, name, "svg dynamic", "svg", width, height) ||
                        draw_as(folder, name, "pngcairo background '#ffffff'", "png", width, height);
-    free(path);
     return result ? error_prefix("%s/%s", folder, name) : 0;
 }

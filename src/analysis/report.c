@@ -14,8 +14,8 @@ enum { MOST_INLINE_CSV = 1 << 20, MOST_PICTURE_BYTES = 1 << 28 };
 
 struct report {
     const json_t *analysis;
-    int64_t refresh; /* seconds, see report.h */
-    char *folder;    /* of the pictures */
+    int64_t refresh;    /* seconds, see report.h */
+    const char *folder; /* of the pictures */
     FILE *page;
 };
 
@@ -41,20 +41,18 @@ static int add_base64(FILE *page, const char *type, const void *data, size_t byt
 }
 
 static int add_picture(const struct report *report, const char *name) {
-    char *path = files_path("%s/%s.svg", report->folder, name), *data = NULL;
+    char *data = NULL;
     size_t bytes;
-    const int result = !path || files_read(path, MOST_PICTURE_BYTES, &data, &bytes) ||
-                       add_base64(report->page, "image/svg+xml", data, bytes);
-    free(path);
+    const int result =
+        files_read(path_of("%s/%s.svg", report->folder, name).text, MOST_PICTURE_BYTES, &data, &bytes) ||
+        add_base64(report->page, "image/svg+xml", data, bytes);
     free(data);
     return result ? -1 : 0;
 }
 
 static int write_csv(const struct report *report, const struct figure *figure) {
-    char *path = files_path("%s/%s.csv", report->folder, figure->kind->name);
-    const int result = path ? files_write(path, figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV]) : -1;
-    free(path);
-    return result;
+    return files_write(path_of("%s/%s.csv", report->folder, figure->kind->name).text, figure->texts[FIGURE_CSV],
+                       figure->sizes[FIGURE_CSV]);
 }
 
 static int add_figure(const struct report *report, const struct figure *figure) {
@@ -134,20 +132,18 @@ static int write_page(struct report *report, const struct figure *figures, size_
 }
 
 int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
-    struct report report = {.analysis = analysis, .refresh = refresh, .folder = files_path("%s/figures", folder)};
+    const struct path pictures = path_of("%s/figures", folder);
+    struct report report = {.analysis = analysis, .refresh = refresh, .folder = pictures.text};
     struct figure figures[FIGURE_KINDS];
     json_t *words = json_loads(embedded("figures.json"), 0, NULL);
-    char *path = files_path("%s/report.html", folder);
-    int result = report.folder && path ? files_make_folder(report.folder) : -1;
+    int result = files_make_folder(report.folder);
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         result |= figure_make(figure_kinds[i], words, analysis, &figures[i]);
     }
-    result = result ? -1 : write_page(&report, figures, FIGURE_KINDS, path);
+    result = result ? -1 : write_page(&report, figures, FIGURE_KINDS, path_of("%s/report.html", folder).text);
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         figure_free(&figures[i]);
     }
     json_decref(words);
-    free(report.folder);
-    free(path);
     return result;
 }

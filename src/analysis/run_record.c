@@ -57,20 +57,21 @@ static void take_line(void *context, const struct record_line *line) {
  * others; they are counted. */
 static int read_lines(json_t *record, const char *folder, const char *name, bool statistics) {
     struct reading reading = {.record = record, .statistics = statistics};
-    char *path = files_path("%s/%s", folder, name);
-    const bool found = path && files_exist(path);
-    FILE *file = found ? fopen(path, "re") : NULL;
-    int result = !path ? -1 : found && !file ? error_set_errno("cannot open %s", path) : 0;
-    if (file) {
-        result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path) : 0;
-        fclose(file);
+    const struct path path = path_of("%s/%s", folder, name);
+    if (!files_exist(path.text)) {
+        return 0;
     }
+    FILE *file = fopen(path.text, "re");
+    if (!file) {
+        return error_set_errno("cannot open %s", path.text);
+    }
+    const int result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path.text) : 0;
+    fclose(file);
     if (reading.passed_over > 0) {
         json_array_append_new(json_object_get(record, "damaged"),
-                              json_pack("{s:o, s:I, s:I}", "path", json_file_name(path), "lines",
+                              json_pack("{s:o, s:I, s:I}", "path", json_file_name(path.text), "lines",
                                         (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
     }
-    free(path);
     return result;
 }
 
@@ -120,15 +121,15 @@ static char *evaluation_name(const char *file) {
 }
 
 static int read_evaluation(json_t *record, const char *folder, const char *file) {
-    char *name = evaluation_name(file), *path = files_path("%s/%s", folder, file);
+    char *name = evaluation_name(file);
     json_t *json = NULL;
-    const int result = !path || (name && json_file_read(path, MOST_EVALUATION_BYTES, &json));
+    const int result =
+        name && json_file_read(path_of("%s/%s", folder, file).text, MOST_EVALUATION_BYTES, &json) ? -1 : 0;
     if (json) {
         json_object_set_new(json_object_get(record, "documents"), name, json);
     }
     free(name);
-    free(path);
-    return result ? -1 : 0;
+    return result;
 }
 
 static int read_evaluations(json_t *record, const char *path) {
@@ -158,15 +159,15 @@ static void take_setting(json_t *settings, const char *line, size_t length) {
 }
 
 static int read_settings(json_t *settings, const char *folder) {
-    char *path = files_path("%s/" RUN_SETTINGS, folder), *text = NULL;
+    const struct path path = path_of("%s/" RUN_SETTINGS, folder);
+    char *text = NULL;
     size_t bytes;
-    const int result = !path || (files_exist(path) && files_read(path, MOST_SETTINGS_BYTES, &text, &bytes));
+    const int result = files_exist(path.text) && files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes) ? -1 : 0;
     for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
         take_setting(settings, line, strcspn(line, "\n"));
     }
-    free(path);
     free(text);
-    return result ? -1 : 0;
+    return result;
 }
 
 json_t *run_record_read(const char *folder) {

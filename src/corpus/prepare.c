@@ -101,18 +101,13 @@ static int begin_task(struct preparation *preparation) {
 /* ---- work in progress */
 
 static int read_json(const char *folder, const char *name, json_t **json) {
-    char *path = files_path("%s/%s", folder, name);
-    const int result = path ? json_file_read(path, MOST_JSON_BYTES, json) : -1;
-    free(path);
-    return result;
+    return json_file_read(path_of("%s/%s", folder, name).text, MOST_JSON_BYTES, json);
 }
 
 /* Releases the object, too. */
 static int write_json(const char *folder, const char *name, json_t *json, size_t flags) {
-    char *path = files_path("%s/%s", folder, name);
-    const int result = path ? json_file_write(path, json, flags) : -1;
+    const int result = json_file_write(path_of("%s/%s", folder, name).text, json, flags);
     json_decref(json);
-    free(path);
     return result;
 }
 

@@ -6,12 +6,8 @@
 #include <unistd.h>
 
 static int remove_old_val(const char *folder) {
-    char *path = files_path("%s/val.bin", folder);
-    const int result = !path                                  ? -1
-                       : unlink(path) == 0 || errno == ENOENT ? 0
-                                                              : error_set_errno("cannot remove the old %s", path);
-    free(path);
-    return result;
+    const struct path path = path_of("%s/val.bin", folder);
+    return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
 }
 
 int prepare_move(const char *folder, const char *work, bool has_val) {

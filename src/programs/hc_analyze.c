@@ -38,12 +38,12 @@ struct settings {
 };
 
 static int write_results(const struct settings *settings, const json_t *json) {
-    char *path = files_path("%s/analysis.json", settings->out);
-    const int result = !path || files_make_folder(settings->out) ||
-                       json_file_write(path, json, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
-                       report_write(json, settings->out, settings->watch);
-    free(path);
-    return result ? -1 : 0;
+    const struct path path = path_of("%s/analysis.json", settings->out);
+    return files_make_folder(settings->out) ||
+                   json_file_write(path.text, json, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
+                   report_write(json, settings->out, settings->watch)
+               ? -1
+               : 0;
 }
 
 /* Waits; true to go on. */

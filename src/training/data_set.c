@@ -2,7 +2,6 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include <stdlib.h>
 #include <string.h>
 
 static int read_meta(const char *path, struct data_set *data) {
@@ -26,21 +25,16 @@ static int read_meta(const char *path, struct data_set *data) {
 
 int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
     memset(data, 0, sizeof *data);
-    char *train = files_path("%s/train.bin", folder), *val = files_path("%s/val.bin", folder);
-    char *meta = files_path("%s/meta.json", folder);
-    int status = train && val && meta ? 0 : -1;
-    if (status == 0 && !files_exist(train)) {
-        status = error_set("%s does not exist: make it with hc_prepare --out %s FILE...", train, folder);
+    const struct path train = path_of("%s/train.bin", folder), meta = path_of("%s/meta.json", folder);
+    if (!files_exist(train.text)) {
+        return error_set("%s does not exist: make it with hc_prepare --out %s FILE...", train.text, folder);
     }
-    status = status || (files_exist(meta) && read_meta(meta, data)) || token_file_open(train, &data->train) ||
-             (needs_val && token_file_open(val, &data->val));
-    free(train);
-    free(val);
-    free(meta);
-    if (status) {
+    if ((files_exist(meta.text) && read_meta(meta.text, data)) || token_file_open(train.text, &data->train) ||
+        (needs_val && token_file_open(path_of("%s/val.bin", folder).text, &data->val))) {
         data_set_close(data);
+        return -1;
     }
-    return status ? -1 : 0;
+    return 0;
 }
 
 int data_set_check(const struct data_set *data) {

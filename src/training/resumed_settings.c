@@ -43,16 +43,13 @@ static enum train_result apply_all(struct option_spec *specs, size_t count, stru
     if (options_set_defaults(specs, count)) {
         return TRAIN_WRONG;
     }
-    char *path = files_path("%s/" RUN_SETTINGS, out_dir);
+    const struct path path = path_of("%s/" RUN_SETTINGS, out_dir);
     settings->resumed_from = checkpoint_newest(out_dir);
-    const enum train_result result =
-        !path || !settings->resumed_from || apply_state(specs, count, settings->resumed_from, files_exist(path))
-            ? TRAIN_FAILED
-        : apply_file(specs, count, path) ? TRAIN_WRONG
-                                         : TRAIN_DONE;
-    free(path);
-    if (result != TRAIN_DONE) {
-        return result;
+    if (!settings->resumed_from || apply_state(specs, count, settings->resumed_from, files_exist(path.text))) {
+        return TRAIN_FAILED;
+    }
+    if (apply_file(specs, count, path.text)) {
+        return TRAIN_WRONG;
     }
     const int64_t planned = settings->max_iters;
     if (options_apply_given(given)) {

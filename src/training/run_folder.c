@@ -82,9 +82,7 @@ static int refuse_entry(const char *folder, const char *name, const char *path) 
 
 /* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
 static int refuse_stranger(const char *folder, const char *name, const char *path) {
-    char *config = is_checkpoint(name) ? files_path("%s/config.json", path) : NULL;
-    const bool stranger = config && !files_exist(config);
-    free(config);
+    const bool stranger = is_checkpoint(name) && !files_exist(path_of("%s/config.json", path).text);
     return stranger ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over",
                                 folder, name)
                     : 0;
@@ -110,9 +108,7 @@ static int for_each_entry(const char *path, int (*visit)(const char *folder, con
     }
     int result = 0;
     for (const struct dirent *entry = readdir(folder); entry && result == 0; entry = readdir(folder)) {
-        char *entry_path = files_path("%s/%s", path, entry->d_name);
-        result = entry_path ? visit(path, entry->d_name, entry_path) : -1;
-        free(entry_path);
+        result = visit(path, entry->d_name, path_of("%s/%s", path, entry->d_name).text);
     }
     closedir(folder);
     return result;

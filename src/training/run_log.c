@@ -45,17 +45,15 @@ static int cut_off_later_lines(FILE *file, const struct run_log_options *options
 /* Without `makes`, a file that is missing stays so and *file is NULL. */
 static int open_lines(const char *out_dir, const char *name, bool makes, const struct run_log_options *options,
                       FILE **file) {
-    char *path = files_path("%s/%s", out_dir, name);
-    int result = path ? 0 : -1;
+    const struct path path = path_of("%s/%s", out_dir, name);
     *file = NULL;
-    if (path && (makes || files_exist(path))) {
-        *file = fopen(path, "a+e");
-        result = !*file                                ? error_set_errno("cannot write %s", path)
-                 : cut_off_later_lines(*file, options) ? error_prefix("%s", path)
-                                                       : 0;
+    if (!makes && !files_exist(path.text)) {
+        return 0;
     }
-    free(path);
-    return result;
+    *file = fopen(path.text, "a+e");
+    return !*file                                ? error_set_errno("cannot write %s", path.text)
+           : cut_off_later_lines(*file, options) ? error_prefix("%s", path.text)
+                                                 : 0;
 }
 
 int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options) {

@@ -85,12 +85,8 @@ static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
     if (!folder) {
         return 0;
     }
-    char *state = files_path("%s/state.json", folder), *config = files_path("%s/config.json", folder);
-    const char *path = state && files_exist(state) ? state : config; /* state.json has checksums of the others */
-    const int status = path ? checksum_file(path, digest) : -1;
-    free(state);
-    free(config);
-    return status;
+    const struct path state = path_of("%s/state.json", folder); /* has checksums of the others */
+    return checksum_file(files_exist(state.text) ? state.text : path_of("%s/config.json", folder).text, digest);
 }
 
 static int check_tokens(struct trainer *trainer, const struct token_file *file, const char *name,

@@ -29,12 +29,9 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
                                                .optimizer = extent == EXTENT_ALL};
-    char *path = files_path("%s/%s", trainer->folder.path, name);
-    const int status = !path                         ? -1
-                       : extent == EXTENT_EVALUATION ? checkpoint_update(path, &trainer->state)
-                                                     : checkpoint_save(path, &trainer->gpt, &content);
-    free(path);
-    return status;
+    const struct path path = path_of("%s/%s", trainer->folder.path, name);
+    return extent == EXTENT_EVALUATION ? checkpoint_update(path.text, &trainer->state)
+                                       : checkpoint_save(path.text, &trainer->gpt, &content);
 }
 
 /* Rank 0 writes while the others hand over their moments, and wait: a slow disk is no rank that does not answer. */
@@ -324,15 +321,14 @@ static int print_profile(struct trainer *trainer) {
     if (!trainer->compute->profiler || compute_finish(trainer->compute) || !trainer_is_first(trainer)) {
         return 0;
     }
-    char *path = files_path("%s/" RUN_TRACE, trainer->folder.path);
+    const struct path path = path_of("%s/" RUN_TRACE, trainer->folder.path);
     profiler_print_table(trainer->compute->profiler, trainer->console);
     print_collectives(trainer);
-    const int status = path ? profiler_write_trace(trainer->compute->profiler, path) : -1;
+    const int status = profiler_write_trace(trainer->compute->profiler, path.text);
     if (status == 0) {
         fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
                 run_folder_name(&trainer->folder));
     }
-    free(path);
     return status;
 }
 

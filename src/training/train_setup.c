@@ -260,14 +260,13 @@ static int take_best(struct trainer *trainer) {
     struct training_state *state = &trainer->state;
     struct training_state best = {.best_iteration = -1};
     if (trainer_is_first(trainer) && is_resume(trainer->settings)) {
-        char *path = files_path("%s/" CHECKPOINT_BEST, trainer->folder.path);
-        if (path && !files_exist(path)) {
+        const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path);
+        if (!files_exist(path.text)) {
             forget_best(state);
-        } else if (!path || checkpoint_read_state(path, &best, NULL)) {
+        } else if (checkpoint_read_state(path.text, &best, NULL)) {
             error_clear(); /* it cannot be read, which costs the run nothing */
             best.best_iteration = -1;
         }
-        free(path);
     }
     const bool same_data = strcmp(best.val_digest, state->val_digest) == 0;
     if (same_data && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
@@ -340,16 +339,16 @@ static int open_samplers(struct trainer *trainer) {
 }
 
 static int write_settings(const struct train_settings *settings, const char *folder) {
-    char *text = NULL, *path = files_path("%s/" RUN_SETTINGS, folder);
+    char *text = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
-    int status = stream && path ? options_write(settings->specs, settings->spec_count, stream) : -1;
+    int status = stream ? options_write(settings->specs, settings->spec_count, stream) : -1;
     if (stream) {
         fclose(stream);
     }
-    status = status ? error_set("out of memory") : files_write(path, text, bytes);
+    status =
+        status ? error_set("out of memory") : files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, bytes);
     free(text);
-    free(path);
     return status;
 }
 
@@ -379,9 +378,8 @@ static int open_run_directory(struct trainer *trainer) {
 
 /* The checkpoint to begin with is part of the run that is to go. */
 static int check_is_elsewhere(const struct train_settings *settings) {
-    char *parent = is_scratch(settings) ? NULL : files_path("%s/..", settings->init_from);
-    const bool inside = parent && files_are_same(parent, settings->out_dir);
-    free(parent);
+    const bool inside =
+        !is_scratch(settings) && files_are_same(path_of("%s/..", settings->init_from).text, settings->out_dir);
     return inside
                ? error_set("--start-over would remove %s, which the new run begins with: choose another --out-dir",
                            settings->init_from)
