@@ -21,6 +21,12 @@ char *files_path(const char *format, ...) {
     return path;
 }
 
+struct path files_in(const char *folder, const char *name) {
+    struct path path;
+    snprintf(path.text, sizeof path.text, "%s/%s", folder, name);
+    return path;
+}
+
 bool files_exist(const char *path) {
     struct stat status;
     return stat(path, &status) == 0;

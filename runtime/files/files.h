@@ -4,6 +4,7 @@
 #ifndef HC_RUNTIME_FILES_H
 #define HC_RUNTIME_FILES_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +13,13 @@
 
 /* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
 char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* "<folder>/<name>" as a value, for calls like files_exist(files_in(folder, "config.json").text). One that does not fit
+ * keeps PATH_MAX characters, which are more than the system takes: whoever opens it gets an error, not another file. */
+struct path {
+    char text[PATH_MAX + 1];
+};
+struct path files_in(const char *folder, const char *name);
 
 bool files_exist(const char *path);
 
