@@ -1,5 +1,4 @@
 #include "src/checkpoint/checkpoint_tensors.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/weights.h"
 #include <stdlib.h>

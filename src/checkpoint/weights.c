@@ -22,7 +22,7 @@ struct weights {
 
 /* ---- finding tensors */
 
-/* Hugging Face's are Conv1D. */
+/* Linear layers, which Hugging Face has as [in, out] (Conv1D). */
 static bool is_transposed(const struct parameter *parameter) {
     return parameter->rank == 2 && parameter->sublayer >= 0;
 }

@@ -15,9 +15,9 @@ struct loss_window {
 /* Where the windows of a round stand in all that is scored, for the progress line. */
 struct score_round {
     struct progress *progress;
-    const char *label;             /* the unit of */
-    uint64_t before, after, total; /* what is read: at the round's ends, and in all */
-    uint64_t scored, tokens;       /* in earlier rounds, and in this one */
+    const char *label;             /* the unit of what is read, */
+    uint64_t before, after, total; /* and how much of it at the round's ends, and in all; total 0: not known */
+    uint64_t scored, tokens;       /* predicted in earlier rounds, and in this one */
 };
 
 /* Sets the losses of windows [count], which are the same on all ranks, before and after. Collective. Batches, and
