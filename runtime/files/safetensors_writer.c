@@ -130,3 +130,51 @@ void safetensors_abandon(struct safetensors_writer *writer) {
         free(writer);
     }
 }
+
+/* ---- float tensors in pieces */
+
+int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context) {
+    const uint64_t most = (uint64_t)1 << 20;
+    float *values = malloc(most * sizeof *values);
+    int status = values != NULL ? 0 : error_set("out of memory");
+    for (size_t i = 0; i < count && status == 0; i++) {
+        struct tensor_info info = infos[i];
+        status = tensor_measure(&info) != 0 ? error_set("tensor '%s' is too large", info.name) : 0;
+        for (uint64_t done = 0; done < info.elements && status == 0; done += most) {
+            const uint64_t left = info.elements - done;
+            status = piece(context, i, done, left < most ? left : most, values);
+        }
+    }
+    free(values);
+    return status;
+}
+
+struct filled {
+    struct safetensors_writer *writer;
+    const struct tensor_info *infos;
+    tensor_piece *piece;
+    void *context; /* piece's */
+};
+
+static int append_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct filled *filled = context;
+    if (filled->piece(filled->context, tensor, first, count, values) != 0) {
+        return -1;
+    }
+    return safetensors_append(filled->writer, values, count * sizeof *values) != 0
+               ? error_prefix("%s", filled->infos[tensor].name)
+               : 0;
+}
+
+int safetensors_write(const char *path, const struct tensor_info *infos, size_t count, tensor_piece *piece,
+                      void *context) {
+    struct filled filled = {.infos = infos, .piece = piece, .context = context};
+    if (safetensors_create(path, infos, count, &filled.writer) != 0) {
+        return -1;
+    }
+    if (tensors_each_piece(infos, count, append_piece, &filled) != 0) {
+        safetensors_abandon(filled.writer);
+        return -1;
+    }
+    return safetensors_finish(filled.writer);
+}

@@ -3,7 +3,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/hugging_face.h"
-#include <stdlib.h>
 
 #define MOST_BYTES ((size_t)1 << 20)
 
@@ -15,22 +14,20 @@ int config_file_parse(const json_t *json, struct model_config *config) {
 }
 
 int config_file_read(const char *folder, struct model_config *config) {
-    char *path = files_path("%s/config.json", folder);
-    json_t *json = NULL;
-    int status = path ? json_file_read(path, MOST_BYTES, &json) : -1;
+    const struct path path = path_of("%s/%s", folder, "config.json");
+    json_t *json;
+    int status = json_file_read(path.text, MOST_BYTES, &json);
     if (status == 0 && config_file_parse(json, config)) {
-        status = error_prefix("%s", path);
+        status = error_prefix("%s", path.text);
     }
     json_decref(json);
-    free(path);
     return status;
 }
 
 int config_file_write(const char *folder, const struct model_config *config) {
     json_t *json = model_config_to_json(config);
-    char *path = files_path("%s/config.json", folder);
-    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : -1;
-    free(path);
+    const int status = json_file_write(path_of("%s/%s", folder, "config.json").text, json,
+                                       JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(json);
     return status;
 }

@@ -1,6 +1,5 @@
 /* <folder>/config.json: the shape of the model that a folder holds, ours or Hugging Face's. */
-#ifndef HC_SRC_CONFIG_FILE_H
-#define HC_SRC_CONFIG_FILE_H
+#pragma once
 
 #include "src/model/model_config.h"
 
@@ -13,5 +12,3 @@ int config_file_parse(const json_t *json, struct model_config *config);
 
 /* Writes <folder>/config.json, ours. */
 int config_file_write(const char *folder, const struct model_config *config);
-
-#endif

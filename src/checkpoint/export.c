@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((uint64_t)1 << 20) /* elements copied at a time */
-
 /* The key by which exports are known again, so that nothing else is replaced. */
 static const char mark[] = "exported_by";
 
@@ -33,22 +31,19 @@ static bool is_exported_file(const char *name) {
 
 static bool has_mark(const char *folder) {
     json_t *json = NULL;
-    char *path = files_path("%s/config.json", folder);
-    const bool marked =
-        path && json_file_read(path, (size_t)1 << 20, &json) == 0 && json_object_get(json, mark) != NULL;
+    const bool marked = json_file_read(path_of("%s/%s", folder, "config.json").text, (size_t)1 << 20, &json) == 0 &&
+                        json_object_get(json, mark) != NULL;
     json_decref(json);
-    free(path);
     return marked;
 }
 
 /* Whether a program beside the weights is as an export wrote it; one that is not there is. */
 static bool is_as_written(const char *out, const struct export_file *file) {
-    char *path = files_path("%s/%s", out, file->name), *text = NULL;
-    size_t bytes = 0;
-    const bool there = path && files_exist(path);
-    const bool same =
-        !there || (files_read(path, (size_t)1 << 24, &text, &bytes) == 0 && strcmp(text, file->text) == 0);
-    free(path);
+    const struct path path = path_of("%s/%s", out, file->name);
+    char *text = NULL;
+    size_t bytes;
+    const bool same = !files_exist(path.text) ||
+                      (files_read(path.text, (size_t)1 << 24, &text, &bytes) == 0 && strcmp(text, file->text) == 0);
     free(text);
     return same;
 }
@@ -110,22 +105,16 @@ struct export {
     struct model_config source_config, config; /* as read, as written */
     struct parameters source, parameters;      /* their tables */
     struct weights *weights;
-    float *piece; /* [PIECE] */
 };
 
 static void release(struct export *export) {
     weights_close(export->weights);
     parameters_release(&export->source);
     parameters_release(&export->parameters);
-    free(export->piece);
 }
 
 static int prepare(const struct export_settings *settings, struct export *export) {
     export->format = settings->format;
-    export->piece = calloc(PIECE, sizeof *export->piece);
-    if (!export->piece) {
-        return error_set("out of memory");
-    }
     return config_file_read(settings->checkpoint, &export->source_config) ||
                    choose_model(settings, &export->source_config, &export->config) ||
                    (files_are_same(settings->checkpoint, settings->out) &&
@@ -139,107 +128,54 @@ static int prepare(const struct export_settings *settings, struct export *export
 
 /* ---- writing */
 
-static bool swaps(const struct export *export, const struct parameter *parameter) {
-    return export->format == EXPORT_HUGGING_FACE && weights_is_transposed(parameter);
-}
-
 static int write_config(const struct export *export, const char *folder) {
     const bool hugging_face = export->format == EXPORT_HUGGING_FACE;
-    char *path = files_path("%s/config.json", folder);
     json_t *json = hugging_face ? hugging_face_make_config(&export->config) : model_config_to_json(&export->config);
-    int status = path && json && json_object_set_new(json, mark, json_string("hctrain " HC_VERSION)) == 0
-                     ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15))
+    int status = json && json_object_set_new(json, mark, json_string("hctrain " HC_VERSION)) == 0
+                     ? json_file_write(path_of("%s/%s", folder, "config.json").text, json,
+                                       JSON_INDENT(1) | JSON_REAL_PRECISION(15))
                      : error_set("out of memory");
     json_decref(json);
-    free(path);
     return status;
 }
 
-static struct tensor_info *describe(const struct export *export) {
-    struct tensor_info *infos = calloc(export->parameters.count, sizeof *infos);
-    for (size_t i = 0; infos && i < export->parameters.count; i++) {
-        struct parameter *parameter = &export->parameters.table[i];
-        infos[i] = (struct tensor_info){.name = parameter->name, .type = TENSOR_F32, .rank = parameter->rank};
-        for (unsigned k = 0; k < parameter->rank; k++) {
-            infos[i].shape[k] = parameter->shape[swaps(export, parameter) ? 1 - k : k];
-        }
+/* A parameter that the model has not is zeros. */
+static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct export *export = context;
+    const char *name = export->parameters.table[tensor].name;
+    const struct parameter *from = parameters_find(&export->source, name);
+    if (interrupt_requested()) {
+        return error_set("interrupted");
     }
-    return infos;
-}
-
-static int append_transposed(const struct export *export, const struct parameter *from,
-                             struct safetensors_writer *writer) {
-    float *values = malloc(from->elements * sizeof *values), *turned = malloc(from->elements * sizeof *turned);
-    int status = values && turned ? weights_read(export->weights, from, 0, from->elements, values)
-                                  : error_set("out of memory for tensor '%s'", from->name);
-    if (status == 0) {
-        weights_transpose(from->shape[0], from->shape[1], values, turned);
-        status = safetensors_append(writer, turned, from->elements * sizeof *turned);
-    }
-    free(values);
-    free(turned);
-    return status;
-}
-
-/* Its first `elements`, zeros where the model has no such parameter. */
-static int append(const struct export *export, const struct parameter *from, uint64_t elements,
-                  struct safetensors_writer *writer) {
     if (!from) {
-        memset(export->piece, 0, PIECE * sizeof *export->piece);
+        memset(values, 0, count * sizeof *values);
+        return 0;
     }
-    for (uint64_t done = 0; done < elements; done += PIECE) {
-        const uint64_t count = elements - done < PIECE ? elements - done : PIECE;
-        if ((from && weights_read(export->weights, from, done, count, export->piece)) ||
-            safetensors_append(writer, export->piece, count * sizeof *export->piece)) {
-            return -1;
-        }
-    }
-    return 0;
+    return weights_read(export->weights, from, export->format == EXPORT_HUGGING_FACE, first, count, values);
 }
 
-static int append_all(const struct export *export, struct safetensors_writer *writer) {
-    for (size_t i = 0; i < export->parameters.count; i++) {
-        const struct parameter *parameter = &export->parameters.table[i];
-        const struct parameter *from = parameters_find(&export->source, parameter->name);
-        if (interrupt_requested()) {
-            return error_set("interrupted");
-        }
-        if (from && swaps(export, parameter) ? append_transposed(export, from, writer)
-                                             : append(export, from, parameter->elements, writer)) {
-            return -1;
-        }
+static int write_weights(struct export *export, const char *folder) {
+    const struct parameters *parameters = &export->parameters;
+    struct tensor_info *infos = calloc(parameters->count, sizeof *infos);
+    for (size_t i = 0; infos && i < parameters->count; i++) {
+        infos[i] = weights_tensor(&parameters->table[i], export->format == EXPORT_HUGGING_FACE);
     }
-    return 0;
-}
-
-static int write_weights(const struct export *export, const char *folder) {
-    struct safetensors_writer *writer = NULL;
-    char *path = files_path("%s/%s", folder, WEIGHTS_FILE);
-    struct tensor_info *infos = describe(export);
-    int status = path && infos ? safetensors_create(path, infos, export->parameters.count, &writer)
-                               : error_set("out of memory");
-    if (status == 0 && append_all(export, writer)) {
-        safetensors_abandon(writer);
-        status = -1;
-    } else if (status == 0) {
-        status = safetensors_finish(writer);
-    }
+    const int status = infos ? safetensors_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, infos,
+                                                 parameters->count, read_piece, export)
+                             : error_set("out of memory");
     free(infos);
-    free(path);
     return status;
 }
 
 static int write_programs(const char *folder) {
     int status = 0;
     for (const struct export_file *file = export_files; file->name && status == 0; file++) {
-        char *path = files_path("%s/%s", folder, file->name);
-        status = path ? files_write(path, file->text, strlen(file->text)) : -1;
-        free(path);
+        status = files_write(path_of("%s/%s", folder, file->name).text, file->text, strlen(file->text));
     }
     return status;
 }
 
-static int write_folder(const struct export *export, const char *out) {
+static int write_folder(struct export *export, const char *out) {
     char *staging = NULL;
     if (files_stage_begin(out, &staging)) {
         return -1;

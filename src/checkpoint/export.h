@@ -1,8 +1,7 @@
 /* Models for others: a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch
  * alone. No device is needed, and memory for a few copies of the largest linear layer only. docs/exchange.md
  * describes the folders. */
-#ifndef HC_SRC_EXPORT_H
-#define HC_SRC_EXPORT_H
+#pragma once
 
 #include "src/model/model_config.h"
 
@@ -30,5 +29,3 @@ int export_run(const struct export_settings *settings, struct export_report *rep
 /* Rows of the token embedding that a model gives to others when nothing else is asked for: for transformers, of
  * GPT-2's tokens those that its tokenizer has, without padding; else all. */
 int64_t export_rows(const struct model_config *config, enum export_format format);
-
-#endif

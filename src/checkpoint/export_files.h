@@ -1,6 +1,5 @@
 /* The files of src/exchange/, embedded at build time, that exports get beside the weights. */
-#ifndef HC_SRC_EXPORT_FILES_H
-#define HC_SRC_EXPORT_FILES_H
+#pragma once
 
 struct export_file {
     const char *name; /* file name, "model.py"; NULL ends the table */
@@ -8,5 +7,3 @@ struct export_file {
 };
 
 extern const struct export_file export_files[];
-
-#endif

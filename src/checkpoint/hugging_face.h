@@ -1,7 +1,6 @@
 /* Hugging Face's GPT-2 (model_type "gpt2" of transformers): its config.json beside ours. What corresponds to what
  * is in docs/exchange.md. */
-#ifndef HC_SRC_HUGGING_FACE_H
-#define HC_SRC_HUGGING_FACE_H
+#pragma once
 
 #include "src/model/model_config.h"
 #include <jansson.h>
@@ -16,5 +15,3 @@ int hugging_face_read_config(const json_t *json, struct model_config *config);
 
 /* The config.json of an rc model; a new reference, NULL when memory runs out. */
 json_t *hugging_face_make_config(const struct model_config *config);
-
-#endif

@@ -284,10 +284,10 @@ class GPT(nn.Module):
         parts, config = self.transformer, self.config
         if tokens.shape[1] > config["block_size"]:
             raise ValueError("%d tokens are more than the model's context of %d" % (tokens.shape[1], config["block_size"]))
-        embedded = parts.wte(tokens) + parts.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        embedded = parts.wte(tokens) + parts.wpe.weight[:tokens.shape[1]]
         embedded = functional.dropout(embedded, config["dropout"], self.training)
         count = 1 if config["residual"] == "rc" else config["n_streams"]
-        streams = embedded.unsqueeze(-2).expand(-1, -1, count, -1)
+        streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
         for block in parts.h:
             streams = block(streams)
         if config["stream_reduce"] == "norm_sum":

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((uint64_t)1 << 16) /* elements compared or added up at a time */
-
 static const char prefix[] = "transformer."; /* of all parameters here, of some files' there */
 static const char head_name[] = "lm_head.weight";
 
@@ -19,36 +17,43 @@ struct weights {
     uint64_t rows;  /* of the token embedding in the file */
     float *mean;    /* [width] of these rows; NULL: not needed */
     const struct parameter *held;
-    float *held_values; /* of that transposed parameter, in our layout; NULL: none yet */
+    float *held_values; /* of that parameter, transposed; NULL: none yet */
 };
 
 /* ---- finding tensors */
 
-static int check_shape(const struct tensor_info *info, const char *name, unsigned rank, const uint64_t *shape) {
-    bool same = info->rank == rank;
-    uint64_t elements = 1;
-    for (unsigned i = 0; i < rank; i++) {
-        same = same && info->shape[i] == shape[i];
-        elements *= shape[i];
-    }
-    return same ? 0
-                : error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements where %" PRIu64
-                            " are expected)",
-                            name, info->elements, elements);
+/* Linear layers, which Hugging Face has as [in, out] (Conv1D). */
+static bool is_transposed(const struct parameter *parameter) {
+    return parameter->rank == 2 && parameter->sublayer >= 0;
 }
 
-static const struct tensor_info *need(const struct safetensors *file, const char *name) {
-    const struct tensor_info *info = safetensors_find(file, name);
-    if (!info) {
-        error_set("tensor '%s' is missing: the file belongs to another model", name);
+struct tensor_info weights_tensor(const struct parameter *parameter, bool hugging_face) {
+    const bool swapped = hugging_face && is_transposed(parameter);
+    struct tensor_info info = {.name = (char *)parameter->name, .type = TENSOR_F32, .rank = parameter->rank};
+    for (unsigned i = 0; i < info.rank; i++) {
+        info.shape[i] = parameter->shape[swapped ? 1 - i : i];
     }
     return info;
 }
 
-int weights_find(const struct safetensors *file, const char *name, const struct parameter *parameter,
-                 const struct tensor_info **info) {
-    *info = need(file, name);
-    return *info ? check_shape(*info, name, parameter->rank, parameter->shape) : -1;
+static bool has_shape(const struct tensor_info *info, const struct tensor_info *wanted) {
+    struct tensor_info measured = *wanted;
+    tensor_measure(&measured);
+    if (info->rank != wanted->rank || memcmp(info->shape, wanted->shape, info->rank * sizeof *info->shape) != 0) {
+        error_set("tensor '%s' has another shape than the model (%" PRIu64 " elements where %" PRIu64
+                  " are expected)",
+                  info->name, info->elements, measured.elements);
+        return false;
+    }
+    return true;
+}
+
+const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted) {
+    const struct tensor_info *info = safetensors_find(file, wanted->name);
+    if (!info) {
+        error_set("tensor '%s' is missing: the file belongs to another model", wanted->name);
+    }
+    return info && has_shape(info, wanted) ? info : NULL;
 }
 
 int weights_check_count(const struct safetensors *file, const char *path, size_t count) {
@@ -58,27 +63,16 @@ int weights_check_count(const struct safetensors *file, const char *path, size_t
                            safetensors_count(file), count);
 }
 
-bool weights_is_transposed(const struct parameter *parameter) {
-    return parameter->rank == 2 && parameter->sublayer >= 0;
-}
-
 /* ---- Hugging Face's files */
 
-static bool is_embedding(const struct weights *weights, const struct parameter *parameter) {
-    return parameter->offset == weights->parameters->token_embedding;
-}
-
-/* The parameter's tensor, with the shape that it has there. */
-static int find(const struct weights *weights, const struct parameter *parameter, const struct tensor_info **info) {
-    const char *name = parameter->name + weights->skipped;
-    if (!weights->hugging_face) {
-        return weights_find(weights->file, name, parameter, info);
+/* The parameter's tensor, with the shape that it has in the file. */
+static const struct tensor_info *find(const struct weights *weights, const struct parameter *parameter) {
+    struct tensor_info wanted = weights_tensor(parameter, weights->hugging_face);
+    wanted.name += weights->skipped;
+    if (weights->hugging_face && parameter->offset == weights->parameters->token_embedding) {
+        wanted.shape[0] = weights->rows;
     }
-    const bool swapped = weights_is_transposed(parameter);
-    const uint64_t rows = is_embedding(weights, parameter) ? weights->rows : parameter->shape[0];
-    const uint64_t shape[2] = {swapped ? parameter->shape[1] : rows, swapped ? rows : parameter->shape[1]};
-    *info = need(weights->file, name);
-    return *info ? check_shape(*info, name, parameter->rank, shape) : -1;
+    return weights_find(weights->file, &wanted);
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -104,30 +98,27 @@ static int check_nothing_else(const struct weights *weights) {
 }
 
 /* A model with its own head is not the same function with the token embedding in its place. */
-static int check_head(const struct weights *weights) {
-    const struct tensor_info *head = safetensors_find(weights->file, head_name), *embedding = NULL;
-    const struct parameter *parameter = parameters_find(weights->parameters, "transformer.wte.weight");
+static int check_head(const struct weights *weights, const struct tensor_info *embedding) {
+    const struct tensor_info *head = safetensors_find(weights->file, head_name);
+    const uint64_t width = weights->width;
     if (!head) {
         return 0;
     }
-    if (find(weights, parameter, &embedding) || check_shape(head, head_name, embedding->rank, embedding->shape)) {
+    if (!has_shape(head, embedding)) {
         return -1;
     }
-    float *values = malloc(2 * PIECE * sizeof *values);
-    int status = values ? 0 : error_set("out of memory");
-    for (uint64_t done = 0; status == 0 && done < head->elements; done += PIECE) {
-        const uint64_t count = head->elements - done < PIECE ? head->elements - done : PIECE;
-        status = safetensors_read_f32(weights->file, head, done, count, values) ||
-                         safetensors_read_f32(weights->file, embedding, done, count, values + PIECE)
-                     ? -1
-                     : 0;
-        if (status == 0 && memcmp(values, values + PIECE, count * sizeof *values) != 0) {
+    float *rows = malloc(2 * width * sizeof *rows);
+    int status = rows ? 0 : error_set("out of memory");
+    for (uint64_t i = 0; status == 0 && i < weights->rows; i++) {
+        status = safetensors_read_f32(weights->file, head, i * width, width, rows) ||
+                 safetensors_read_f32(weights->file, embedding, i * width, width, rows + width);
+        if (status == 0 && memcmp(rows, rows + width, width * sizeof *rows) != 0) {
             status =
                 error_set("'%s' differs from the token embedding: only models that tie them are here", head_name);
         }
     }
-    free(values);
-    return status;
+    free(rows);
+    return status ? -1 : 0;
 }
 
 /* The mean of the file's rows. */
@@ -150,7 +141,8 @@ static int average_rows(struct weights *weights, const struct tensor_info *info)
     return status;
 }
 
-void weights_transpose(uint64_t rows, uint64_t columns, const float *from, float *to) {
+/* to [columns, rows] from `from` [rows, columns]. */
+static void transpose(uint64_t rows, uint64_t columns, const float *from, float *to) {
     enum { TILE = 32 }; /* keeps both sides in the cache */
     for (uint64_t top = 0; top < rows; top += TILE) {
         for (uint64_t column = 0; column < columns; column++) {
@@ -161,7 +153,7 @@ void weights_transpose(uint64_t rows, uint64_t columns, const float *from, float
     }
 }
 
-/* Reads a transposed tensor whole and keeps it until the next one is wanted. */
+/* Reads a tensor whole, and keeps it transposed until the next one is wanted. */
 static int hold(struct weights *weights, const struct parameter *parameter, const struct tensor_info *info) {
     if (weights->held == parameter) {
         return 0;
@@ -174,7 +166,7 @@ static int hold(struct weights *weights, const struct parameter *parameter, cons
                      ? safetensors_read_f32(weights->file, info, 0, info->elements, values)
                      : error_set("out of memory for tensor '%s'", info->name);
     if (status == 0) {
-        weights_transpose(info->shape[0], info->shape[1], values, weights->held_values);
+        transpose(info->shape[0], info->shape[1], values, weights->held_values);
         weights->held = parameter;
     }
     free(values);
@@ -185,21 +177,19 @@ static int hold(struct weights *weights, const struct parameter *parameter, cons
 
 /* Every tensor is there before the first one is used. */
 static int check(struct weights *weights, const char *path) {
-    const struct tensor_info *info = NULL;
     const struct parameters *parameters = weights->parameters;
     if (!weights->hugging_face && weights_check_count(weights->file, path, parameters->count)) {
         return -1;
     }
     for (size_t i = 0; i < parameters->count; i++) {
-        if (find(weights, &parameters->table[i], &info)) {
+        if (!find(weights, &parameters->table[i])) {
             return error_prefix("%s", path);
         }
     }
-    if (weights->hugging_face && (check_nothing_else(weights) || check_head(weights))) {
-        return error_prefix("%s", path);
-    }
     const struct parameter *embedding = parameters_find(parameters, "transformer.wte.weight");
-    return embedding->shape[0] > weights->rows && (find(weights, embedding, &info) || average_rows(weights, info))
+    const struct tensor_info *info = find(weights, embedding);
+    return (weights->hugging_face && (check_nothing_else(weights) || check_head(weights, info))) ||
+                   (embedding->shape[0] > weights->rows && average_rows(weights, info))
                ? error_prefix("%s", path)
                : 0;
 }
@@ -208,10 +198,7 @@ static int check(struct weights *weights, const char *path) {
 static int explain_absence(const char *folder) {
     static const char *const names[] = {"model.safetensors.index.json", "pytorch_model.bin"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = files_path("%s/%s", folder, names[i]);
-        const bool there = path && files_exist(path);
-        free(path);
-        if (there) {
+        if (files_exist(path_of("%s/%s", folder, names[i]).text)) {
             return error_set("%s has %s instead of " WEIGHTS_FILE ": load and save it with a current transformers, "
                              "save_pretrained(folder, max_shard_size=\"1000GB\")",
                              folder, names[i]);
@@ -232,21 +219,19 @@ static int open_file(const char *folder, const char *path, struct weights *weigh
 
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened) {
-    *opened = NULL;
-    char *path = files_path("%s/%s", folder, WEIGHTS_FILE);
+    const bool hugging_face = config->hugging_face_rows > 0;
     struct weights *weights = calloc(1, sizeof *weights);
-    if (!path || !weights) {
-        free(path);
-        free(weights);
+    *opened = NULL;
+    if (!weights) {
         return error_set("out of memory opening %s", folder);
     }
-    weights->parameters = parameters;
-    weights->hugging_face = config->hugging_face_rows > 0;
-    weights->width = (uint64_t)config->n_embd;
-    weights->rows = (uint64_t)(weights->hugging_face ? config->hugging_face_rows : config->vocab_size);
-    const int status = open_file(folder, path, weights);
-    free(path);
-    if (status) {
+    *weights = (struct weights){
+        .parameters = parameters,
+        .hugging_face = hugging_face,
+        .width = (uint64_t)config->n_embd,
+        .rows = (uint64_t)(hugging_face ? config->hugging_face_rows : config->vocab_size),
+    };
+    if (open_file(folder, path_of("%s/%s", folder, WEIGHTS_FILE).text, weights)) {
         weights_close(weights);
         return -1;
     }
@@ -263,13 +248,13 @@ void weights_close(struct weights *weights) {
     }
 }
 
-int weights_read(struct weights *weights, const struct parameter *parameter, uint64_t first, uint64_t count,
-                 float *values) {
-    const struct tensor_info *info = NULL;
-    if (find(weights, parameter, &info)) {
+int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
+                 uint64_t count, float *values) {
+    const struct tensor_info *info = find(weights, parameter);
+    if (!info) {
         return -1;
     }
-    if (weights->hugging_face && weights_is_transposed(parameter)) {
+    if (is_transposed(parameter) && transposed != weights->hugging_face) {
         if (hold(weights, parameter, info)) {
             return -1;
         }

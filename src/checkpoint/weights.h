@@ -1,8 +1,7 @@
 /* The weights in a model's folder, tensor by tensor in the layout of the parameter table: of a checkpoint, or of
  * Hugging Face's GPT-2, whose linear layers are transposed (Conv1D) and whose names may lack "transformer.".
  * No device is needed. */
-#ifndef HC_SRC_WEIGHTS_H
-#define HC_SRC_WEIGHTS_H
+#pragma once
 
 #include "runtime/files/safetensors.h"
 #include "src/model/parameters.h"
@@ -19,24 +18,19 @@ int weights_open(const char *folder, const struct model_config *config, const st
                  struct weights **opened);
 void weights_close(struct weights *weights);
 
-/* Elements [first, first + count) of a parameter. Rows of the token embedding beyond those in the file are the mean
- * of the rows in it, so that the logit of an added token is the mean of the logits. */
-int weights_read(struct weights *weights, const struct parameter *parameter, uint64_t first, uint64_t count,
-                 float *values);
+/* Elements [first, first + count) of a parameter, also where `transposed` asks for Hugging Face's layout of it. Rows of
+ * the token embedding beyond those in the file are the mean of the rows in it, so that the logit of an added token is
+ * the mean of the logits. */
+int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
+                 uint64_t count, float *values);
 
-/* Whether Hugging Face has a parameter of an rc model as [in, out]. */
-bool weights_is_transposed(const struct parameter *parameter);
+/* ---- pieces that other files of tensors share */
 
-/* to [columns, rows] from `from` [rows, columns]. */
-void weights_transpose(uint64_t rows, uint64_t columns, const float *from, float *to);
+/* A parameter's tensor under its name, which stays the parameter's; Hugging Face has linear layers as [in, out]. */
+struct tensor_info weights_tensor(const struct parameter *parameter, bool hugging_face);
 
-/* ---- pieces that optimizer.safetensors shares */
-
-/* The tensor of this name, with the parameter's shape. */
-int weights_find(const struct safetensors *file, const char *name, const struct parameter *parameter,
-                 const struct tensor_info **info);
+/* The file's tensor of this name; NULL with an error if there is none or it has another shape. */
+const struct tensor_info *weights_find(const struct safetensors *file, const struct tensor_info *wanted);
 
 /* An error unless the file at `path` has so many tensors. */
 int weights_check_count(const struct safetensors *file, const char *path, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* Documents out of files, one after the other: text files, each one document, or JSON lines, each line one; perhaps
  * compressed, see runtime/files/input.h. */
-#ifndef HC_SRC_DOCUMENTS_H
-#define HC_SRC_DOCUMENTS_H
+#pragma once
 
 #include "src/corpus/document_kind.h"
 #include <stdbool.h>
@@ -40,5 +39,3 @@ int documents_next(struct documents *documents, struct document *document);
 /* How far reading is, and the end of it; 0: not known. Returns the unit: "documents" where their number is limited,
  * else "bytes", as stored. */
 const char *documents_progress(const struct documents *documents, uint64_t *done, uint64_t *total);
-
-#endif

@@ -9,8 +9,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
-#include "src/evaluation/evaluate_documents.h"
-#include "src/evaluation/evaluate_split.h"
+#include "src/evaluation/score_documents.h"
+#include "src/evaluation/score_split.h"
 #include "src/training/data_parallel.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
@@ -32,8 +32,10 @@ struct evaluation {
     struct gpt gpt;
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
+    uint64_t document_count;      /* scored so far */
+    struct perplexity_sums total; /* the results: of documents; of a split the tokens only */
+    double loss;                  /* of a split */
     double seconds;
-    uint64_t document_count; /* scored so far */
 };
 
 static bool scores_documents(const struct evaluation *evaluation) {
@@ -72,14 +74,10 @@ static const char *split_name(const struct eval_settings *settings) {
 
 static int open_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    char *path = files_path("%s/%s.bin", settings->data, split_name(settings));
-    int status = path ? 0 : -1;
-    if (path && !files_exist(path)) {
-        status = error_set("%s does not exist: make it with hc_prepare --out %s FILE...", path, settings->data);
-    }
-    status = status || token_file_open(path, &evaluation->file);
-    free(path);
-    return status ? -1 : 0;
+    const struct path path = path_of("%s/%s.bin", settings->data, split_name(settings));
+    return files_exist(path.text) ? token_file_open(path.text, &evaluation->file)
+                                  : error_set("%s does not exist: make it with hc_prepare --out %s FILE...",
+                                              path.text, settings->data);
 }
 
 static int open_documents(struct evaluation *evaluation) {
@@ -151,9 +149,7 @@ static int open_inputs(struct evaluation *evaluation) {
 
 static int check_same_inputs(struct evaluation *evaluation) {
     char digest[CHECKSUM_SIZE] = "";
-    char *path = files_path("%s/config.json", evaluation->settings->checkpoint);
-    int status = path ? checksum_file(path, digest) : -1;
-    free(path);
+    int status = checksum_file(path_of("%s/%s", evaluation->settings->checkpoint, "config.json").text, digest);
     if (same_job_digest(evaluation->ranks, status, digest, "the checkpoint's config.json",
                         "all hosts need the same checkpoint")) {
         return -1;
@@ -223,13 +219,13 @@ static int set_up(struct evaluation *evaluation) {
 /* ---- results */
 
 /* Takes over the results, to which it adds what is known of every evaluation. */
-static int write_json(struct evaluation *evaluation, json_t *results, uint64_t tokens) {
+static int write_json(struct evaluation *evaluation, json_t *results) {
     FILE *stream = evaluation->json.stream;
     json_t *all =
         json_pack("{s:o, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
                   "context", (json_int_t)evaluation->config.block_size, "vocabulary",
                   (json_int_t)evaluation->gpt.vocabulary, "seconds", evaluation->seconds, "tokens_per_second",
-                  (double)tokens / evaluation->seconds);
+                  (double)evaluation->total.tokens / evaluation->seconds);
     const bool failed = !all || !results || json_object_update(all, results);
     if (!failed && stream) { /* what cannot be written is found by the commit */
         json_dumpf(all, stream, JSON_INDENT(1));
@@ -253,13 +249,18 @@ static void print_figure(const char *name, int digits, double value) {
     }
 }
 
-static void print_rate(const struct evaluation *evaluation, uint64_t tokens) {
-    printf("%-18s%.0f (%.1f s)\n", "tokens/s", (double)tokens / evaluation->seconds, evaluation->seconds);
+static void print_count(const char *name, uint64_t value) {
+    printf("%-18s%" PRIu64 "\n", name, value);
+}
+
+static void print_rate(const struct evaluation *evaluation) {
+    printf("%-18s%.0f (%.1f s)\n", "tokens/s", (double)evaluation->total.tokens / evaluation->seconds,
+           evaluation->seconds);
 }
 
 /* ---- token files */
 
-static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, double *loss) {
+static int estimate_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
     const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
@@ -269,43 +270,31 @@ static int estimate_split(struct evaluation *evaluation, uint64_t *tokens, doubl
         return error_prefix("%s/%s.bin", settings->data, split_name(settings));
     }
     const int status = estimate_loss(&evaluation->gpt, evaluation->ranks, &sampler, settings->eval_iters,
-                                     &evaluation->progress, loss);
-    *tokens = (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
+                                     &evaluation->progress, &evaluation->loss);
+    evaluation->total.tokens =
+        (uint64_t)(settings->eval_iters * settings->batch_size * evaluation->config.block_size);
     batch_sampler_release(&sampler);
     return status;
 }
 
-static int report_split(struct evaluation *evaluation, uint64_t tokens, double loss) {
+static int report_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
+    const uint64_t tokens = evaluation->total.tokens;
+    const double loss = evaluation->loss;
     const struct perplexity_sums sums = {.tokens = tokens, .log_likelihood = -loss * (double)tokens};
     const double perplexity = perplexity_of(&sums).token_perplexity;
     json_t *results =
         json_pack("{s:o, s:s, s:I, s:I, s:o, s:o}", "data", json_file_name(settings->data), "split",
                   split_name(settings), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
                   (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
-    const int status = write_json(evaluation, results, tokens);
+    const int status = write_json(evaluation, results);
     if (status == 0 && talks(evaluation)) {
         print_figure("loss", 6, loss);
         print_figure("perplexity", 4, perplexity);
-        printf("%-18s%" PRIu64 "\n", "tokens", tokens);
-        print_rate(evaluation, tokens);
+        print_count("tokens", tokens);
+        print_rate(evaluation);
     }
     return status;
-}
-
-static int run_split(struct evaluation *evaluation) {
-    uint64_t tokens;
-    double loss;
-    const int status = evaluation->settings->eval_iters > 0
-                           ? estimate_split(evaluation, &tokens, &loss)
-                           : evaluate_split(&evaluation->gpt, evaluation->ranks, evaluation->file,
-                                            &evaluation->progress, &tokens, &loss);
-    progress_end(&evaluation->progress);
-    evaluation->seconds = progress_clock() - evaluation->progress.start;
-    if (status) {
-        return -1;
-    }
-    return ranks_agree(evaluation->ranks, evaluation->is_first ? report_split(evaluation, tokens, loss) : 0);
 }
 
 /* ---- documents */
@@ -331,45 +320,42 @@ static int write_document(void *context, const struct scored_document *document)
     return status;
 }
 
-static void print_documents(const struct evaluation *evaluation, const struct perplexity_sums *total) {
+static void print_documents(const struct evaluation *evaluation) {
+    const struct perplexity_sums *total = &evaluation->total;
     const struct perplexity figures = perplexity_of(total);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {{"documents", evaluation->document_count},
-                  {"tokens", total->tokens},
-                  {"words", total->words},
-                  {"bytes", total->bytes}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        printf("%-18s%" PRIu64 "\n", counts[i].name, counts[i].value);
-    }
+    print_count("documents", evaluation->document_count);
+    print_count("tokens", total->tokens);
+    print_count("words", total->words);
+    print_count("bytes", total->bytes);
     print_figure("log_likelihood", 4, total->log_likelihood);
     print_figure("word_perplexity", 4, figures.word_perplexity);
     print_figure("byte_perplexity", 6, figures.byte_perplexity);
     print_figure("bits_per_byte", 6, figures.bits_per_byte);
     print_figure("token_perplexity", 4, figures.token_perplexity);
     print_figure("loss", 6, figures.loss);
-    print_rate(evaluation, total->tokens);
+    print_rate(evaluation);
 }
 
-static int report_documents(struct evaluation *evaluation, const struct perplexity_sums *total) {
+static int report_documents(struct evaluation *evaluation) {
     if (evaluation->document_count == 0) {
         return error_set("no documents in what was given");
     }
     json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
-    if (!results || perplexity_put(total, results) || output_file_commit(&evaluation->per_document)) {
+    if (!results || perplexity_put(&evaluation->total, results) || output_file_commit(&evaluation->per_document)) {
         json_decref(results);
         return -1;
     }
-    const int status = write_json(evaluation, results, total->tokens);
+    const int status = write_json(evaluation, results);
     if (status == 0 && talks(evaluation)) {
-        print_documents(evaluation, total);
+        print_documents(evaluation);
     }
     return status;
 }
 
-static int run_documents(struct evaluation *evaluation) {
-    const struct evaluate_documents work = {
+/* ---- all of it */
+
+static int score(struct evaluation *evaluation) {
+    const struct document_scoring documents = {
         .gpt = &evaluation->gpt,
         .ranks = evaluation->ranks,
         .progress = &evaluation->progress,
@@ -378,17 +364,27 @@ static int run_documents(struct evaluation *evaluation) {
         .scored = write_document,
         .context = evaluation,
     };
-    struct perplexity_sums total;
-    const int status = evaluate_documents(&work, &total);
+    if (scores_documents(evaluation)) {
+        return score_documents(&documents, &evaluation->total);
+    }
+    return evaluation->settings->eval_iters > 0
+               ? estimate_split(evaluation)
+               : score_split(&evaluation->gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
+                             &evaluation->total.tokens, &evaluation->loss);
+}
+
+static int run(struct evaluation *evaluation) {
+    const int status = score(evaluation);
     progress_end(&evaluation->progress);
     evaluation->seconds = progress_clock() - evaluation->progress.start;
     if (status) {
         return -1;
     }
-    return ranks_agree(evaluation->ranks, evaluation->is_first ? report_documents(evaluation, &total) : 0);
+    const bool documents = scores_documents(evaluation);
+    return ranks_agree(evaluation->ranks, !evaluation->is_first ? 0
+                                          : documents           ? report_documents(evaluation)
+                                                                : report_split(evaluation));
 }
-
-/* ---- all of it */
 
 static void tear_down(struct evaluation *evaluation) {
     output_file_abandon(&evaluation->json);
@@ -409,9 +405,7 @@ enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ra
     int status = set_up(&evaluation);
     progress_start(&evaluation.progress, 0);
     evaluation.progress.silent = !evaluation.is_first;
-    if (status == 0) {
-        status = scores_documents(&evaluation) ? run_documents(&evaluation) : run_split(&evaluation);
-    }
+    status = status || run(&evaluation) ? -1 : 0;
     const bool interrupted = status && strcmp(error_text(), "interrupted") == 0;
     if (status && !interrupted) {
         ranks_end_others(ranks, "hc_eval"); /* before the others are waited for below */

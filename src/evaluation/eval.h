@@ -1,6 +1,5 @@
 /* What hc_eval does: figures of a checkpoint, on token files or on documents. */
-#ifndef HC_SRC_EVAL_H
-#define HC_SRC_EVAL_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "src/settings/settings.h"
@@ -36,5 +35,3 @@ enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED = 130 };
 
 /* Collective. Prints the figures (rank 0); on failure the error text is set, see ranks_end_others. */
 enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks);
-
-#endif

@@ -1,6 +1,5 @@
 /* From log-likelihoods to figures that can be compared between models, also between such of different tokens. */
-#ifndef HC_SRC_PERPLEXITY_H
-#define HC_SRC_PERPLEXITY_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ int perplexity_put(const struct perplexity_sums *sums, json_t *object);
 
 /* A number, or null where JSON has none for it. */
 json_t *perplexity_number(double value);
-
-#endif

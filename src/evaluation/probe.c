@@ -6,9 +6,11 @@
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/weights.h"
 #include "src/settings/settings.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,8 +65,16 @@ static int read_batches(const char *path, bool train, struct batches *batches) {
 struct dump {
     struct tensor_info *infos;
     float **values;
-    size_t count, capacity;
+    size_t count;
 };
+
+/* What a pass may give: loss and logits, three matrices and streams of each sublayer, gradients. */
+static int create_dump(const struct gpt *gpt, struct dump *dump) {
+    const size_t most = 2 + 4 * 2 * (size_t)gpt->config.n_layer + gpt->parameters.count;
+    dump->infos = calloc(most, sizeof *dump->infos);
+    dump->values = calloc(most, sizeof *dump->values);
+    return dump->infos && dump->values ? 0 : error_set("out of memory for the dump");
+}
 
 static void release_dump(struct dump *dump) {
     for (size_t i = 0; i < dump->count; i++) {
@@ -76,52 +86,41 @@ static void release_dump(struct dump *dump) {
 }
 
 /* A new tensor of the dump; NULL with an error when memory runs out. */
-static float *add_tensor(struct dump *dump, const char *name, unsigned rank, const uint64_t *shape) {
-    if (dump->count == dump->capacity) {
-        const size_t capacity = dump->capacity ? 2 * dump->capacity : 64;
-        struct tensor_info *infos = realloc(dump->infos, capacity * sizeof *infos);
-        dump->infos = infos ? infos : dump->infos;
-        float **values = realloc(dump->values, capacity * sizeof *values);
-        dump->values = values ? values : dump->values;
-        if (!infos || !values) {
-            error_set("out of memory for the dump");
-            return NULL;
-        }
-        dump->capacity = capacity;
+__attribute__((format(printf, 4, 5))) static float *add_tensor(struct dump *dump, unsigned rank,
+                                                               const uint64_t *shape, const char *name, ...) {
+    struct tensor_info *info = &dump->infos[dump->count];
+    va_list arguments;
+    va_start(arguments, name);
+    if (vasprintf(&info->name, name, arguments) < 0) {
+        info->name = NULL;
     }
-    struct tensor_info info = {.name = strdup(name), .type = TENSOR_F32, .rank = rank, .elements = 1};
-    for (unsigned i = 0; i < rank; i++) {
-        info.shape[i] = shape[i];
-        info.elements *= shape[i];
-    }
-    dump->infos[dump->count] = info;
-    dump->values[dump->count] = calloc(info.elements + 1, sizeof(float));
-    if (!info.name || !dump->values[dump->count]) {
-        free(info.name);
-        free(dump->values[dump->count]);
+    va_end(arguments);
+    info->type = TENSOR_F32;
+    info->rank = rank;
+    memcpy(info->shape, shape, rank * sizeof *shape);
+    tensor_measure(info);
+    float *values = info->name ? calloc(info->elements + 1, sizeof *values) : NULL;
+    dump->values[dump->count++] = values;
+    if (!values) {
         error_set("out of memory for the dump");
-        return NULL;
     }
-    return dump->values[dump->count++];
+    return values;
 }
 
-static int write_tensors(const char *path, const struct dump *dump) {
-    struct safetensors_writer *writer = NULL;
-    if (safetensors_create(path, dump->infos, dump->count, &writer)) {
+static int take_values(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct dump *dump = context;
+    memcpy(values, dump->values[tensor] + first, count * sizeof *values);
+    return 0;
+}
+
+/* The dump, or where that is NULL the weights. */
+static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
+    char *temporary;
+    if (files_stage_file(path, &temporary)) {
         return -1;
     }
-    for (size_t i = 0; i < dump->count; i++) {
-        if (safetensors_append(writer, dump->values[i], dump->infos[i].elements * sizeof(float))) {
-            safetensors_abandon(writer);
-            return -1;
-        }
-    }
-    return safetensors_finish(writer);
-}
-
-/* Moves what was written, with this status, from the temporary file to `path`. */
-static int settle(const char *path, char *temporary, int status) {
-    if (status) {
+    if (dump ? safetensors_write(temporary, dump->infos, dump->count, take_values, dump)
+             : checkpoint_write_weights(temporary, gpt)) {
         error_prefix("cannot write %s (what was there before is untouched)", path);
         files_stage_abandon(temporary);
         return -1;
@@ -129,34 +128,15 @@ static int settle(const char *path, char *temporary, int status) {
     return files_stage_commit(path, temporary);
 }
 
-static int write_dump(const char *path, const struct dump *dump) {
-    char *temporary;
-    if (files_stage_file(path, &temporary)) {
-        return -1;
-    }
-    return settle(path, temporary, write_tensors(temporary, dump));
-}
-
-static int write_weights(const char *path, struct gpt *gpt) {
-    char *temporary;
-    if (files_stage_file(path, &temporary)) {
-        return -1;
-    }
-    return settle(path, temporary, checkpoint_write_weights(temporary, gpt));
-}
-
 /* One sublayer's h [N, S (S + 2)] split into h_pre, h_post [B, T, S] and h_res [B, T, S, S]. */
 static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t streams = (uint64_t)gpt->config.n_streams, row = streams * (streams + 2);
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, streams, streams};
     const size_t tokens = gpt_tokens(gpt);
-    char names[3][32];
-    snprintf(names[0], sizeof names[0], "h_pre.%" PRId64, index);
-    snprintf(names[1], sizeof names[1], "h_post.%" PRId64, index);
-    snprintf(names[2], sizeof names[2], "h_res.%" PRId64, index);
     float *h = malloc(tokens * row * sizeof *h);
-    float *pre = add_tensor(dump, names[0], 3, shape), *post = add_tensor(dump, names[1], 3, shape);
-    float *res = add_tensor(dump, names[2], 4, shape);
+    float *pre = add_tensor(dump, 3, shape, "h_pre.%" PRId64, index);
+    float *post = add_tensor(dump, 3, shape, "h_post.%" PRId64, index);
+    float *res = add_tensor(dump, 4, shape, "h_res.%" PRId64, index);
     int status = h && pre && post && res ? 0 : -1;
     status = status ? -1 : buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
     for (size_t token = 0; status == 0 && token < tokens; token++) {
@@ -172,10 +152,8 @@ static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
 static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
                                (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
-    char name[32];
-    snprintf(name, sizeof name, "streams.%" PRId64, index);
     const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    float *values = add_tensor(dump, name, 4, shape);
+    float *values = add_tensor(dump, 4, shape, "streams.%" PRId64, index);
     struct buffer copy;
     if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
         return -1;
@@ -190,9 +168,7 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
 static int dump_gradients(struct gpt *gpt, struct dump *dump) {
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
-        char name[128];
-        snprintf(name, sizeof name, "grad.%s", parameter->name);
-        float *values = add_tensor(dump, name, parameter->rank, parameter->shape);
+        float *values = add_tensor(dump, parameter->rank, parameter->shape, "grad.%s", parameter->name);
         if (!values || buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values,
                                    values, parameter->elements * sizeof *values)) {
             return -1;
@@ -234,8 +210,8 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     const uint64_t one[1] = {1};
     const uint64_t shape[3] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
                                (uint64_t)gpt->config.vocab_size};
-    float *loss = add_tensor(dump, "loss", 1, one);
-    float *logits = loss && settings->logits ? add_tensor(dump, "logits", 3, shape) : NULL;
+    float *loss = add_tensor(dump, 1, one, "loss");
+    float *logits = loss && settings->logits ? add_tensor(dump, 3, shape, "logits") : NULL;
     if (!loss || (settings->logits && !logits)) {
         return -1;
     }
@@ -256,10 +232,10 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
 
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     struct dump dump = {0};
-    int status = gpt_set_batch(gpt, batches->shape, batches->x, batches->y);
-    status = status || dump_pass(gpt, settings, &dump) || write_dump(settings->out, &dump) ? -1 : 0;
+    const int status = create_dump(gpt, &dump) || gpt_set_batch(gpt, batches->shape, batches->x, batches->y) ||
+                       dump_pass(gpt, settings, &dump) || write_file(settings->out, gpt, &dump);
     release_dump(&dump);
-    return status;
+    return status ? -1 : 0;
 }
 
 /* ---- optimiser steps */
@@ -293,9 +269,8 @@ static json_t *real_or_null(float value) {
 
 static int write_losses(const char *folder, json_t *losses, json_t *norms) {
     json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
-    char *path = files_path("%s/losses.json", folder);
-    const int status = path ? json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
-    free(path);
+    const int status = json_file_write(path_of("%s/%s", folder, "losses.json").text, json,
+                                       JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
     return status;
 }
@@ -309,9 +284,8 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
         json_array_append_new(losses, real_or_null(loss));
         json_array_append_new(norms, real_or_null(norm));
     }
-    char *path = files_path("%s/model.safetensors", settings->out);
-    status = status || !path || write_weights(path, gpt) || write_losses(settings->out, losses, norms);
-    free(path);
+    status = status || write_file(path_of("%s/%s", settings->out, WEIGHTS_FILE).text, gpt, NULL) ||
+             write_losses(settings->out, losses, norms);
     json_decref(losses);
     json_decref(norms);
     return status ? -1 : 0;

@@ -1,7 +1,6 @@
 /* One forward and backward pass of a checkpoint on a given batch, everything dumped; or a few optimiser steps on
  * given batches. What tests and other programs compare with. */
-#ifndef HC_SRC_PROBE_H
-#define HC_SRC_PROBE_H
+#pragma once
 
 #include "src/model/optimizer.h"
 
@@ -16,5 +15,3 @@ struct probe_settings {
 
 /* Writes settings->out; 0 or -1. */
 int probe_run(struct compute *compute, const struct probe_settings *settings);
-
-#endif

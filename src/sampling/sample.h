@@ -1,6 +1,5 @@
 /* Texts from a model, several at a time, token by token. */
-#ifndef HC_SRC_SAMPLE_H
-#define HC_SRC_SAMPLE_H
+#pragma once
 
 #include "src/model/generation.h"
 #include "src/sampling/sample_choice.h"
@@ -31,5 +30,3 @@ struct sample_sink {
  * process is interrupted. */
 int sample_run(struct gpt *gpt, const struct sample_settings *settings, const int32_t *prompt, size_t prompt_count,
                const struct sample_sink *sink);
-
-#endif

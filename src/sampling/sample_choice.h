@@ -1,6 +1,5 @@
 /* The choice of a token from a model's logits. */
-#ifndef HC_SRC_SAMPLE_CHOICE_H
-#define HC_SRC_SAMPLE_CHOICE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ void choice_scratch_free(struct choice_scratch *scratch);
  * logit is NaN or +infinity, or all are -infinity. */
 int sample_choose(const float *logits, const struct choice_settings *settings, double uniform,
                   struct choice_scratch *scratch, int32_t *token);
-
-#endif

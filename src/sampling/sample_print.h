@@ -1,8 +1,7 @@
 /* Samples printed one after the other, in the order of their numbers: the first that is not complete as it comes,
  * the others when it is their turn. Each is the prompt, its text and a newline; between two there is a line of
  * dashes. */
-#ifndef HC_SRC_SAMPLE_PRINT_H
-#define HC_SRC_SAMPLE_PRINT_H
+#pragma once
 
 #include "src/sampling/sample.h"
 #include "src/sampling/sample_text.h"
@@ -29,5 +28,3 @@ void sample_printer_release(struct sample_printer *printer);
 
 /* What sample_run takes. Failed writes are its errors. */
 struct sample_sink sample_printer_sink(struct sample_printer *printer);
-
-#endif

@@ -1,7 +1,6 @@
 /* The bytes of one sample's tokens on their way to the reader: the text ends before a stop text, and in text that
  * is to be UTF-8 no character is torn. What may still become part of either is held back. */
-#ifndef HC_SRC_SAMPLE_TEXT_H
-#define HC_SRC_SAMPLE_TEXT_H
+#pragma once
 
 #include "src/text/text_buffer.h"
 #include <stdbool.h>
@@ -22,5 +21,3 @@ int sample_text_add(struct sample_text *text, const char *bytes, size_t count);
 int sample_text_end(struct sample_text *text);
 
 void sample_text_free(struct sample_text *text);
-
-#endif

@@ -102,8 +102,8 @@ static void assert_weights(const char *folder, const struct model_config *config
             memset(expected, 0, parameter->elements * sizeof *expected);
         }
         const uint64_t half = parameter->elements / 2; /* in two pieces */
-        require(weights_read(weights, parameter, 0, half, found));
-        require(weights_read(weights, parameter, half, parameter->elements - half, found + half));
+        require(weights_read(weights, parameter, false, 0, half, found));
+        require(weights_read(weights, parameter, false, half, parameter->elements - half, found + half));
         assert_memory_equal(found, expected, parameter->elements * sizeof *found);
         free(expected);
         free(found);
@@ -220,7 +220,8 @@ static void added_tokens_get_the_mean_of_the_others(void **state) {
     grown.vocab_size = 40;
     require(parameters_create(&grown, &parameters));
     require(weights_open(scratch_path("hf"), &grown, &parameters, &weights));
-    require(weights_read(weights, parameters_find(&parameters, "transformer.wte.weight"), 0, 40 * 16, values));
+    require(
+        weights_read(weights, parameters_find(&parameters, "transformer.wte.weight"), false, 0, 40 * 16, values));
     for (size_t channel = 0; channel < 16; channel++) {
         double sum = 0.0;
         for (size_t row = 0; row < 33; row++) {

@@ -17,7 +17,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/evaluation/perplexity.h"
-#include "src/evaluation/rolling_windows.h"
+#include "src/evaluation/score_documents.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/reference_model.h"

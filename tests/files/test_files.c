@@ -36,6 +36,13 @@ static void assert_error(const char *expected) {
 
 static void test_paths(void **state) {
     (void)state;
+    char folder[PATH_MAX];
+    memset(folder, 'a', sizeof folder);
+    memcpy(folder, "/../", 4); /* what is cut off must not lead to another file */
+    folder[sizeof folder - 1] = '\0';
+    assert_string_equal(path_of("%s/%s", "out", "config.json").text, "out/config.json");
+    assert_false(files_exist(path_of("%s/%s", folder, "config.json").text));
+    assert_int_equal(strlen(path_of("%s/%s", folder, "config.json").text), PATH_MAX);
     char *path = files_path("%s/ckpt-%d", "out", 7);
     assert_string_equal(path, "out/ckpt-7");
     free(path);

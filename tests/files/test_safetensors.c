@@ -408,6 +408,47 @@ static void test_failed_writing(void **state) {
     assert_int_equal(safetensors_finish(writer), -1);
 }
 
+/* Element i of a tensor is i; tensor *context fails at its second piece. */
+static int give_numbers(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    if (tensor == *(size_t *)context && first > 0) {
+        return error_set("the device is lost");
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = (float)(first + i);
+    }
+    return 0;
+}
+
+static void test_written_in_pieces(void **state) {
+    (void)state;
+    const char *path = scratch_path("pieces");
+    const struct tensor_info infos[] = {{.name = "none", .rank = 1, .shape = {0}},
+                                        {.name = "scalar"},
+                                        {.name = "pieces", .rank = 2, .shape = {3, 700001}}};
+    struct safetensors *file;
+    size_t failing = 3;
+    float values[3];
+    assert_int_equal(safetensors_write(path, infos, 3, give_numbers, &failing), 0);
+    assert_int_equal(safetensors_open(path, &file), 0);
+    const struct tensor_info *info = safetensors_find(file, "pieces");
+    for (uint64_t at = 0; at < info->elements; at += 3) {
+        assert_int_equal(safetensors_read_f32(file, info, at, 3, values), 0);
+        for (uint64_t i = 0; i < 3; i++) {
+            assert_true(values[i] == (float)(at + i));
+        }
+    }
+    assert_int_equal(safetensors_find(file, "none")->elements, 0);
+    assert_int_equal(safetensors_read_f32(file, safetensors_find(file, "scalar"), 0, 1, values), 0);
+    assert_true(values[0] == 0.0f);
+    safetensors_close(file);
+    failing = 2;
+    assert_int_equal(safetensors_write(path, infos, 3, give_numbers, &failing), -1);
+    assert_string_equal(error_text(), "the device is lost");
+    failing = 3;
+    assert_int_equal(safetensors_write("/dev/full", infos, 3, give_numbers, &failing), -1);
+    assert_error("No space left on device");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_headers),      cmocka_unit_test(test_deep_header),
@@ -416,7 +457,7 @@ int main(void) {
         cmocka_unit_test(test_conversion_to_int),    cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_wrong_declarations),
         cmocka_unit_test(test_wrong_amounts),        cmocka_unit_test(test_abandoned),
-        cmocka_unit_test(test_failed_writing),
+        cmocka_unit_test(test_failed_writing),       cmocka_unit_test(test_written_in_pieces),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

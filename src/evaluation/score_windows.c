@@ -1,4 +1,4 @@
-#include "src/evaluation/window_losses.h"
+#include "src/evaluation/score_windows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include <inttypes.h>
@@ -92,9 +92,20 @@ static int run_batch(struct work *work, const size_t *order, size_t rows) {
     return 0;
 }
 
+/* After `done` windows of `all` in this round. */
+static void show(const struct score_round *round, size_t done, size_t all) {
+    const double part = (double)done / (double)all;
+    const double scored = (double)round->scored + part * (double)round->tokens;
+    char details[64];
+    snprintf(details, sizeof details, "%.0f tokens/s", scored / (progress_clock() - round->progress->start));
+    progress_show(round->progress, round->label,
+                  (int64_t)((double)round->before + part * (double)(round->after - round->before)),
+                  (int64_t)(round->total > round->after ? round->total : round->after), details, false);
+}
+
 /* This rank's share of the batches. */
-static int run_share(struct work *work, const struct ranks *ranks, size_t count,
-                     const struct loss_listener *listener) {
+static int run_share(struct work *work, size_t count, const struct score_round *round) {
+    const struct ranks *ranks = round->ranks;
     size_t rows, batch = 0;
     for (size_t first = 0; first < count && !interrupt_requested(); first += rows, batch++) {
         rows = batch_rows(work, first, count);
@@ -104,15 +115,12 @@ static int run_share(struct work *work, const struct ranks *ranks, size_t count,
         if (run_batch(work, work->order + first, rows)) {
             return -1;
         }
-        if (listener) {
-            listener->batch_done(listener->context, first + rows, count);
-        }
+        show(round, first + rows, count);
     }
     return 0;
 }
 
-int window_losses(struct gpt *gpt, const struct ranks *ranks, struct loss_window *windows, size_t count,
-                  const struct loss_listener *listener) {
+int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round) {
     struct work work;
     int status = work_create(&work, gpt, windows, count);
     if (status == 0) {
@@ -120,11 +128,11 @@ int window_losses(struct gpt *gpt, const struct ranks *ranks, struct loss_window
             work.order[i] = i;
         }
         qsort_r(work.order, count, sizeof *work.order, by_length, windows);
-        status = run_share(&work, ranks, count, listener);
+        status = run_share(&work, count, round);
     }
     if (status == 0) {
         work.sums[count] = interrupt_requested();
-        status = ranks_sum(ranks, work.sums, count + 1);
+        status = ranks_sum(round->ranks, work.sums, count + 1);
     }
     if (status == 0 && work.sums[count] > 0.0) {
         status = error_set("interrupted");

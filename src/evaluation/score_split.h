@@ -1,6 +1,5 @@
 /* The mean loss of a model over a whole token file. */
-#ifndef HC_SRC_EVALUATE_SPLIT_H
-#define HC_SRC_EVALUATE_SPLIT_H
+#pragma once
 
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
@@ -11,7 +10,5 @@
  * but the file's first is predicted once, from the tokens before it in its window. *tokens is their number, *loss
  * the mean of -log p. Collective; the same on any number of ranks, which have the same file. Fails with
  * "interrupted" on all ranks when one is. */
-int evaluate_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
-                   struct progress *progress, uint64_t *tokens, double *loss);
-
-#endif
+int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
+                struct progress *progress, uint64_t *tokens, double *loss);

@@ -1,8 +1,8 @@
 /* Windows of tokens, as many as there are, scored on a device in batches and by all ranks together. */
-#ifndef HC_SRC_WINDOW_LOSSES_H
-#define HC_SRC_WINDOW_LOSSES_H
+#pragma once
 
 #include "runtime/ranks/ranks.h"
+#include "runtime/system/progress.h"
 #include "src/model/gpt.h"
 
 struct loss_window {
@@ -12,17 +12,17 @@ struct loss_window {
     double loss;           /* out: the sum of their -log p, natural */
 };
 
-/* Told after each batch of this rank. */
-struct loss_listener {
-    void (*batch_done)(void *context, size_t windows, size_t all);
-    void *context;
+/* Who scores, and where the windows of a round stand in all that is scored, for the progress line. */
+struct score_round {
+    const struct ranks *ranks;
+    struct progress *progress;
+    const char *label;             /* the unit of what is read, */
+    uint64_t before, after, total; /* and how much of it at the round's ends, and in all; total 0: not known */
+    uint64_t scored, tokens;       /* predicted in earlier rounds, and in this one */
 };
 
 /* Sets the losses of windows [count], which are the same on all ranks, before and after. Collective. Batches, and
  * so the last bit of a loss, do not depend on the number of ranks. Windows of like length share a batch, the more
  * of them the shorter they are. Stops early, with the error "interrupted" on all ranks, when one of them is
  * interrupted. */
-int window_losses(struct gpt *gpt, const struct ranks *ranks, struct loss_window *windows, size_t count,
-                  const struct loss_listener *listener);
-
-#endif
+int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round);

@@ -1,0 +1,204 @@
+#include "src/evaluation/score_documents.h"
+#include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "src/evaluation/score_windows.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A round ends with the document that reaches one of these. They must not depend on the number of ranks. */
+enum { ROUND_TOKENS = 1 << 21, ROUND_DOCUMENTS = 1 << 16 };
+
+/* Documents that are scored together, and what they are read with. */
+struct batch {
+    const struct document_scoring *scoring;
+    uint64_t documents, tokens; /* in the arrays below */
+    uint64_t token_room;
+    uint64_t *lengths;               /* [ROUND_DOCUMENTS] tokens of each, without its prefix */
+    int32_t *ids;                    /* [tokens] each document behind its prefix */
+    struct scored_document *results; /* [ROUND_DOCUMENTS] */
+    struct loss_window *windows;
+    size_t window_count;
+    struct tokenizer_scratch *scratch; /* rank 0's */
+    struct token_list list;
+};
+
+size_t rolling_windows_count(size_t tokens, size_t context) {
+    return tokens / context + (tokens % context > 0);
+}
+
+struct rolling_window rolling_windows_at(size_t tokens, size_t context, size_t index) {
+    const size_t done = index * context;
+    const size_t end = tokens - done < context ? tokens : done + context; /* t_end is the last one predicted */
+    const size_t length = end < context ? end : context;
+    return (struct rolling_window){end - length, length, end - done};
+}
+
+static size_t context_of(const struct batch *batch) {
+    return (size_t)batch->scoring->gpt->options.sequence;
+}
+
+static int reserve_tokens(struct batch *batch, uint64_t more) {
+    if (batch->token_room - batch->tokens >= more) {
+        return 0;
+    }
+    const uint64_t room = batch->tokens + more + ROUND_TOKENS;
+    int32_t *grown = realloc(batch->ids, room * sizeof *grown);
+    if (!grown) {
+        return error_set("out of memory for %" PRIu64 " tokens", room);
+    }
+    batch->ids = grown;
+    batch->token_room = room;
+    return 0;
+}
+
+/* ---- rank 0 reads */
+
+static int add_document(struct batch *batch, const struct document *document) {
+    const struct tokenizer *tokenizer = batch->scoring->tokenizer;
+    const uint32_t end_of_text = tokenizer_end_of_text(tokenizer);
+    struct token_list *list = &batch->list;
+    list->count = 0;
+    if (tokenizer_encode(tokenizer, batch->scratch, document->text, document->bytes, list)) {
+        return error_prefix("%s", document->source);
+    }
+    if (reserve_tokens(batch, list->count + 1)) {
+        return -1;
+    }
+    batch->ids[batch->tokens++] = end_of_text == UINT32_MAX ? '\n' : (int32_t)end_of_text;
+    for (size_t i = 0; i < list->count; i++) {
+        batch->ids[batch->tokens++] = list->tokens[i];
+    }
+    batch->results[batch->documents] = (struct scored_document){
+        document->source,
+        document->line,
+        {.tokens = list->count,
+         .words = perplexity_words(document->counted, document->counted_bytes),
+         .bytes = document->counted_bytes},
+    };
+    batch->lengths[batch->documents++] = list->count;
+    return 0;
+}
+
+static int read_documents(struct batch *batch) {
+    int found = 1;
+    while (found == 1 && batch->tokens < ROUND_TOKENS && batch->documents < ROUND_DOCUMENTS) {
+        struct document document;
+        found = interrupt_requested() ? -1 : documents_next(batch->scoring->documents, &document);
+        if (found == 1 && add_document(batch, &document)) {
+            found = -1;
+        }
+    }
+    if (found < 0 && interrupt_requested()) {
+        return error_set("interrupted");
+    }
+    return found < 0 ? -1 : 0;
+}
+
+/* The next documents to all ranks; none at the end. Collective. */
+static int share_documents(struct batch *batch) {
+    struct ranks *ranks = batch->scoring->ranks;
+    batch->documents = batch->tokens = 0;
+    if (ranks_agree(ranks, ranks->index == 0 ? read_documents(batch) : 0)) {
+        return -1;
+    }
+    uint64_t sizes[2] = {batch->documents, batch->tokens};
+    if (ranks_broadcast(ranks, sizes, sizeof sizes) ||
+        ranks_agree(ranks, ranks->index == 0 ? 0 : reserve_tokens(batch, sizes[1]))) {
+        return -1;
+    }
+    batch->documents = sizes[0];
+    batch->tokens = sizes[1];
+    return ranks_broadcast(ranks, batch->lengths, batch->documents * sizeof *batch->lengths) ||
+           ranks_broadcast(ranks, batch->ids, batch->tokens * sizeof *batch->ids);
+}
+
+/* ---- all score */
+
+static int make_windows(struct batch *batch) {
+    const size_t context = context_of(batch);
+    size_t count = 0;
+    for (uint64_t i = 0; i < batch->documents; i++) {
+        count += rolling_windows_count(batch->lengths[i], context);
+    }
+    free(batch->windows);
+    batch->windows = malloc((count + 1) * sizeof *batch->windows);
+    if (!batch->windows) {
+        return error_set("out of memory for %zu windows", count);
+    }
+    const int32_t *ids = batch->ids;
+    batch->window_count = 0;
+    for (uint64_t i = 0; i < batch->documents; i++) {
+        const size_t length = batch->lengths[i], windows = rolling_windows_count(length, context);
+        for (size_t k = 0; k < windows; k++) {
+            const struct rolling_window window = rolling_windows_at(length, context, k);
+            batch->windows[batch->window_count++] =
+                (struct loss_window){ids + window.first, window.length, window.scored, 0.0};
+        }
+        ids += length + 1;
+    }
+    return 0;
+}
+
+/* Each document's windows, in its order. */
+static int report(const struct batch *batch, struct perplexity_sums *total) {
+    const struct document_scoring *scoring = batch->scoring;
+    const struct loss_window *window = batch->windows;
+    for (uint64_t i = 0; i < batch->documents; i++) {
+        struct scored_document *document = &batch->results[i];
+        for (size_t left = rolling_windows_count(batch->lengths[i], context_of(batch)); left > 0; left--) {
+            document->sums.log_likelihood -= window++->loss;
+        }
+        perplexity_add(total, &document->sums);
+        if (scoring->scored(scoring->context, document)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int score_all(struct batch *batch, struct perplexity_sums *total) {
+    const struct document_scoring *scoring = batch->scoring;
+    struct ranks *ranks = batch->scoring->ranks;
+    struct score_round round = {.ranks = ranks, .progress = scoring->progress, .label = ""};
+    for (;;) {
+        if (share_documents(batch)) {
+            return -1;
+        }
+        if (batch->documents == 0) {
+            return 0;
+        }
+        round.before = round.after;
+        round.scored += round.tokens;
+        round.tokens = batch->tokens - batch->documents;
+        if (scoring->documents) {
+            round.label = documents_progress(scoring->documents, &round.after, &round.total);
+        }
+        if (ranks_agree(ranks, make_windows(batch)) ||
+            score_windows(scoring->gpt, batch->windows, batch->window_count, &round) ||
+            ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
+            return -1;
+        }
+    }
+}
+
+int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total) {
+    struct batch batch = {
+        .scoring = scoring,
+        .lengths = malloc(ROUND_DOCUMENTS * sizeof *batch.lengths),
+        .results = malloc(ROUND_DOCUMENTS * sizeof *batch.results),
+    };
+    *total = (struct perplexity_sums){0};
+    int status = batch.lengths && batch.results ? 0 : error_set("out of memory");
+    if (status == 0 && scoring->tokenizer) {
+        batch.scratch = tokenizer_scratch_create(scoring->tokenizer);
+        status = batch.scratch ? 0 : -1;
+    }
+    status = ranks_agree(scoring->ranks, status) || score_all(&batch, total);
+    tokenizer_scratch_free(batch.scratch);
+    token_list_free(&batch.list);
+    free(batch.lengths);
+    free(batch.ids);
+    free(batch.results);
+    free(batch.windows);
+    return status ? -1 : 0;
+}
