@@ -1,45 +1,86 @@
 #include "src/model/model_config.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* the whole numbers of config.json; ranges keep every product of sizes within 64 bits */
-static const struct integer_key {
-    const char *name;
-    size_t offset;
-    int64_t minimum, maximum;
-    bool optional;
-} integer_keys[] = {
-    {"n_layer", offsetof(struct model_config, n_layer), 1, 1024, false},
-    {"n_head", offsetof(struct model_config, n_head), 1, 1024, false},
-    {"n_embd", offsetof(struct model_config, n_embd), 1, 65536, false},
-    {"vocab_size", offsetof(struct model_config, vocab_size), 1, 1 << 24, false},
-    {"block_size", offsetof(struct model_config, block_size), 1, 1 << 20, false},
-    {"n_streams", offsetof(struct model_config, n_streams), 1, RESIDUAL_MAX_STREAMS, true},
-};
-#define INTEGER_KEYS (sizeof integer_keys / sizeof integer_keys[0])
+/* ---- what config.json has of numbers, and of true and false */
 
-static int64_t *integer_at(struct model_config *config, const struct integer_key *key) {
-    return (int64_t *)((char *)config + key->offset);
+struct key {
+    const char *name;
+    enum residual_setting_type type;
+    void *value;           /* int64_t, double or bool of the config */
+    double least, most;    /* so that every product of sizes is within 64 bits */
+    bool needed;           /* config.json must have it */
+    bool only_in_training; /* what a model computes does not depend on it */
+};
+
+enum { OWN_KEYS = 8, MOST_KEYS = OWN_KEYS + RESIDUAL_MAX_SETTINGS };
+
+/* The number of keys: the model's own, and the settings of variants. */
+static size_t keys_of(struct model_config *config, struct key keys[MOST_KEYS]) {
+    const struct key own[OWN_KEYS] = {
+        {"n_layer", RESIDUAL_INT, &config->n_layer, 1, 1024, true, false},
+        {"n_head", RESIDUAL_INT, &config->n_head, 1, 1024, true, false},
+        {"n_embd", RESIDUAL_INT, &config->n_embd, 1, 65536, true, false},
+        {"vocab_size", RESIDUAL_INT, &config->vocab_size, 1, 1 << 24, true, false},
+        {"block_size", RESIDUAL_INT, &config->block_size, 1, 1 << 20, true, false},
+        {"n_streams", RESIDUAL_INT, &config->n_streams, 1, RESIDUAL_MAX_STREAMS, false, false},
+        {"bias", RESIDUAL_BOOL, &config->bias, 0, 0, false, false},
+        {"dropout", RESIDUAL_FLOAT, &config->dropout, 0, 0x1.fffffffffffffp-1, false, true},
+    };
+    const struct residual_setting *setting;
+    size_t count = OWN_KEYS;
+    memcpy(keys, own, sizeof own);
+    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
+        keys[count++] = (struct key){setting->name, setting->type, &config->settings.values[i], setting->least,
+                                     setting->most, false,         setting->only_in_training};
+    }
+    return count;
 }
+
+static double number_of(const struct key *key) {
+    return key->type == RESIDUAL_INT     ? (double)*(const int64_t *)key->value
+           : key->type == RESIDUAL_FLOAT ? *(const double *)key->value
+                                         : (double)*(const bool *)key->value;
+}
+
+static int check_key(const struct key *key) {
+    const double number = number_of(key);
+    return key->type == RESIDUAL_BOOL || (number >= key->least && number <= key->most)
+               ? 0
+               : error_set("%s = %.15g is out of range %g .. %.10g%s", key->name, number, key->least, key->most,
+                           key->type == RESIDUAL_FLOAT && key->most < 1.0 ? " (1 excluded)" : "");
+}
+
+static int read_key(const json_t *json, const struct key *key) {
+    static const char *const kinds[] = {"a whole number", "a number", "true or false"};
+    const json_t *given = json_object_get(json, key->name);
+    if (!given) {
+        return key->needed ? error_set("'%s' is missing", key->name) : 0;
+    }
+    if (key->type == RESIDUAL_INT && json_is_integer(given)) {
+        *(int64_t *)key->value = json_integer_value(given);
+    } else if (key->type == RESIDUAL_FLOAT && json_is_number(given)) {
+        *(double *)key->value = json_number_value(given);
+    } else if (key->type == RESIDUAL_BOOL && json_is_boolean(given)) {
+        *(bool *)key->value = json_boolean_value(given);
+    } else {
+        return error_set("'%s' is not %s", key->name, kinds[key->type]);
+    }
+    return 0;
+}
+
+static json_t *key_json(const struct key *key) {
+    return key->type == RESIDUAL_INT     ? json_integer(*(const int64_t *)key->value)
+           : key->type == RESIDUAL_FLOAT ? json_real(*(const double *)key->value)
+                                         : json_boolean(*(const bool *)key->value);
+}
+
+/* ---- checking */
 
 struct model_config model_config_default(void) {
     return (struct model_config){.n_streams = 1, .norm_sum = true, .settings = residual_settings_default()};
-}
-
-static int check_settings(const struct residual_settings *settings) {
-    const struct residual_setting *setting;
-    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        const union residual_value *value = &settings->values[i];
-        const double number = setting->type == RESIDUAL_INT ? (double)value->number : value->real;
-        if (setting->type != RESIDUAL_BOOL && !(number >= setting->least && number <= setting->most)) {
-            return error_set("%s = %g is out of range %g .. %g", setting->name, number, setting->least,
-                             setting->most);
-        }
-    }
-    return 0;
 }
 
 static int check_streams(struct model_config *config) {
@@ -54,25 +95,17 @@ static int check_streams(struct model_config *config) {
 }
 
 int model_config_check(struct model_config *config) {
-    if (check_streams(config) || check_settings(&config->settings)) {
-        return -1;
+    struct key keys[MOST_KEYS];
+    int status = check_streams(config);
+    for (size_t i = 0, count = keys_of(config, keys); i < count && status == 0; i++) {
+        status = check_key(&keys[i]);
     }
-    for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        const int64_t value = *integer_at(config, &integer_keys[i]);
-        if (value < integer_keys[i].minimum || value > integer_keys[i].maximum) {
-            return error_set("%s = %" PRId64 " is out of range %" PRId64 " .. %" PRId64, integer_keys[i].name,
-                             value, integer_keys[i].minimum, integer_keys[i].maximum);
-        }
+    if (status == 0 && config->n_embd % config->n_head != 0) {
+        status = error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
+                           ": every head needs the same whole number of channels",
+                           config->n_embd, config->n_head);
     }
-    if (config->n_embd % config->n_head != 0) {
-        return error_set("n_embd = %" PRId64 " is not divisible by n_head = %" PRId64
-                         ": every head needs the same whole number of channels",
-                         config->n_embd, config->n_head);
-    }
-    if (!(config->dropout >= 0.0 && config->dropout < 1.0)) {
-        return error_set("dropout = %g is out of range 0 .. 1 (1 excluded)", config->dropout);
-    }
-    return 0;
+    return status;
 }
 
 int model_config_set_tokenizer(struct model_config *config, const char *name) {
@@ -87,67 +120,6 @@ int model_config_set_tokenizer(struct model_config *config, const char *name) {
 
 /* ---- JSON */
 
-static int read_integers(const json_t *json, struct model_config *config) {
-    for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        json_t *value = json_object_get(json, integer_keys[i].name);
-        if (!value && integer_keys[i].optional) {
-            continue;
-        }
-        if (!json_is_integer(value)) {
-            return error_set("'%s' is %s", integer_keys[i].name, value ? "not a whole number" : "missing");
-        }
-        *integer_at(config, &integer_keys[i]) = json_integer_value(value);
-    }
-    return 0;
-}
-
-static int read_setting(const json_t *json, const struct residual_setting *setting, union residual_value *value) {
-    json_t *given = json_object_get(json, setting->name);
-    if (setting->type == RESIDUAL_INT && json_is_integer(given)) {
-        value->number = json_integer_value(given);
-    } else if (setting->type == RESIDUAL_FLOAT && json_is_number(given)) {
-        value->real = json_number_value(given);
-    } else if (setting->type == RESIDUAL_BOOL && json_is_boolean(given)) {
-        value->flag = json_boolean_value(given);
-    } else if (given) {
-        static const char *const kinds[] = {"a whole number", "a number", "true or false"};
-        return error_set("'%s' is not %s", setting->name, kinds[setting->type]);
-    }
-    return 0;
-}
-
-static int read_settings(const json_t *json, struct residual_settings *settings) {
-    const struct residual_setting *setting;
-    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        if (read_setting(json, setting, &settings->values[i])) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int write_settings(json_t *json, const struct residual_settings *settings) {
-    int failed = 0;
-    const struct residual_setting *setting;
-    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        const union residual_value *value = &settings->values[i];
-        failed |= json_object_set_new(json, setting->name,
-                                      setting->type == RESIDUAL_INT     ? json_integer(value->number)
-                                      : setting->type == RESIDUAL_FLOAT ? json_real(value->real)
-                                                                        : json_boolean(value->flag));
-    }
-    return failed;
-}
-
-static int read_flag(const json_t *json, const char *name, bool *flag) {
-    json_t *value = json_object_get(json, name);
-    if (value && !json_is_boolean(value)) {
-        return error_set("'%s' is not true or false", name);
-    }
-    *flag = value ? json_boolean_value(value) : *flag;
-    return 0;
-}
-
 /* A key that is one of two words, the first if it is absent; *first says which. */
 static int read_either(const json_t *json, const char *name, const char *word, const char *other, bool *first) {
     json_t *value = json_object_get(json, name);
@@ -160,21 +132,20 @@ static int read_either(const json_t *json, const char *name, const char *word, c
 }
 
 static int read_keys(const json_t *json, struct model_config *config) {
+    struct key keys[MOST_KEYS];
+    bool exact = true;
     *config = model_config_default();
     const char *residual = json_string_value(json_object_get(json, "residual"));
     config->residual = residual ? residual_find(residual) : NULL;
     if (!config->residual) {
         return error_set("'residual' is not one of %s", residual_names());
     }
-    json_t *dropout = json_object_get(json, "dropout");
-    if (dropout && !json_is_number(dropout)) {
-        return error_set("'dropout' is not a number");
+    for (size_t i = 0, count = keys_of(config, keys); i < count; i++) {
+        if (read_key(json, &keys[i])) {
+            return -1;
+        }
     }
-    config->dropout = json_number_value(dropout);
-    bool exact = true;
-    if (read_integers(json, config) ||
-        model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
-        read_flag(json, "bias", &config->bias) || read_settings(json, &config->settings) ||
+    if (model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
         read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
         read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
         return -1;
@@ -189,17 +160,14 @@ int model_config_from_json(const json_t *json, struct model_config *config) {
 
 json_t *model_config_to_json(const struct model_config *config) {
     struct model_config copy = *config;
+    struct key keys[MOST_KEYS];
     json_t *json = json_object();
     int failed = json == NULL;
-    for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        failed |=
-            json_object_set_new(json, integer_keys[i].name, json_integer(*integer_at(&copy, &integer_keys[i])));
+    for (size_t i = 0, count = keys_of(&copy, keys); i < count; i++) {
+        failed |= json_object_set_new(json, keys[i].name, key_json(&keys[i]));
     }
-    failed |= json_object_set_new(json, "bias", json_boolean(config->bias));
-    failed |= json_object_set_new(json, "dropout", json_real(config->dropout));
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
-    failed |= write_settings(json, &config->settings);
     failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
@@ -211,32 +179,21 @@ json_t *model_config_to_json(const struct model_config *config) {
     return json;
 }
 
-/* True for settings that a run may change, and for names that are none. */
-static bool same_setting(const struct model_config *a, const struct model_config *b, const char *name) {
-    const size_t number = residual_setting_find(name);
-    const struct residual_setting *setting = residual_setting_at(number, NULL);
-    if (!setting || setting->only_in_training) {
-        return true;
-    }
-    const union residual_value *first = &a->settings.values[number], *second = &b->settings.values[number];
-    return setting->type == RESIDUAL_INT     ? first->number == second->number
-           : setting->type == RESIDUAL_FLOAT ? first->real == second->real
-                                             : first->flag == second->flag;
-}
-
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name) {
     struct model_config first = *a, second = *b;
+    struct key ours[MOST_KEYS], theirs[MOST_KEYS];
+    const size_t count = keys_of(&first, ours);
+    keys_of(&second, theirs);
     if (strcmp(name, "n_streams") == 0 && residual_is_plain(a->residual)) {
         return true; /* rc has one stream, whatever is asked for */
     }
-    for (size_t i = 0; i < INTEGER_KEYS; i++) {
-        if (strcmp(name, integer_keys[i].name) == 0) {
-            return *integer_at(&first, &integer_keys[i]) == *integer_at(&second, &integer_keys[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, ours[i].name) == 0) {
+            return ours[i].only_in_training || number_of(&ours[i]) == number_of(&theirs[i]);
         }
     }
     return strcmp(name, "residual") == 0        ? a->residual == b->residual
-           : strcmp(name, "bias") == 0          ? a->bias == b->bias
            : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
            : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
-                                                : same_setting(a, b, name);
+                                                : true;
 }
