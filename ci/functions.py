@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Holds the functions of src/ and runtime/ to a size that one takes in at a glance (CTest's `functions`): at most 60 lines, the
+rows of tables in them not counted, and at most 8 parameters, but for types of other libraries' functions.
+
+    ci/functions.py
+"""
+import glob
+import os
+import re
+import sys
+
+MOST_LINES, MOST_PARAMETERS = 60, 8
+HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
+
+
+def without_comments(text):
+    """The same lines, with nothing in comments and strings."""
+    pattern = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"'
+    return re.sub(pattern, lambda found: "\n" * found.group().count("\n") or '""', text, flags=re.S)
+
+
+def functions(text):
+    """(name, number of parameters, lines without tables or 0 for a prototype, first line) of each."""
+    for found in HEAD.finditer(text):
+        first = text.count("\n", 0, found.start()) + 1
+        parameters = 0 if found.group(2).strip() in ("", "void") else found.group(2).count(",") + 1
+        lines = 0
+        if found.group(4) == "{":
+            end = text.find("\n}", found.end() - 1)
+            body = text[found.start():end + 2]
+            tables = re.findall(r"\[[^\]\n]*\] = \{\n.*?\n    \};", body, flags=re.S)
+            lines = body.count("\n") + 1 - sum(table.count("\n") for table in tables)
+        yield found.group(1), parameters, lines, first
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    count, wrong = 0, 0
+    for path in sorted(glob.glob("src/*/*.[ch]") + glob.glob("runtime/*/*.[ch]")):
+        with open(path, encoding="utf-8") as file:
+            text = without_comments(file.read())
+        for name, parameters, lines, first in functions(text):
+            count += lines > 0
+            for number, most, what in ((lines, MOST_LINES, "lines"), (parameters, MOST_PARAMETERS, "parameters")):
+                if number > most:
+                    print("%s:%d: %s has %d %s, more than %d" % (path, first, name, number, what, most))
+                    wrong += 1
+    print("%d functions, %d too large" % (count, wrong))
+    sys.exit(1 if wrong or count == 0 else 0)
+
+
+if __name__ == "__main__":
+    main()
