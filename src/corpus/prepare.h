@@ -11,7 +11,9 @@
  * Work in progress is in the folder ".hc_prepare" beside the results. */
 #pragma once
 
-#include "src/corpus/corpus_reader.h"
+#include "src/corpus/document_kind.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 struct prepare_settings {
     const char *folder;         /* of the results: train.bin, val.bin, meta.json; made if missing */

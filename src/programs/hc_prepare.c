@@ -4,6 +4,7 @@
 #include "runtime/system/host.h"
 #include "runtime/system/interrupt.h"
 #include "src/corpus/prepare.h"
+#include "src/text/tokenizer.h"
 #include "src/programs/program.h"
 #include "src/settings/settings.h"
 #include <inttypes.h>
