@@ -48,14 +48,13 @@ int text_batch_add(struct text_batch *batch, const struct text_piece *piece, con
 
 /* What a thread needs. */
 struct worker {
-    const struct prepare_settings *settings;
-    const struct tokenizer *tokenizer;
+    const struct encoder *encoder;
     struct tokenizer_scratch *scratch;
     struct text_buffer valid, field;
 };
 
 static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
-    if (json_lines_text(*text, *bytes, worker->settings->field, &worker->field)) {
+    if (json_lines_text(*text, *bytes, worker->encoder->settings->field, &worker->field)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     *text = worker->field.bytes;
@@ -64,13 +63,13 @@ static int take_field(struct worker *worker, const struct text_piece *piece, con
 }
 
 static int mark_end(const struct worker *worker, struct token_list *tokens) {
-    const uint32_t end = tokenizer_end_of_text(worker->tokenizer);
+    const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
     return end != UINT32_MAX ? token_list_append(tokens, end)
-                             : tokenizer_encode(worker->tokenizer, worker->scratch, "\n\n", 2, tokens);
+                             : tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
-    const struct prepare_settings *settings = worker->settings;
+    const struct prepare_settings *settings = worker->encoder->settings;
     const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->vocabulary == NULL;
     const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
@@ -80,7 +79,7 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
         (is_line && take_field(worker, piece, &text, &bytes))) {
         return -1;
     }
-    if (tokenizer_encode(worker->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
+    if (tokenizer_encode(worker->encoder->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;
@@ -119,9 +118,7 @@ static void finish(struct encoder *encoder, struct slot *slot, int result) {
 
 static void *work(void *context) {
     struct encoder *encoder = context;
-    struct worker worker = {.settings = encoder->settings,
-                            .tokenizer = encoder->tokenizer,
-                            .scratch = tokenizer_scratch_create(encoder->tokenizer)};
+    struct worker worker = {.encoder = encoder, .scratch = tokenizer_scratch_create(encoder->tokenizer)};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
         finish(encoder, slot, worker.scratch ? encode_batch(&worker, &slot->batch) : error_set("out of memory"));

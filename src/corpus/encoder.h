@@ -2,7 +2,7 @@
  * thread fills and takes the batches, others of this module encode them. */
 #pragma once
 
-#include "src/corpus/prepare.h"
+#include "src/corpus/prepare_settings.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
 
