@@ -7,9 +7,9 @@
 
 struct corpus_reader;
 
-/* The settings must stay. total: stored bytes of all sources, 0: not known; with val_fraction it chooses the size of
- * chunks of running text. saved: NULL, or what corpus_reader_save gave, after which the next piece is the one that was
- * next then. Either way the caller closes it. */
+/* The settings must stay. total: stored bytes of all sources, 0: not known; with val_fraction it chooses the
+ * size of chunks of running text. saved: NULL, or what corpus_reader_save gave, after which the next piece is the
+ * one that was next then. Either way the caller closes it. */
 int corpus_reader_open(const struct prepare_settings *settings, uint64_t total, const json_t *saved,
                        struct corpus_reader **opened);
 void corpus_reader_close(struct corpus_reader *reader);

@@ -137,8 +137,7 @@ static void *work(void *context) {
 
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created) {
-    struct encoder *encoder = calloc(1, sizeof *encoder);
-    *created = NULL;
+    struct encoder *encoder = *created = calloc(1, sizeof *encoder);
     if (!encoder) {
         return error_set("out of memory");
     }
@@ -157,12 +156,7 @@ int encoder_create(const struct prepare_settings *settings, const struct tokeniz
                      : error_set("cannot start a thread to encode text; try --threads 1");
         encoder->thread_count += result == 0;
     }
-    if (result) {
-        encoder_free(encoder);
-        return -1;
-    }
-    *created = encoder;
-    return 0;
+    return result;
 }
 
 void encoder_free(struct encoder *encoder) {

@@ -29,8 +29,8 @@ int text_batch_add(struct text_batch *batch, const struct text_piece *piece, con
 
 struct encoder;
 
-/* Settings and tokenizer must stay. Behind a document comes <|endoftext|>, or a blank line where tokens are bytes; but
- * nothing behind chunks of bytes. */
+/* Settings and tokenizer must stay. Behind a document comes <|endoftext|>, or a blank line where tokens are
+ * bytes; but nothing behind chunks of bytes. Either way the caller frees it. */
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created);
 void encoder_free(struct encoder *encoder);

@@ -106,8 +106,8 @@ static int remove_old_val(const char *folder) {
     return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
 }
 
-/* Moves complete results, meta.json last, from the work folder to where they belong, and removes it; with has_val
- * false an older val.bin goes. Called again, it goes on where it was cut off, or failed. */
+/* Moves complete results, meta.json last, from the work folder to where they belong, and removes it; with
+ * has_val false an older val.bin goes. Called again, it goes on where it was cut off, or failed. */
 static int move_from(const struct preparation *preparation, bool has_val) {
     const char *folder = preparation->settings->folder, *work = preparation->work;
     static const char *const all[] = {"train.bin", "val.bin", "meta.json", NULL};

@@ -15,8 +15,8 @@ enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
 struct token_spool;
 
 /* folder: for its files; train.bin and val.bin are there at the end. shown: its name in messages. piles: 0 where
- * documents are written as they come. saved: NULL, or what token_spool_save gave, after which the files are as they were
- * then. `shown` and `order` must stay; either way the caller closes it. */
+ * documents are written as they come. saved: NULL, or what token_spool_save gave, after which the files are as they
+ * were then. `shown` and `order` must stay; either way the caller closes it. */
 int token_spool_open(const char *folder, const char *shown, const struct document_order *order, unsigned piles,
                      const json_t *saved, struct token_spool **opened);
 void token_spool_close(struct token_spool *spool);
