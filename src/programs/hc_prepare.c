@@ -4,9 +4,9 @@
 #include "runtime/system/host.h"
 #include "runtime/system/interrupt.h"
 #include "src/corpus/prepare.h"
-#include "src/text/tokenizer.h"
 #include "src/programs/program.h"
 #include "src/settings/settings.h"
+#include "src/text/tokenizer.h"
 #include <inttypes.h>
 #include <stdio.h>
 
