@@ -87,10 +87,6 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
 
 /* ---- one input */
 
-static bool is_checkpoint(const char *path) {
-    return files_exist(path_of("%s/config.json", path).text);
-}
-
 /* The last component, for tables and legends. */
 static json_t *name_of(const char *path) {
     char *copy = strdup(path);
@@ -172,7 +168,7 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
         return error_set("out of memory");
     }
     json_array_append_new(runs, run);
-    if (is_checkpoint(path)) {
+    if (files_exist(path_of("%s/config.json", path).text)) {
         return add_checkpoint(job, path, -1, run);
     }
     json_t *record = run_record_read(path);
@@ -209,14 +205,11 @@ static void number_kinds(json_t *runs) {
     }
 }
 
-static int open_split(struct job *job) {
-    return token_file_open(path_of("%s/%s.bin", job->settings->data_dir, job->settings->split).text, &job->file);
-}
-
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct job job = {compute, NULL, settings};
     json_t *runs = json_array(), *bench = NULL;
-    int result = settings->data_dir ? open_split(&job) : 0;
+    const struct path split = path_of("%s/%s.bin", settings->data_dir ? settings->data_dir : "", settings->split);
+    int result = settings->data_dir ? token_file_open(split.text, &job.file) : 0;
     for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
         result = add_input(&job, settings->inputs[i], runs);
     }

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,16 +59,14 @@ static int run(const char *folder, char *const arguments[]) {
 
 static int draw_as(const char *folder, const char *name, const char *terminal, const char *ending, unsigned width,
                    unsigned height) {
-    char *settings = files_path(
-        "set encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'",
-        terminal, width, height, name, ending);
-    char *script = files_path("%s.gp", name);
+    char settings[256];
+    snprintf(settings, sizeof settings,
+             "set encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'",
+             terminal, width, height, name, ending);
+    struct path script = path_of("%s.gp", name);
     char program[] = "gnuplot", expression[] = "-e";
-    char *const arguments[] = {program, expression, settings, script, NULL};
-    const int result = settings && script ? run(folder, arguments) : -1;
-    free(settings);
-    free(script);
-    return result;
+    char *const arguments[] = {program, expression, settings, script.text, NULL};
+    return run(folder, arguments);
 }
 
 int gnuplot_draw(const char *folder, const char *name, const char *script, size_t bytes, unsigned width,

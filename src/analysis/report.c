@@ -50,16 +50,12 @@ static int add_picture(const struct report *report, const char *name) {
     return result ? -1 : 0;
 }
 
-static int write_csv(const struct report *report, const struct figure *figure) {
-    return files_write(path_of("%s/%s.csv", report->folder, figure->kind->name).text, figure->texts[FIGURE_CSV],
-                       figure->sizes[FIGURE_CSV]);
-}
-
 static int add_figure(const struct report *report, const struct figure *figure) {
     const char *name = figure->kind->name, *title = figure_words(figure, "title");
     if (gnuplot_draw(report->folder, name, figure->texts[FIGURE_SCRIPT], figure->sizes[FIGURE_SCRIPT],
                      figure->width, figure->height) ||
-        write_csv(report, figure)) {
+        files_write(path_of("%s/%s.csv", report->folder, name).text, figure->texts[FIGURE_CSV],
+                    figure->sizes[FIGURE_CSV])) {
         return -1;
     }
     fprintf(

@@ -112,13 +112,10 @@ int checkpoint_prune(const char *out_dir, int64_t keep) {
     size_t count;
     int status = checkpoint_list(out_dir, &iterations, &count);
     for (size_t i = 0; status == 0 && i < count; i++) {
-        char *path = files_path("%s/ckpt-%" PRId64, out_dir, iterations[i]);
-        if (!path) {
-            status = -1;
-        } else if (!is_link(path) && keep-- <= 0) { /* links neither count nor go */
-            status = files_remove_folder(path);
+        const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
+        if (!is_link(path.text) && keep-- <= 0) { /* links neither count nor go */
+            status = files_remove_folder(path.text);
         }
-        free(path);
     }
     free(iterations);
     return status;

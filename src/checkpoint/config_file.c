@@ -7,7 +7,7 @@
 #define MOST_BYTES ((size_t)1 << 20)
 
 int config_file_parse(const json_t *json, struct model_config *config) {
-    if (!hugging_face_is_config(json)) {
+    if (!json_object_get(json, "model_type")) { /* which Hugging Face's has, and ours has not */
         return model_config_from_json(json, config);
     }
     return hugging_face_read_config(json, config) || model_config_check(config) ? -1 : 0;

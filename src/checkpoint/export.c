@@ -76,7 +76,9 @@ static int check_target(const char *out) {
 
 /* ---- what to write */
 
-int64_t export_rows(const struct model_config *config, enum export_format format) {
+/* Rows of the token embedding that a model gives to others when nothing else is asked for: for transformers, of
+ * GPT-2's tokens those that its tokenizer has, without padding; else all. */
+static int64_t usual_rows(const struct model_config *config, enum export_format format) {
     const bool padded = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size > GPT2_TOKENS;
     return format == EXPORT_HUGGING_FACE && padded ? GPT2_TOKENS : config->vocab_size;
 }
@@ -92,7 +94,7 @@ static int choose_model(const struct export_settings *settings, const struct mod
         }
         target->bias = true; /* GPT-2 has no switch for it */
     }
-    target->vocab_size = settings->vocab_size ? settings->vocab_size : export_rows(source, settings->format);
+    target->vocab_size = settings->vocab_size ? settings->vocab_size : usual_rows(source, settings->format);
     if (target->vocab_size > source->vocab_size) {
         return error_set("--vocab-size %" PRId64 " is more than the %" PRId64 " of %s", target->vocab_size,
                          source->vocab_size, settings->checkpoint);

@@ -13,7 +13,8 @@ enum export_format {
 struct export_settings {
     const char *checkpoint, *out; /* folders */
     enum export_format format;
-    int64_t vocab_size; /* rows of the token embedding to keep; 0: see export_rows */
+    int64_t
+        vocab_size; /* rows of the token embedding to keep; 0: all, but for transformers no padding of GPT-2's */
 };
 
 struct export_report {
@@ -25,7 +26,3 @@ struct export_report {
 /* Writes the folder `out`, whole or not at all. An earlier export there is replaced; anything else there is an
  * error. A request to stop (runtime/system/interrupt.h) is an error too. */
 int export_run(const struct export_settings *settings, struct export_report *report);
-
-/* Rows of the token embedding that a model gives to others when nothing else is asked for: for transformers, of
- * GPT-2's tokens those that its tokenizer has, without padding; else all. */
-int64_t export_rows(const struct model_config *config, enum export_format format);

@@ -40,10 +40,6 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-bool hugging_face_is_config(const json_t *json) {
-    return json_object_get(json, "model_type") != NULL;
-}
-
 static int read_activation(const json_t *json, struct model_config *config) {
     const json_t *value = json_object_get(json, "activation_function");
     const char *name = value ? json_string_value(value) : "gelu_new";

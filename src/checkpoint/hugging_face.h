@@ -5,9 +5,6 @@
 #include "src/model/model_config.h"
 #include <jansson.h>
 
-/* Whether a config.json is Hugging Face's: it names a model_type, which ours does not. */
-bool hugging_face_is_config(const json_t *json);
-
 /* A GPT-2 as a plain residual (rc) model with biases; hugging_face_rows is set. -1 for other models, and for
  * switches of GPT-2 that change what it computes in a way that is not known here. The result is not checked for
  * ranges. */

@@ -220,8 +220,7 @@ static int open_file(const char *folder, const char *path, struct weights *weigh
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened) {
     const bool hugging_face = config->hugging_face_rows > 0;
-    struct weights *weights = calloc(1, sizeof *weights);
-    *opened = NULL;
+    struct weights *weights = *opened = calloc(1, sizeof *weights);
     if (!weights) {
         return error_set("out of memory opening %s", folder);
     }
@@ -231,12 +230,7 @@ int weights_open(const char *folder, const struct model_config *config, const st
         .width = (uint64_t)config->n_embd,
         .rows = (uint64_t)(hugging_face ? config->hugging_face_rows : config->vocab_size),
     };
-    if (open_file(folder, path_of("%s/%s", folder, WEIGHTS_FILE).text, weights)) {
-        weights_close(weights);
-        return -1;
-    }
-    *opened = weights;
-    return 0;
+    return open_file(folder, path_of("%s/%s", folder, WEIGHTS_FILE).text, weights);
 }
 
 void weights_close(struct weights *weights) {

@@ -13,7 +13,7 @@ struct weights;
 /* Opens <folder>/model.safetensors and checks it: every parameter of the model must be there with its shape, and
  * nothing else. The config, as read from the folder, says whether it is Hugging Face's: there the buffers of
  * attention masks are passed over, an lm_head.weight must equal the token embedding, and that may have fewer rows
- * than the model. The parameters must live as long. On success *opened is the caller's (weights_close). */
+ * than the model. The parameters must live as long. Either way the caller closes it. */
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened);
 void weights_close(struct weights *weights);

@@ -16,7 +16,8 @@ enum {
 };
 
 struct corpus_reader {
-    struct corpus_settings settings;
+    const struct prepare_settings *settings;
+    uint64_t total;      /* bytes of all sources, 0: not known */
     json_t *done;        /* sources that were read to their end: path, bytes, sha256 */
     uint64_t done_bytes; /* of them, as stored */
     size_t source;       /* the current one */
@@ -35,26 +36,21 @@ struct corpus_reader {
 
 /* ---- opening and closing */
 
-int corpus_reader_open(const struct corpus_settings *settings, const json_t *saved, struct corpus_reader **opened) {
-    struct corpus_reader *reader = calloc(1, sizeof *reader);
-    json_t *done = json_array();
+int corpus_reader_open(const struct prepare_settings *settings, uint64_t total, const json_t *saved,
+                       struct corpus_reader **opened) {
+    struct corpus_reader *reader = *opened = calloc(1, sizeof *reader);
     const json_t *source;
-    *opened = NULL;
-    if (!reader || !done) {
-        free(reader);
-        json_decref(done);
+    if (!reader || !(reader->done = json_array())) {
         return error_set("out of memory");
     }
-    *reader = (struct corpus_reader){.settings = *settings,
-                                     .done = done,
-                                     .before = json_file_number(saved, "documents"),
-                                     .skip = json_file_number(saved, "pieces")};
-    reader->documents = reader->before;
-    json_array_extend(done, json_object_get(saved, "done"));
-    json_array_foreach(done, reader->source, source) {
+    reader->settings = settings;
+    reader->total = total;
+    reader->before = reader->documents = json_file_number(saved, "documents");
+    reader->skip = json_file_number(saved, "pieces");
+    json_array_extend(reader->done, json_object_get(saved, "done"));
+    json_array_foreach(reader->done, reader->source, source) {
         reader->done_bytes += json_file_number(source, "bytes");
     }
-    *opened = reader;
     return 0;
 }
 
@@ -70,14 +66,14 @@ void corpus_reader_close(struct corpus_reader *reader) {
 }
 
 static const char *source_path(const struct corpus_reader *reader) {
-    return reader->settings.sources[reader->source];
+    return reader->settings->sources[reader->source];
 }
 
 static int open_source(struct corpus_reader *reader) {
     reader->at_end = false;
     reader->part = 0;
     reader->line = 1;
-    if (input_open(source_path(reader), reader->settings.stop_descriptor, &reader->input)) {
+    if (input_open(source_path(reader), reader->settings->stop_descriptor, &reader->input)) {
         return -1;
     }
     reader->lines = (struct json_lines){.input = reader->input};
@@ -141,6 +137,11 @@ static bool is_full(const struct text_batch *batch) {
 
 /* ---- text */
 
+/* Where tokens are bytes, text can be cut anywhere. */
+static bool is_any_cut(const struct corpus_reader *reader) {
+    return reader->settings->vocabulary == NULL;
+}
+
 /* Where a chunk of bytes ends, from `least` to `most`: at a blank line, else at a line's end. */
 static size_t end_of_bytes(const char *text, size_t least, size_t most) {
     const char *blank_line = memmem(text + least - 1, most - least, "\n\n", 2);
@@ -151,10 +152,10 @@ static size_t end_of_bytes(const char *text, size_t least, size_t most) {
     return line_end ? (size_t)(line_end - text) + 1 : most;
 }
 
-/* All bytes, but for a character at the end that is not whole. */
+/* Between two characters, or after some bytes of one if there is no more. */
 static size_t end_of_characters(const char *text, size_t bytes) {
-    const size_t last = utf8_last(text, bytes);
-    return last > 0 && utf8_is_begun(text + last, bytes - last) ? last : bytes;
+    const size_t complete = utf8_complete(text, bytes);
+    return complete > 0 ? complete : bytes;
 }
 
 /* The same for tokens that must not be torn: before the white space of a blank line, of a line's end, of anything;
@@ -184,7 +185,7 @@ static size_t next_chunk(const struct corpus_reader *reader, const char *text, s
     if (bytes < most || (bytes == most && !reader->at_end)) {
         return reader->at_end ? bytes : 0;
     }
-    return reader->settings.bytes ? end_of_bytes(text, least, most) : end_of_words(text, least, most);
+    return is_any_cut(reader) ? end_of_bytes(text, least, most) : end_of_words(text, least, most);
 }
 
 /* The bytes of the next part of a file that is one document; 0 as above. */
@@ -192,7 +193,7 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     if (bytes <= BLOCK_BYTES) {
         return reader->at_end ? bytes : 0;
     }
-    size_t cut = reader->settings.bytes ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
+    size_t cut = is_any_cut(reader) ? BLOCK_BYTES : tokenizer_cut(text, BLOCK_BYTES);
     if (cut == 0) { /* words longer than a block */
         cut = tokenizer_cut(text, bytes);
     }
@@ -203,16 +204,15 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
 /* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them
  * are held out. */
 static size_t choose_chunk_bytes(const struct corpus_reader *reader) {
-    const struct corpus_settings *settings = &reader->settings;
-    const bool is_all = settings->source_count == 1 && reader->at_end;
-    const uint64_t total = settings->total > 0 ? settings->total : is_all ? input_stored_bytes(reader->input) : 0;
-    const double wanted = (double)total * settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
+    const bool is_all = reader->settings->source_count == 1 && reader->at_end;
+    const uint64_t total = reader->total > 0 ? reader->total : is_all ? input_stored_bytes(reader->input) : 0;
+    const double wanted = (double)total * reader->settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
     return wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
 }
 
 /* Gives the pieces that are complete; all of the rest at the end of the source. */
 static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
-    const bool chunks = reader->settings.kind == DOCUMENT_CHUNKS;
+    const bool chunks = reader->settings->kind == DOCUMENT_CHUNKS;
     const char *text = reader->text.bytes;
     size_t done = 0;
     int result = 0;
@@ -239,7 +239,7 @@ static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch
     if (give_text(reader, batch)) {
         return -1;
     }
-    const bool is_empty = reader->at_end && reader->settings.kind == DOCUMENT_FILES && reader->pieces == 0;
+    const bool is_empty = reader->at_end && reader->settings->kind == DOCUMENT_FILES && reader->pieces == 0;
     return is_empty ? give(reader, batch, "", 0, 1, true, true) : 0;
 }
 
@@ -271,7 +271,7 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
         return -1;
     }
     const int result =
-        reader->settings.kind == DOCUMENT_JSONL ? fill_from_lines(reader, batch) : fill_from_text(reader, batch);
+        reader->settings->kind == DOCUMENT_JSONL ? fill_from_lines(reader, batch) : fill_from_text(reader, batch);
     if (result) {
         reader->stopped = input_stopped(reader->input);
         return -1;
@@ -280,7 +280,7 @@ static int fill_from_source(struct corpus_reader *reader, struct text_batch *bat
 }
 
 int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
-    while (reader->source < reader->settings.source_count && !is_full(batch)) {
+    while (reader->source < reader->settings->source_count && !is_full(batch)) {
         const size_t before = reader->source;
         if (fill_from_source(reader, batch)) {
             return -1;
@@ -289,11 +289,7 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
             break; /* a block of a long source is enough, small sources go together */
         }
     }
-    return reader->source < reader->settings.source_count;
-}
-
-bool corpus_reader_stopped(const struct corpus_reader *reader) {
-    return reader->stopped;
+    return reader->source < reader->settings->source_count;
 }
 
 json_t *corpus_reader_save(const struct corpus_reader *reader) {
@@ -301,18 +297,12 @@ json_t *corpus_reader_save(const struct corpus_reader *reader) {
                      (json_int_t)(reader->pieces + reader->skip));
 }
 
-uint64_t corpus_reader_documents(const struct corpus_reader *reader) {
-    return reader->documents;
-}
-
-size_t corpus_reader_chunk_bytes(const struct corpus_reader *reader) {
-    return reader->chunk_bytes;
-}
-
-uint64_t corpus_reader_stored_bytes(const struct corpus_reader *reader) {
-    return reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0);
-}
-
-json_t *corpus_reader_sources(const struct corpus_reader *reader) {
-    return reader->done;
+struct corpus_status corpus_reader_status(const struct corpus_reader *reader) {
+    return (struct corpus_status){
+        .documents = reader->documents,
+        .stored_bytes = reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0),
+        .chunk_bytes = reader->chunk_bytes,
+        .sources = reader->done,
+        .stopped = reader->stopped,
+    };
 }

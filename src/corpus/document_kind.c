@@ -3,8 +3,6 @@
 #include <fnmatch.h>
 #include <stdbool.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 static const char *const kind_names[] = {"chunks", "files", "jsonl"};
 
 const char *document_kind_name(enum document_kind kind) {
@@ -12,15 +10,7 @@ const char *document_kind_name(enum document_kind kind) {
 }
 
 static bool is_json_lines(const char *name) {
-    static const char *const patterns[] = {"?*.jsonl",  "?*.jsonl.gz",  "?*.jsonl.zst",  "?*.jsonl.zst.gz",
-                                           "?*.json",   "?*.json.gz",   "?*.json.zst",   "?*.json.zst.gz",
-                                           "?*.ndjson", "?*.ndjson.gz", "?*.ndjson.zst", "?*.ndjson.zst.gz"};
-    for (size_t i = 0; i < COUNT(patterns); i++) {
-        if (fnmatch(patterns[i], name, 0) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return fnmatch("?*.@(jsonl|ndjson|json)?(.zst)?(.gz)", name, FNM_EXTMATCH) == 0;
 }
 
 int document_kind_by_names(const char *const *names, size_t count, enum document_kind otherwise,

@@ -20,7 +20,8 @@ struct slot {
 };
 
 struct encoder {
-    struct encoder_settings settings;
+    const struct prepare_settings *settings;
+    const struct tokenizer *tokenizer;
     pthread_mutex_t lock;
     pthread_cond_t submitted, encoded;
     bool closing;
@@ -47,13 +48,13 @@ int text_batch_add(struct text_batch *batch, const struct text_piece *piece, con
 
 /* What a thread needs. */
 struct worker {
-    const struct encoder_settings *settings;
+    const struct encoder *encoder;
     struct tokenizer_scratch *scratch;
     struct text_buffer valid, field;
 };
 
 static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
-    if (json_lines_text(*text, *bytes, worker->settings->field, &worker->field)) {
+    if (json_lines_text(*text, *bytes, worker->encoder->settings->field, &worker->field)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     *text = worker->field.bytes;
@@ -62,26 +63,27 @@ static int take_field(struct worker *worker, const struct text_piece *piece, con
 }
 
 static int mark_end(const struct worker *worker, struct token_list *tokens) {
-    const uint32_t end = tokenizer_end_of_text(worker->settings->tokenizer);
+    const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
     return end != UINT32_MAX ? token_list_append(tokens, end)
-                             : tokenizer_encode(worker->settings->tokenizer, worker->scratch, "\n\n", 2, tokens);
+                             : tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
-    const struct encoder_settings *settings = worker->settings;
+    const struct prepare_settings *settings = worker->encoder->settings;
+    const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->vocabulary == NULL;
     const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
-    /* bytes as tokens may be anything */
-    const bool any = tokenizer_end_of_text(settings->tokenizer) == UINT32_MAX && !settings->field;
+    const bool any = are_bytes && !is_line; /* bytes as tokens may be anything */
     if ((!any &&
          utf8_require(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
-        (settings->field && take_field(worker, piece, &text, &bytes))) {
+        (is_line && take_field(worker, piece, &text, &bytes))) {
         return -1;
     }
-    if (tokenizer_encode(settings->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
+    if (tokenizer_encode(worker->encoder->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
-    return piece->ends && settings->marks_end ? mark_end(worker, &batch->tokens) : 0;
+    const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;
+    return piece->ends && marks_end ? mark_end(worker, &batch->tokens) : 0;
 }
 
 static int encode_batch(struct worker *worker, struct text_batch *batch) {
@@ -116,8 +118,7 @@ static void finish(struct encoder *encoder, struct slot *slot, int result) {
 
 static void *work(void *context) {
     struct encoder *encoder = context;
-    struct worker worker = {.settings = &encoder->settings,
-                            .scratch = tokenizer_scratch_create(encoder->settings.tokenizer)};
+    struct worker worker = {.encoder = encoder, .scratch = tokenizer_scratch_create(encoder->tokenizer)};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
         finish(encoder, slot, worker.scratch ? encode_batch(&worker, &slot->batch) : error_set("out of memory"));
@@ -134,13 +135,14 @@ static void *work(void *context) {
 
 /* ---- the other side */
 
-int encoder_create(const struct encoder_settings *settings, struct encoder **created) {
-    struct encoder *encoder = calloc(1, sizeof *encoder);
-    *created = NULL;
+int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
+                   struct encoder **created) {
+    struct encoder *encoder = *created = calloc(1, sizeof *encoder);
     if (!encoder) {
         return error_set("out of memory");
     }
-    encoder->settings = *settings;
+    encoder->settings = settings;
+    encoder->tokenizer = tokenizer;
     encoder->slot_count = 2 * (size_t)settings->threads + SPARE_BATCHES;
     encoder->slots = calloc(encoder->slot_count, sizeof *encoder->slots);
     encoder->threads = calloc(settings->threads, sizeof *encoder->threads);
@@ -154,12 +156,7 @@ int encoder_create(const struct encoder_settings *settings, struct encoder **cre
                      : error_set("cannot start a thread to encode text; try --threads 1");
         encoder->thread_count += result == 0;
     }
-    if (result) {
-        encoder_free(encoder);
-        return -1;
-    }
-    *created = encoder;
-    return 0;
+    return result;
 }
 
 void encoder_free(struct encoder *encoder) {

@@ -2,6 +2,7 @@
  * thread fills and takes the batches, others of this module encode them. */
 #pragma once
 
+#include "src/corpus/prepare_settings.h"
 #include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
 
@@ -26,18 +27,12 @@ struct text_batch {
 /* Appends a piece with its text; `piece` without at, bytes and token_end. */
 int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes);
 
-struct encoder_settings {
-    const struct tokenizer *tokenizer;
-    unsigned threads;     /* that encode, at least 1 */
-    const char *field;    /* pieces are lines of JSON with the text in this field; NULL: pieces are text */
-    bool replace_invalid; /* U+FFFD instead of an error for what is not UTF-8 */
-    bool marks_end;       /* after the end of a document: <|endoftext|>, or a blank line where tokens are bytes */
-};
-
 struct encoder;
 
-/* The settings are copied, the tokenizer stays the caller's. */
-int encoder_create(const struct encoder_settings *settings, struct encoder **created);
+/* Settings and tokenizer must stay. Behind a document comes <|endoftext|>, or a blank line where tokens are
+ * bytes; but nothing behind chunks of bytes. Either way the caller frees it. */
+int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
+                   struct encoder **created);
 void encoder_free(struct encoder *encoder);
 
 /* The next batch to fill, empty; NULL: all are under way, take one first. */

@@ -5,8 +5,9 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
-#include "src/corpus/prepare_move.h"
+#include "src/corpus/corpus_reader.h"
 #include "src/corpus/token_spool.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
@@ -98,6 +99,25 @@ static int begin_task(struct preparation *preparation) {
     return preparation->task ? 0 : error_set("out of memory");
 }
 
+/* ---- results on their way */
+
+static int remove_old_val(const char *folder) {
+    const struct path path = path_of("%s/val.bin", folder);
+    return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
+}
+
+/* Moves complete results, meta.json last, from the work folder to where they belong, and removes it; with
+ * has_val false an older val.bin goes. Called again, it goes on where it was cut off, or failed. */
+static int move_from(const struct preparation *preparation, bool has_val) {
+    const char *folder = preparation->settings->folder, *work = preparation->work;
+    static const char *const all[] = {"train.bin", "val.bin", "meta.json", NULL};
+    static const char *const without_val[] = {"train.bin", "meta.json", NULL};
+    return files_move_into(folder, work, has_val ? all : without_val) || (!has_val && remove_old_val(folder)) ||
+                   files_remove_folder(work)
+               ? -1
+               : 0;
+}
+
 /* ---- work in progress */
 
 static int read_json(const char *folder, const char *name, json_t **json) {
@@ -124,7 +144,7 @@ static int take_up(const struct preparation *preparation, json_t **state) {
     const json_t *moving = json_object_get(left, "moving");
     const bool same =
         settings->resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
-    if (moving && prepare_move(settings->folder, preparation->work, json_is_true(moving)) == 0) {
+    if (moving && move_from(preparation, json_is_true(moving)) == 0) {
         result = same;
     } else if (moving) {
         result = settings->resume ? -1 : 0;
@@ -144,37 +164,8 @@ static int open_spool(struct preparation *preparation, const json_t *saved) {
     const uint64_t wanted = preparation->total / settings->pile_bytes + 1;
     const uint64_t piles = preparation->total == 0 ? UNKNOWN_PILES : wanted < MOST_PILES ? wanted : MOST_PILES;
     const bool sorts = settings->kind != DOCUMENT_CHUNKS && (settings->shuffle || settings->order);
-    return token_spool_open(&(struct token_spool_settings){.folder = preparation->work,
-                                                           .shown = settings->folder,
-                                                           .order = &preparation->order,
-                                                           .piles = sorts ? (unsigned)piles : 0},
+    return token_spool_open(preparation->work, settings->folder, &preparation->order, sorts ? (unsigned)piles : 0,
                             saved, &preparation->spool);
-}
-
-static int open_reader(struct preparation *preparation, const json_t *saved) {
-    const struct prepare_settings *settings = preparation->settings;
-    const struct corpus_settings corpus = {
-        .sources = settings->sources,
-        .source_count = settings->source_count,
-        .kind = settings->kind,
-        .bytes = settings->vocabulary == NULL,
-        .total = preparation->total,
-        .val_fraction = settings->val_fraction,
-        .stop_descriptor = settings->stop_descriptor,
-    };
-    return corpus_reader_open(&corpus, saved, &preparation->reader);
-}
-
-static int open_encoder(struct preparation *preparation) {
-    const struct prepare_settings *settings = preparation->settings;
-    const bool plain = settings->kind == DOCUMENT_CHUNKS && settings->vocabulary == NULL;
-    return encoder_create(&(struct encoder_settings){.tokenizer = preparation->tokenizer,
-                                                     .threads = settings->threads,
-                                                     .field =
-                                                         settings->kind == DOCUMENT_JSONL ? settings->field : NULL,
-                                                     .replace_invalid = settings->replace_invalid,
-                                                     .marks_end = !plain},
-                          &preparation->encoder);
 }
 
 /* Makes the folder of results, for this process alone. */
@@ -191,6 +182,7 @@ static int begin_folder(struct preparation *preparation) {
 
 /* Makes the work folder, or goes on from what an earlier process left there. Results as take_up's. */
 static int begin_work(struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
     const char *work = preparation->work;
     json_t *state = NULL;
     const int left = take_up(preparation, &state);
@@ -198,9 +190,11 @@ static int begin_work(struct preparation *preparation) {
     if (left != 0) {
         return left;
     }
-    const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
-                       open_spool(preparation, json_object_get(state, "spool")) ||
-                       open_reader(preparation, json_object_get(state, "reader")) || open_encoder(preparation);
+    const int result =
+        (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
+        open_spool(preparation, json_object_get(state, "spool")) ||
+        corpus_reader_open(settings, preparation->total, json_object_get(state, "reader"), &preparation->reader) ||
+        encoder_create(settings, preparation->tokenizer, &preparation->encoder);
     json_decref(state);
     return result ? -1 : 0;
 }
@@ -234,11 +228,12 @@ static void begin_progress(struct preparation *preparation, int64_t first) {
 }
 
 static void show_reading(struct preparation *preparation) {
-    const uint64_t bytes = corpus_reader_stored_bytes(preparation->reader);
+    const uint64_t bytes = corpus_reader_status(preparation->reader).stored_bytes;
     const double seconds = progress_clock() - preparation->progress.start;
     const double rate = ((double)bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
     char details[80];
-    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", corpus_reader_documents(preparation->reader),
+    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s",
+             corpus_reader_status(preparation->reader).documents,
              preparation->settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", rate);
     const uint64_t total = preparation->total > 0 ? preparation->total : bytes;
     progress_show(&preparation->progress, "reading MB", (int64_t)(bytes / 1000000), (int64_t)(total / 1000000),
@@ -289,7 +284,7 @@ static int read_all(struct preparation *preparation) {
     while (more == 1) {
         more = corpus_reader_fill(preparation->reader, encoder_vacant(preparation->encoder));
         if (more < 0) {
-            return corpus_reader_stopped(preparation->reader) ? stop_reading(preparation) : -1;
+            return corpus_reader_status(preparation->reader).stopped ? stop_reading(preparation) : -1;
         }
         encoder_submit(preparation->encoder);
         const bool saves =
@@ -299,7 +294,7 @@ static int read_all(struct preparation *preparation) {
         }
         show_reading(preparation);
     }
-    if (document_order_check(&preparation->order, corpus_reader_documents(preparation->reader))) {
+    if (document_order_check(&preparation->order, corpus_reader_status(preparation->reader).documents)) {
         preparation->saved = false;
         return -1;
     }
@@ -367,9 +362,9 @@ static int write_meta(const struct preparation *preparation) {
                   "strip_markup", "none"); /* data/gcide/describe.py puts something else there */
     if (chunks) {
         json_object_set_new(meta, "chunk_bytes",
-                            json_integer((json_int_t)corpus_reader_chunk_bytes(preparation->reader)));
+                            json_integer((json_int_t)corpus_reader_status(preparation->reader).chunk_bytes));
     }
-    json_object_set(meta, "sources", corpus_reader_sources(preparation->reader));
+    json_object_set(meta, "sources", corpus_reader_status(preparation->reader).sources);
     if (settings->vocabulary) {
         json_object_set_new(meta, "ranks_sha256", json_string(preparation->vocabulary_digest));
     }
@@ -388,7 +383,7 @@ static int check_result(const struct preparation *preparation) {
     const double fraction = settings->val_fraction;
     if (train + val == 0) {
         return error_set("there is no text in the input%s",
-                         corpus_reader_stored_bytes(preparation->reader) == 0 ? ": it is empty" : "");
+                         corpus_reader_status(preparation->reader).stored_bytes == 0 ? ": it is empty" : "");
     }
     if (train > 0 && (fraction == 0 || val > 0)) {
         return 0;
@@ -400,17 +395,16 @@ static int check_result(const struct preparation *preparation) {
                      train + val, 100 * fraction)
                : error_set("%" PRIu64 " documents are too few to hold out %g %% of them; give more, another "
                            "--val-fraction (0: none), or take the text as one with --documents chunks",
-                           corpus_reader_documents(preparation->reader), 100 * fraction);
+                           corpus_reader_status(preparation->reader).documents, 100 * fraction);
 }
 
 /* Moves complete results to their place. Whatever happens now, the next process goes on with that. */
 static int move_results(struct preparation *preparation) {
-    const struct prepare_settings *settings = preparation->settings;
-    const bool has_val = settings->val_fraction > 0;
+    const bool has_val = preparation->settings->val_fraction > 0;
     json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", has_val);
     preparation->saved = true;
     return write_json(preparation->work, "state.json", state, JSON_REAL_PRECISION(17)) ||
-                   prepare_move(settings->folder, preparation->work, has_val)
+                   move_from(preparation, has_val)
                ? -1
                : 0;
 }
@@ -443,7 +437,7 @@ static int prepare(struct preparation *preparation) {
         return left == 1 ? 0 : -1;
     }
     preparation->saved_at = progress_clock();
-    begin_progress(preparation, (int64_t)(corpus_reader_stored_bytes(preparation->reader) / 1000000));
+    begin_progress(preparation, (int64_t)(corpus_reader_status(preparation->reader).stored_bytes / 1000000));
     if (read_all(preparation) || sort_all(preparation)) {
         return -1;
     }

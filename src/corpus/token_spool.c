@@ -15,7 +15,12 @@
 enum {
     STREAM_BYTES = 1 << 16, /* a file's buffer */
     TOKEN_BLOCK = 1 << 14,  /* tokens written at once */
-    HEADER_BYTES = 16,      /* of a part in a pile: document, part, count */
+};
+
+/* Before the tokens of a part in a pile, as this host has it: the file does not leave it. */
+struct header {
+    uint64_t document;
+    uint32_t part, count; /* the latter of tokens */
 };
 
 /* A file that grows. */
@@ -26,7 +31,9 @@ struct output {
 };
 
 struct token_spool {
-    struct token_spool_settings settings;
+    const char *shown; /* the folder's name */
+    const struct document_order *order;
+    unsigned piles;
     int folder;           /* a descriptor */
     struct output *files; /* [file_count]: train.bin, val.bin and the piles */
     size_t file_count;
@@ -41,7 +48,7 @@ static struct output *pile(const struct token_spool *spool, size_t number) {
 /* ---- files */
 
 static int fail_write(const struct token_spool *spool, const struct output *output) {
-    return error_set_errno("cannot write %s/%s", spool->settings.shown, output->name);
+    return error_set_errno("cannot write %s/%s", spool->shown, output->name);
 }
 
 /* Opens the file with its first output->bytes, or makes it anew. */
@@ -62,8 +69,7 @@ static int output_open(const struct token_spool *spool, struct output *output) {
         return fail_write(spool, output);
     }
     if ((uint64_t)status.st_size < output->bytes) {
-        return error_set("%s/%s is shorter than it was: begin anew with --no-resume", spool->settings.shown,
-                         output->name);
+        return error_set("%s/%s is shorter than it was: begin anew with --no-resume", spool->shown, output->name);
     }
     return ftruncate(descriptor, (off_t)output->bytes) || fseeko(output->stream, 0, SEEK_END)
                ? fail_write(spool, output)
@@ -104,7 +110,7 @@ static int count_train(struct token_spool *spool) {
         }
     }
     return ferror(train->stream) || fseeko(train->stream, 0, SEEK_END)
-               ? error_set_errno("cannot read %s/%s", spool->settings.shown, train->name)
+               ? error_set_errno("cannot read %s/%s", spool->shown, train->name)
                : 0;
 }
 
@@ -114,12 +120,12 @@ static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
     return number > 0 ? (uint64_t)number : 0;
 }
 
-static int open_files(struct token_spool *spool, const json_t *saved) {
+static int open_files(struct token_spool *spool, const char *folder, const json_t *saved) {
     static const char *const split_names[] = {"train.bin", "val.bin"};
-    spool->folder = open(spool->settings.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    spool->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     spool->files = calloc(spool->file_count, sizeof *spool->files);
     if (spool->folder < 0 || !spool->files) {
-        return error_set_errno("cannot write into %s", spool->settings.shown);
+        return error_set_errno("cannot write into %s", spool->shown);
     }
     spool->merged = (unsigned)json_file_number(saved, "merged");
     for (size_t i = 0; i < spool->file_count; i++) {
@@ -140,21 +146,17 @@ static int open_files(struct token_spool *spool, const json_t *saved) {
     return count_train(spool);
 }
 
-int token_spool_open(const struct token_spool_settings *settings, const json_t *saved,
-                     struct token_spool **opened) {
-    struct token_spool *spool = calloc(1, sizeof *spool);
-    *opened = NULL;
+int token_spool_open(const char *folder, const char *shown, const struct document_order *order, unsigned piles,
+                     const json_t *saved, struct token_spool **opened) {
+    struct token_spool *spool = *opened = calloc(1, sizeof *spool);
     if (!spool) {
         return error_set("out of memory");
     }
-    spool->settings = *settings;
-    spool->file_count = TOKEN_SPLITS + settings->piles;
-    if (open_files(spool, saved)) {
-        token_spool_close(spool);
-        return -1;
-    }
-    *opened = spool;
-    return 0;
+    spool->shown = shown;
+    spool->order = order;
+    spool->piles = piles;
+    spool->file_count = TOKEN_SPLITS + piles;
+    return open_files(spool, folder, saved);
 }
 
 void token_spool_close(struct token_spool *spool) {
@@ -177,8 +179,7 @@ void token_spool_close(struct token_spool *spool) {
 static int write_part(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
                       size_t count) {
     struct token_spool_counts *counts = &spool->counts;
-    const enum token_split split =
-        document_order_holds_out(spool->settings.order, document) ? TOKENS_VAL : TOKENS_TRAIN;
+    const enum token_split split = document_order_holds_out(spool->order, document) ? TOKENS_VAL : TOKENS_TRAIN;
     uint16_t block[TOKEN_BLOCK];
     counts->tokens[split] += count;
     counts->documents[split] += part == 0;
@@ -200,20 +201,16 @@ static int write_part(struct token_spool *spool, uint64_t document, uint32_t par
 
 int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
                     size_t count) {
-    if (spool->settings.piles == 0) {
+    if (spool->piles == 0) {
         return write_part(spool, document, part, tokens, count);
     }
-    const uint64_t place = document_order_place(spool->settings.order, document);
-    struct output *output = pile(spool, (size_t)((unsigned __int128)place * spool->settings.piles >> 64));
-    const uint32_t tokens_here = (uint32_t)count;
-    unsigned char header[HEADER_BYTES]; /* of this host: the file does not leave it */
-    memcpy(header, &document, sizeof document);
-    memcpy(header + 8, &part, sizeof part);
-    memcpy(header + 12, &tokens_here, sizeof tokens_here);
+    const uint64_t place = document_order_place(spool->order, document);
+    struct output *output = pile(spool, (size_t)((unsigned __int128)place * spool->piles >> 64));
+    const struct header header = {document, part, (uint32_t)count};
     if (count > UINT32_MAX) {
         return error_set("a part of document %" PRIu64 " has too many tokens", document);
     }
-    return output_write(spool, output, header, sizeof header) ||
+    return output_write(spool, output, &header, sizeof header) ||
                    output_write(spool, output, tokens, count * sizeof *tokens)
                ? -1
                : 0;
@@ -238,9 +235,9 @@ int token_spool_save(struct token_spool *spool, json_t **saved) {
 /* ---- sorting a pile */
 
 struct entry {
-    uint64_t place, document;
+    uint64_t place;
+    struct header header;
     size_t at; /* of its tokens in the pile */
-    uint32_t part, count;
 };
 
 static int by_place(const void *a, const void *b) {
@@ -248,26 +245,24 @@ static int by_place(const void *a, const void *b) {
     if (first->place != second->place) {
         return first->place < second->place ? -1 : 1;
     }
-    if (first->document != second->document) {
-        return first->document < second->document ? -1 : 1;
+    if (first->header.document != second->header.document) {
+        return first->header.document < second->header.document ? -1 : 1;
     }
-    return first->part < second->part ? -1 : first->part > second->part;
+    return first->header.part < second->header.part ? -1 : first->header.part > second->header.part;
 }
 
 /* Lists the parts in a pile's file; *entries is the caller's to free, also on failure. */
 static int list_parts(const struct token_spool *spool, const struct output *output, const unsigned char *data,
                       struct entry **entries, size_t *count) {
     size_t at = 0, capacity = 0;
-    while (output->bytes - at >= HEADER_BYTES) {
-        struct entry entry = {.at = at + HEADER_BYTES};
-        memcpy(&entry.document, data + at, sizeof entry.document);
-        memcpy(&entry.part, data + at + 8, sizeof entry.part);
-        memcpy(&entry.count, data + at + 12, sizeof entry.count);
-        at = entry.at + entry.count * sizeof(uint16_t);
+    while (output->bytes - at >= sizeof(struct header)) {
+        struct entry entry = {.at = at + sizeof entry.header};
+        memcpy(&entry.header, data + at, sizeof entry.header);
+        at = entry.at + entry.header.count * sizeof(uint16_t);
         if (at > output->bytes) {
             break;
         }
-        entry.place = document_order_place(spool->settings.order, entry.document);
+        entry.place = document_order_place(spool->order, entry.header.document);
         if (memory_reserve((void **)entries, &capacity, *count + 1, sizeof **entries)) {
             return -1;
         }
@@ -275,7 +270,7 @@ static int list_parts(const struct token_spool *spool, const struct output *outp
     }
     return at == output->bytes ? 0
                                : error_set("%s/%s is not as it was written: begin anew with --no-resume",
-                                           spool->settings.shown, output->name);
+                                           spool->shown, output->name);
 }
 
 static int write_sorted(struct token_spool *spool, const struct output *output, const unsigned char *data) {
@@ -288,7 +283,8 @@ static int write_sorted(struct token_spool *spool, const struct output *output, 
     for (size_t i = 0; result == 0 && i < count; i++) {
         /* headers and tokens are even, so tokens are aligned */
         const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
-        result = write_part(spool, entries[i].document, entries[i].part, tokens, entries[i].count);
+        const struct header *header = &entries[i].header;
+        result = write_part(spool, header->document, header->part, tokens, header->count);
     }
     free(entries);
     return result;
@@ -304,7 +300,7 @@ static int merge_pile(struct token_spool *spool, const struct output *output) {
     /* mapped, since a pile may be larger than memory after all */
     void *data = mmap(NULL, output->bytes, PROT_READ, MAP_PRIVATE, fileno(output->stream), 0);
     if (data == MAP_FAILED) {
-        return error_set_errno("cannot read %s/%s", spool->settings.shown, output->name);
+        return error_set_errno("cannot read %s/%s", spool->shown, output->name);
     }
     const int result = write_sorted(spool, output, data);
     munmap(data, output->bytes);
@@ -312,13 +308,13 @@ static int merge_pile(struct token_spool *spool, const struct output *output) {
 }
 
 int token_spool_merge(struct token_spool *spool, unsigned *left) {
-    if (spool->merged < spool->settings.piles) {
+    if (spool->merged < spool->piles) {
         if (merge_pile(spool, pile(spool, spool->merged))) {
             return -1;
         }
         spool->merged++;
     }
-    *left = spool->settings.piles - spool->merged;
+    *left = spool->piles - spool->merged;
     return *left == 0 && (output_sync(spool, &spool->files[TOKENS_TRAIN]) ||
                           output_sync(spool, &spool->files[TOKENS_VAL]))
                ? -1

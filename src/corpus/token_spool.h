@@ -14,16 +14,11 @@ enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
 
 struct token_spool;
 
-struct token_spool_settings {
-    const char *folder; /* for its files; train.bin and val.bin are there at the end */
-    const char *shown;  /* the folder's name in messages */
-    const struct document_order *order;
-    unsigned piles; /* 0: documents are written as they come */
-};
-
-/* saved: NULL, or what token_spool_save gave, after which its files are as they were then. The settings are copied.
- */
-int token_spool_open(const struct token_spool_settings *settings, const json_t *saved, struct token_spool **opened);
+/* folder: for its files; train.bin and val.bin are there at the end. shown: its name in messages. piles: 0 where
+ * documents are written as they come. saved: NULL, or what token_spool_save gave, after which the files are as they
+ * were then. `shown` and `order` must stay; either way the caller closes it. */
+int token_spool_open(const char *folder, const char *shown, const struct document_order *order, unsigned piles,
+                     const json_t *saved, struct token_spool **opened);
 void token_spool_close(struct token_spool *spool);
 
 /* A part of a document, parts in order. */

@@ -38,18 +38,12 @@ static int examine(struct documents *documents) {
 }
 
 int documents_open(const struct documents_settings *settings, struct documents **opened) {
-    struct documents *documents = calloc(1, sizeof *documents);
-    *opened = NULL;
+    struct documents *documents = *opened = calloc(1, sizeof *documents);
     if (!documents) {
         return error_set("out of memory");
     }
     documents->settings = settings;
-    if (examine(documents)) {
-        documents_close(documents);
-        return -1;
-    }
-    *opened = documents;
-    return 0;
+    return examine(documents);
 }
 
 void documents_close(struct documents *documents) {

@@ -10,7 +10,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
-#include "src/evaluation/score_split.h"
+#include "src/evaluation/score_windows.h"
 #include "src/training/data_parallel.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"

@@ -5,10 +5,6 @@
 
 static const double LOG_2 = 0.693147180559945309417;
 
-static bool is_python_space(uint32_t character) {
-    return utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
-}
-
 uint64_t perplexity_words(const char *text, size_t bytes) {
     uint64_t words = 1;
     bool in_space = false;
@@ -16,7 +12,7 @@ uint64_t perplexity_words(const char *text, size_t bytes) {
         uint32_t character = 0;
         length = utf8_decode(text + at, bytes - at, &character);
         length += length == 0; /* what is no UTF-8 is no white space either */
-        const bool space = is_python_space(character);
+        const bool space = utf8_is_space(character) || (character >= 0x1c && character <= 0x1f);
         words += space && !in_space;
         in_space = space;
     }

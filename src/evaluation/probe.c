@@ -7,6 +7,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
+#include "src/evaluation/perplexity.h"
 #include "src/settings/settings.h"
 #include <inttypes.h>
 #include <math.h>
@@ -262,32 +263,20 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
                : error_set("the gradient norm is not finite at step %" PRId64, iteration);
 }
 
-/* JSON has no infinities; a step that was left out keeps its place. */
-static json_t *real_or_null(float value) {
-    return isfinite(value) ? json_real((double)value) : json_null();
-}
-
-static int write_losses(const char *folder, json_t *losses, json_t *norms) {
-    json_t *json = json_pack("{s:O, s:O}", "losses", losses, "grad_norms", norms);
-    const int status = json_file_write(path_of("%s/%s", folder, "losses.json").text, json,
-                                       JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    json_decref(json);
-    return status;
-}
-
 static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     json_t *losses = json_array(), *norms = json_array();
+    json_t *json = json_pack("{s:o, s:o}", "losses", losses, "grad_norms", norms);
     int status = files_make_folder(settings->out);
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
         status = train_step(gpt, settings, batches, iteration, &loss, &norm);
-        json_array_append_new(losses, real_or_null(loss));
-        json_array_append_new(norms, real_or_null(norm));
+        json_array_append_new(losses, perplexity_number((double)loss));
+        json_array_append_new(norms, perplexity_number((double)norm));
     }
     status = status || write_file(path_of("%s/%s", settings->out, WEIGHTS_FILE).text, gpt, NULL) ||
-             write_losses(settings->out, losses, norms);
-    json_decref(losses);
-    json_decref(norms);
+             json_file_write(path_of("%s/losses.json", settings->out).text, json,
+                             JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(json);
     return status ? -1 : 0;
 }
 

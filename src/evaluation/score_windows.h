@@ -1,6 +1,7 @@
 /* Windows of tokens, as many as there are, scored on a device in batches and by all ranks together. */
 #pragma once
 
+#include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
 #include "src/model/gpt.h"
@@ -26,3 +27,10 @@ struct score_round {
  * of them the shorter they are. Stops early, with the error "interrupted" on all ranks, when one of them is
  * interrupted. */
 int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round);
+
+/* The mean loss over a whole token file. Windows of the planned sequence's length follow each other without
+ * overlap; the last one is shorter. Each token but the file's first is predicted once, from the tokens before it in
+ * its window. *tokens is their number, *loss the mean of -log p. Collective; the same on any number of ranks, which
+ * have the same file. Fails with "interrupted" on all ranks when one is. */
+int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
+                struct progress *progress, uint64_t *tokens, double *loss);

@@ -77,9 +77,6 @@ int h_analysis_begin(struct h_analysis *analysis, const struct model_config *con
     for (size_t i = 0; result == 0 && i <= analysis->sublayers; i++) {
         result = record_begin(&analysis->records[i]);
     }
-    if (result) {
-        h_analysis_end(analysis);
-    }
     return result;
 }
 

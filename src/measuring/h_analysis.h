@@ -29,7 +29,7 @@ struct h_analysis {
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */
 };
 
-/* For a model with hyper-connections. 0, or -1 with an error; also below. */
+/* For a model with hyper-connections. 0, or -1 with an error, also below; either way the caller ends it. */
 int h_analysis_begin(struct h_analysis *analysis, const struct model_config *config);
 void h_analysis_end(struct h_analysis *analysis);
 

@@ -2,8 +2,6 @@
 #include "src/text/utf8.h"
 #include <string.h>
 
-static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
-
 /* Bytes at the end that a stop text may begin with. */
 static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
     const size_t length = stop ? strlen(stop) : 0;
@@ -16,35 +14,13 @@ static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
 }
 
 /* Moves the first `count` held bytes to `ready`, but, unless it is the end, what may become a character. */
-static int release_characters(struct sample_text *text, size_t count, bool end) {
-    size_t done = 0;
-    while (done < count) {
-        const char *bytes = text->held.bytes + done;
-        const size_t prefix = utf8_prefix(bytes, count - done);
-        if (text_append(&text->ready, bytes, prefix)) {
-            return -1;
-        }
-        done += prefix;
-        if (done == count || (!end && utf8_is_begun(bytes + prefix, count - done))) {
-            break;
-        }
-        if (text_append(&text->ready, replacement, sizeof replacement - 1)) {
-            return -1;
-        }
-        done += utf8_part(bytes + prefix, count - done);
-    }
-    text_drop(&text->held, done);
-    return 0;
-}
-
 static int release(struct sample_text *text, size_t count, bool end) {
-    if (text->utf8) {
-        return release_characters(text, count, end);
-    }
-    if (text_append(&text->ready, text->held.bytes, count)) {
+    const size_t done = text->utf8 && !end ? utf8_complete(text->held.bytes, count) : count;
+    if (text->utf8 ? utf8_replace(text->held.bytes, done, &text->ready)
+                   : text_append(&text->ready, text->held.bytes, done)) {
         return -1;
     }
-    text_drop(&text->held, count);
+    text_drop(&text->held, done);
     return 0;
 }
 

@@ -65,16 +65,21 @@ size_t utf8_prefix(const char *text, size_t bytes) {
     return at;
 }
 
-size_t utf8_part(const char *text, size_t bytes) {
+/* Of bytes > 0 that begin no whole character: how many of them could begin one, at least 1. */
+static size_t part(const char *text, size_t bytes) {
     const unsigned char *at = (const unsigned char *)text;
-    const size_t part = matching(at, bytes, announced(*at));
-    return part > 0 ? part : 1;
+    const size_t count = matching(at, bytes, announced(*at));
+    return count > 0 ? count : 1;
 }
 
-bool utf8_is_begun(const char *text, size_t bytes) {
-    const unsigned char *at = (const unsigned char *)text;
+size_t utf8_complete(const char *text, size_t bytes) {
+    if (bytes == 0) {
+        return 0;
+    }
+    const size_t last = utf8_last(text, bytes), left = bytes - last;
+    const unsigned char *at = (const unsigned char *)text + last;
     const size_t length = announced(*at);
-    return bytes < length && matching(at, bytes, length) == bytes;
+    return left < length && matching(at, left, length) == left ? last : bytes;
 }
 
 int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
@@ -83,7 +88,7 @@ int utf8_replace(const char *text, size_t bytes, struct text_buffer *out) {
         if (text_append(out, text + at, valid) || (bad < bytes && text_append(out, "\xef\xbf\xbd", 3))) {
             return -1;
         }
-        at = bad < bytes ? bad + utf8_part(text + bad, bytes - bad) : bytes;
+        at = bad < bytes ? bad + part(text + bad, bytes - bad) : bytes;
     }
     return 0;
 }

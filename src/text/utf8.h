@@ -22,12 +22,8 @@ int utf8_replace(const char *text, size_t bytes, struct text_buffer *out);
 int utf8_require(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
                  struct text_buffer *buffer);
 
-/* Of bytes > 0 that begin no whole character: how many of them could begin one, at least 1. U+FFFD stands for them
- * together. */
-size_t utf8_part(const char *text, size_t bytes);
-
-/* Whether all of these bytes > 0 are the beginning of a character that is not whole. */
-bool utf8_is_begun(const char *text, size_t bytes);
+/* All of the bytes, but for the beginning of a character at the end that is not whole. */
+size_t utf8_complete(const char *text, size_t bytes);
 
 /* Whether Unicode calls the character white space. */
 bool utf8_is_space(uint32_t character);

@@ -13,6 +13,8 @@
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/corpus/prepare.h"
+#include "src/text/text_buffer.h"
+#include "src/text/tokenizer.h"
 #include "tests/support/scratch.h"
 #include <errno.h>
 #include <fcntl.h>
