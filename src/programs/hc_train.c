@@ -2,7 +2,7 @@
 #include "src/programs/program.h"
 #include "src/training/resumed_settings.h"
 #include "src/training/same_job.h"
-#include "src/training/train_options.h"
+#include "src/training/train_settings.h"
 #include <stdlib.h>
 
 static struct program program = {

@@ -11,14 +11,15 @@ enum { MOST_SETTINGS_BYTES = 1 << 20 };
 /* Those of the checkpoint. Versions before 0.1 left none: then settings.conf must be there. */
 static int apply_state(struct option_spec *specs, size_t count, const char *folder, bool has_file) {
     struct training_state state;
-    char *text = NULL, *name = files_path("%s/state.json: settings", folder);
-    int result = name ? checkpoint_read_state(folder, &state, &text) : -1;
+    char *text = NULL;
+    int result = checkpoint_read_state(folder, &state, &text);
     if (result == 0) {
-        result = *text || has_file ? options_apply_text(specs, count, name, text, strlen(text))
-                                   : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
+        result = *text || has_file
+                     ? options_apply_text(specs, count, path_of("%s/state.json: settings", folder).text, text,
+                                          strlen(text))
+                     : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
     }
     free(text);
-    free(name);
     return result ? error_prefix(
                         "cannot resume from %s (the checkpoint before it is resumed when that folder is removed)",
                         folder)
@@ -63,7 +64,7 @@ static enum train_result apply_all(struct option_spec *specs, size_t count, stru
 enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
                                          const struct options_given *given) {
     settings->stop_at = settings->max_iters;
-    if (strcmp(settings->init_from, "resume") != 0) {
+    if (!train_settings_resume(settings)) {
         return TRAIN_DONE;
     }
     char *out_dir = settings->out_dir; /* it leads to the settings, and stays what it is, whatever they say of it */
