@@ -1,4 +1,4 @@
-#include "runtime/files/temporary.h"
+#include "runtime/files/destination.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -86,28 +86,26 @@ int files_write(const char *path, const void *data, size_t bytes) {
 
 /* ---- what the caller fills */
 
-static char *begin(const char *path, bool folder) {
+static int begin(const char *path, bool folder, char **staging) {
     struct destination to;
-    char *staging = NULL;
     int descriptor = -1;
+    *staging = NULL;
     if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
         files_stage_clean(to.parent.text);
-        staging = temporary_make(&to, folder ? NULL : &descriptor);
+        *staging = temporary_make(&to, folder ? NULL : &descriptor);
     }
     if (descriptor >= 0) {
         close(descriptor);
     }
-    return staging;
+    return *staging != NULL ? 0 : -1;
 }
 
 int files_stage_begin(const char *path, char **staging) {
-    *staging = begin(path, true);
-    return *staging != NULL ? 0 : -1;
+    return begin(path, true, staging);
 }
 
 int files_stage_file(const char *path, char **staging) {
-    *staging = begin(path, false);
-    return *staging != NULL ? 0 : -1;
+    return begin(path, false, staging);
 }
 
 int files_stage_commit(const char *path, char *staging) {

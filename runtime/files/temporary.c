@@ -1,4 +1,8 @@
-#include "runtime/files/temporary.h"
+/* Files and folders under temporary names, to be moved into place when they are whole. The name is
+ * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a space
+ * of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is still
+ * alive, and only what such a dead process left is ever removed, by files_stage_clean. */
+#include "runtime/files/destination.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include <dirent.h>

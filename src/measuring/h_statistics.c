@@ -1,6 +1,6 @@
 #include "src/measuring/h_statistics.h"
 #include "runtime/system/error.h"
-#include "runtime/system/percentile.h"
+#include "runtime/system/distribution.h"
 #include <jansson.h>
 #include <stdlib.h>
 
