@@ -144,13 +144,13 @@ static int take(int descriptor, const char *path, size_t least, size_t most, siz
                 size_t *bytes) {
     char *data = malloc(most + 1);
     const ssize_t got = data != NULL ? files_read_all(descriptor, data, most) : -1;
-    const int status = data == NULL ? error_set("cannot read %s: out of memory", path)
-                       : got < 0    ? error_set_errno("cannot read %s", path)
-                       : (size_t)got < least
-                           ? error_set("%s became shorter while it was read", path)
-                       : (size_t)got > limit
-                           ? error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit)
-                           : 0;
+    const int status =
+        data == NULL          ? error_set("cannot read %s: out of memory", path)
+        : got < 0             ? error_set_errno("cannot read %s", path)
+        : (size_t)got < least ? error_set("%s became shorter while it was read", path)
+        : (size_t)got > limit
+            ? error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit)
+            : 0;
     close(descriptor);
     if (status != 0) {
         free(data);

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     static struct option_table table;
     train_options(&settings, &table);
     if (program_begin(&program, table.rows, table.count, argc, argv) &&
-        program_agree(&program, (int)resumed_settings_apply(table.rows, table.count, &settings, program.given))) {
+        program_agree(&program, (int)resumed_settings_apply(&table, &settings, program.given))) {
         program.status = run(&settings, &table);
     }
     free(settings.resumed_from);

@@ -79,16 +79,13 @@ int run_log_close(struct run_log *log) {
 
 /* ---- new lines */
 
-static int write_line(FILE *file, char *text) {
+/* Releases the object. */
+static int write_line(FILE *file, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     const int failed = !text || fprintf(file, "%s\n", text) < 0 || fflush(file) != 0;
+    json_decref(json);
     free(text);
     return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
-}
-
-static int write_json(FILE *file, json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    return write_line(file, text);
 }
 
 /* JSON has no infinities or NaN: those become null. */
@@ -121,7 +118,7 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
         {"speed/tokens_per_second", (float)metrics->tokens_per_second},
         {"speed/mfu", (float)metrics->utilisation},
     };
-    return write_json(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
+    return write_line(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
 }
 
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
@@ -131,7 +128,7 @@ int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss
         {"evaluation/train_loss", (float)train_loss},
         {"evaluation/val_loss", (float)val_loss},
     };
-    return write_json(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
+    return write_line(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
 }
 
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {
