@@ -1,66 +1,56 @@
 #include "runtime/files/destination.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_LINKS = 40 }; /* followed one after the other, as Linux does */
 
-/* What a link at `path` leads to, one step; NULL with an error. */
-static char *read_link(const char *path) {
+/* Puts what a link at `path` leads to, one step, in its place. */
+static int read_link(struct path *path) {
     char target[PATH_MAX];
-    const ssize_t length = readlink(path, target, sizeof target - 1);
+    const ssize_t length = readlink(path->text, target, sizeof target - 1);
     if (length < 0) {
-        error_set_errno("cannot read the link %s", path);
-        return NULL;
+        return error_set_errno("cannot read the link %s", path->text);
     }
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path->text, '/');
     target[length] = '\0';
-    return *target == '/' || slash == NULL ? files_path("%s", target)
-                                           : files_path("%.*s/%s", (int)(slash - path), path, target);
+    *path = *target == '/' || slash == NULL ? path_of("%s", target)
+                                            : path_of("%.*s/%s", (int)(slash - path->text), path->text, target);
+    return 0;
 }
 
-char *destination_follow(const char *path) {
-    char *at = files_path("%s", path);
-    for (int steps = 0; at != NULL; steps++) {
-        for (size_t end = strlen(at); end > 1 && at[end - 1] == '/'; end--) {
-            at[end - 1] = '\0';
+int destination_follow(const char *path, struct path *followed) {
+    *followed = path_of("%s", path);
+    for (int steps = 0; steps <= MOST_LINKS; steps++) {
+        for (size_t end = strlen(followed->text); end > 1 && followed->text[end - 1] == '/'; end--) {
+            followed->text[end - 1] = '\0';
         }
         struct stat status;
-        if (lstat(at, &status) != 0 || !S_ISLNK(status.st_mode)) {
-            return at;
+        if (lstat(followed->text, &status) != 0 || !S_ISLNK(status.st_mode)) {
+            return 0;
         }
-        char *next = steps < MOST_LINKS ? read_link(at) : NULL;
-        if (steps == MOST_LINKS) {
-            error_set("cannot write %s: its symbolic links lead in a circle", path);
+        if (steps < MOST_LINKS && read_link(followed) != 0) {
+            return -1;
         }
-        free(at);
-        at = next;
     }
-    return NULL;
+    return error_set("cannot write %s: its symbolic links lead in a circle", path);
 }
 
 int destination_find(const char *path, struct destination *destination) {
-    *destination = (struct destination){.path = destination_follow(path)};
-    if (destination->path == NULL) {
+    if (destination_follow(path, &destination->path) != 0) {
         return -1;
     }
-    const char *slash = strrchr(destination->path, '/');
-    const int before = slash == NULL ? 0 : slash == destination->path ? 1 : (int)(slash - destination->path);
-    destination->name = slash != NULL ? slash + 1 : destination->path;
+    const char *text = destination->path.text, *slash = strrchr(text, '/');
+    destination->name = slash != NULL ? slash + 1 : text;
     if (*destination->name == '\0' || strcmp(destination->name, ".") == 0 || strcmp(destination->name, "..") == 0) {
-        return error_set("'%s' does not end in a name", destination->path);
+        return error_set("'%s' does not end in a name", text);
     }
-    destination->parent = before > 0 ? files_path("%.*s", before, destination->path) : files_path(".");
-    return destination->parent != NULL ? 0 : -1;
-}
-
-void destination_free(struct destination *destination) {
-    free(destination->path);
-    free(destination->parent);
+    destination->parent = slash == NULL   ? path_of(".")
+                          : slash == text ? path_of("/")
+                                          : path_of("%.*s", (int)(slash - text), text);
+    return 0;
 }
 
 int destination_check_file(const char *path) {

@@ -27,7 +27,7 @@ enum { MOST_FILES_PER_SECOND = 1000 };
 
 struct event_file {
     FILE *stream;
-    char *path;
+    struct path path;
 };
 
 struct message {
@@ -102,14 +102,14 @@ static int write_record(struct event_file *file, struct message *message) {
     const uint32_t length_crc = masked_crc(&length, sizeof length);
     int result = 0;
     if (message->failed) {
-        result = error_set("out of memory writing %s", file->path);
+        result = error_set("out of memory writing %s", file->path.text);
     } else {
         const uint32_t crc = masked_crc(message->bytes, message->size);
         if (fwrite(&length, sizeof length, 1, file->stream) != 1 ||
             fwrite(&length_crc, sizeof length_crc, 1, file->stream) != 1 ||
             fwrite(message->bytes, message->size, 1, file->stream) != 1 ||
             fwrite(&crc, sizeof crc, 1, file->stream) != 1 || fflush(file->stream) != 0) {
-            result = error_set_errno("cannot write %s", file->path);
+            result = error_set_errno("cannot write %s", file->path.text);
         }
     }
     free(message->bytes);
@@ -158,13 +158,9 @@ static int create_file(const char *folder, struct event_file *file) {
         strcpy(host, "localhost");
     }
     for (int number = 0; number < MOST_FILES_PER_SECOND; number++) {
-        free(file->path);
-        file->path = files_path("%s/events.out.tfevents.%lld.%s.%ld.%d", folder, (long long)time(NULL), host,
-                                (long)getpid(), number);
-        if (file->path == NULL) {
-            return -1;
-        }
-        file->stream = fopen(file->path, "wbxe");
+        file->path = path_of("%s/events.out.tfevents.%lld.%s.%ld.%d", folder, (long long)time(NULL), host,
+                             (long)getpid(), number);
+        file->stream = fopen(file->path.text, "wbxe");
         if (file->stream != NULL) {
             return 0;
         }
@@ -172,7 +168,7 @@ static int create_file(const char *folder, struct event_file *file) {
             break;
         }
     }
-    return error_set_errno("cannot create %s", file->path);
+    return error_set_errno("cannot create %s", file->path.text);
 }
 
 int event_file_create(const char *folder, struct event_file **created) {
@@ -214,8 +210,7 @@ int event_file_close(struct event_file *file) {
     }
     errno = 0;
     const int result =
-        file->stream == NULL || fclose(file->stream) == 0 ? 0 : error_set_errno("cannot write %s", file->path);
-    free(file->path);
+        file->stream == NULL || fclose(file->stream) == 0 ? 0 : error_set_errno("cannot write %s", file->path.text);
     free(file);
     return result;
 }

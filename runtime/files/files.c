@@ -138,17 +138,21 @@ int files_open(const char *path, const char *name, uint64_t *bytes) {
     return -1;
 }
 
-/* Up to `most` bytes, NUL-terminated. Closes the descriptor. */
-static int take(int descriptor, const char *path, size_t most, char **text, size_t *bytes) {
+/* All of at least `least` and at most `limit` bytes, NUL-terminated; beyond `most` it does not look. Closes the
+ * descriptor. */
+static int take(int descriptor, const char *path, size_t least, size_t most, size_t limit, char **text,
+                size_t *bytes) {
     char *data = malloc(most + 1);
-    ssize_t got = -1;
-    if (data == NULL) {
-        error_set("cannot read %s: out of memory", path);
-    } else if ((got = files_read_all(descriptor, data, most)) < 0) {
-        error_set_errno("cannot read %s", path);
-    }
+    const ssize_t got = data != NULL ? files_read_all(descriptor, data, most) : -1;
+    const int status =
+        data == NULL          ? error_set("cannot read %s: out of memory", path)
+        : got < 0             ? error_set_errno("cannot read %s", path)
+        : (size_t)got < least ? error_set("%s became shorter while it was read", path)
+        : (size_t)got > limit
+            ? error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit)
+            : 0;
     close(descriptor);
-    if (got < 0) {
+    if (status != 0) {
         free(data);
         return -1;
     }
@@ -171,12 +175,7 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes) {
         return error_set("cannot read %s: it has %" PRIu64 " bytes, more than the %zu that are allowed", path, size,
                          limit);
     }
-    if (take(descriptor, path, (size_t)size, text, bytes) != 0 || *bytes == size) {
-        return *text != NULL ? 0 : -1;
-    }
-    free(*text);
-    *text = NULL;
-    return error_set("%s became shorter while it was read", path);
+    return take(descriptor, path, (size_t)size, (size_t)size, limit, text, bytes);
 }
 
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes) {
@@ -187,13 +186,6 @@ int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes
     *text = NULL;
     *bytes = 0;
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        return error_set_errno("cannot open %s", path);
-    }
-    if (take(descriptor, path, limit + 1, text, bytes) != 0 || *bytes <= limit) {
-        return *text != NULL ? 0 : -1;
-    }
-    free(*text);
-    *text = NULL;
-    return error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit);
+    return descriptor < 0 ? error_set_errno("cannot open %s", path)
+                          : take(descriptor, path, 0, limit + 1, limit, text, bytes);
 }

@@ -15,7 +15,7 @@ char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same as a value, for one use or a few: path_of("%s/%s", folder, name).text. One that is longer than the system
  * takes comes out as a name that it refuses (ENAMETOOLONG) wherever it is used. */
 struct path {
-    char text[4096 + 2];
+    char text[4096 + 1];
 };
 struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -63,7 +63,7 @@ int files_sync(const char *path);
 int files_sync_all(const char *path);
 
 /* A folder or a file written aside and moved into place. files_stage_begin makes a fresh folder beside `path` (and
- * the folder that both are in, if it is missing), files_stage_file an empty file; temporary.h says under which
+ * the folder that both are in, if it is missing), files_stage_file an empty file; destination.h says under which
  * names. The caller fills it. files_stage_commit syncs all of it, renames it to `path` and syncs the folder that it
  * is in; an older folder is replaced in one step where the file system can exchange names, and removed.
  * files_stage_abandon removes what was staged and leaves the error text as it is (NULL: nothing to do). *staging is

@@ -1,10 +1,8 @@
 #include "runtime/files/destination.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -21,23 +19,22 @@ int files_make_folder(const char *path) {
     if (is_folder(path)) {
         return 0;
     }
-    char *place = destination_follow(path);
-    int result = place != NULL ? 0 : -1;
-    for (char *end = place; result == 0 && end != NULL;) {
+    struct path place;
+    int result = destination_follow(path, &place);
+    for (char *end = place.text; result == 0 && end != NULL;) {
         end = *end != '\0' ? strchr(end + 1, '/') : NULL;
         if (end != NULL) {
             *end = '\0';
         }
-        const int reason = mkdir(place, 0777) == 0 ? 0 : errno;
-        if (reason != 0 && !is_folder(place)) {
+        const int reason = mkdir(place.text, 0777) == 0 ? 0 : errno;
+        if (reason != 0 && !is_folder(place.text)) {
             errno = reason;
-            result = error_set_errno("cannot make folder %s", place);
+            result = error_set_errno("cannot make folder %s", place.text);
         }
         if (end != NULL) {
             *end = '/';
         }
     }
-    free(place);
     return result;
 }
 

@@ -1,4 +1,5 @@
 #include "runtime/files/input.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@ enum {
 enum input_form { FORM_UNKNOWN, FORM_PLAIN, FORM_GZIP, FORM_ZSTD };
 
 struct input {
-    char *name; /* for messages; owned */
+    struct path name; /* for messages */
     int descriptor, stop_descriptor;
     bool stopped;
     struct checksum *checksum;
@@ -71,15 +72,15 @@ int input_open(const char *path, int stop_descriptor, struct input **opened) {
     struct input_status status = {0};
     struct input *input = calloc(1, sizeof *input);
     *opened = NULL;
-    if (!input || !(input->name = strdup(input_name(path)))) {
-        free(input);
+    if (!input) {
         return error_set("out of memory");
     }
+    input->name = path_of("%s", input_name(path));
     input->stop_descriptor = stop_descriptor;
     /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_data does. */
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (input->descriptor < 0) {
-        error_set_errno("cannot open %s", input->name);
+        error_set_errno("cannot open %s", input_name(path));
     } else if (examine(path, input->descriptor, &status) == 0 && (input->checksum = checksum_create()) != NULL) {
         const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
         input->least = begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
@@ -102,7 +103,6 @@ void input_close(struct input *input) {
     }
     ZSTD_freeDStream(input->zstd);
     checksum_free(input->checksum);
-    free(input->name);
     free(input);
 }
 
@@ -121,14 +121,14 @@ static bool wait_for_data(struct input *input) {
 static int fill_block(struct input *input) {
     while (input->held < STORED_BYTES && !input->at_end) {
         if (wait_for_data(input)) {
-            return error_set("stopped while reading %s", input->name);
+            return error_set("stopped while reading %s", input->name.text);
         }
         const ssize_t got = read(input->descriptor, input->block + input->held, STORED_BYTES - input->held);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
             continue;
         }
         if (got < 0) {
-            return error_set_errno("cannot read %s", input->name);
+            return error_set_errno("cannot read %s", input->name.text);
         }
         if (checksum_update(input->checksum, input->block + input->held, (size_t)got)) {
             return -1;
@@ -136,7 +136,7 @@ static int fill_block(struct input *input) {
         if (got == 0 && input->stored < input->least) {
             return error_set("%s became shorter while it was read: it had %" PRIu64
                              " bytes, and ends after %" PRIu64,
-                             input->name, input->least, input->stored);
+                             input->name.text, input->least, input->stored);
         }
         input->at_end = got == 0;
         input->held += (size_t)got;
@@ -174,7 +174,7 @@ static int refuse_other_forms(const struct input *input) {
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (begins_with(input, others[i].magic)) {
-            return error_set("%s is %s", input->name, others[i].what);
+            return error_set("%s is %s", input->name.text, others[i].what);
         }
     }
     return 0;
@@ -194,13 +194,13 @@ static int begin_form(struct input *input) {
         input->form = FORM_ZSTD;
     }
     input->in_member = input->form != FORM_PLAIN;
-    return begun ? 0 : error_set("cannot read %s: out of memory", input->name);
+    return begun ? 0 : error_set("cannot read %s: out of memory", input->name.text);
 }
 
 /* ---- decompressed */
 
 static int fail_damaged(const struct input *input, const char *how) {
-    return error_set("%s: the %s data is damaged before byte %" PRIu64 " of the file (%s)", input->name,
+    return error_set("%s: the %s data is damaged before byte %" PRIu64 " of the file (%s)", input->name.text,
                      input->form == FORM_GZIP ? "gzip" : "zstd", input->stored - (input->held - input->at), how);
 }
 
@@ -231,7 +231,7 @@ static int take_zstd(struct input *input, unsigned char *data, size_t bytes, siz
     if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge) {
         return error_set(
             "%s was compressed with a window larger than 128 MiB: pipe it, zstd -dc --long=31 FILE | ... -",
-            input->name);
+            input->name.text);
     }
     if (ZSTD_isError(left)) {
         return fail_damaged(input, ZSTD_getErrorName(left));
@@ -296,7 +296,7 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
         if (some == 0 && input->at_end && input->at == input->held && input->in_member) {
             return error_set("%s: its compressed data ends in the middle, after %" PRIu64
                              " bytes: the file is truncated, get it again",
-                             input->name, input->stored);
+                             input->name.text, input->stored);
         }
         *got += some;
     }
@@ -304,7 +304,7 @@ int input_read(struct input *input, void *data, size_t bytes, size_t *got) {
 }
 
 const char *input_label(const struct input *input) {
-    return input->name;
+    return input->name.text;
 }
 
 bool input_stopped(const struct input *input) {

@@ -32,7 +32,7 @@ static const struct {
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
 struct safetensors {
-    char *path;
+    struct path path;
     int descriptor;
     struct tensor_info *infos; /* in the order of their bytes in the file */
     size_t count;
@@ -63,11 +63,11 @@ int tensor_measure(struct tensor_info *info) {
 static int read_at(const struct safetensors *file, void *data, uint64_t bytes, uint64_t offset) {
     const ssize_t got = files_read_at(file->descriptor, data, bytes, offset);
     if (got < 0) {
-        return error_set_errno("cannot read %s", file->path);
+        return error_set_errno("cannot read %s", file->path.text);
     }
     return (uint64_t)got == bytes
                ? 0
-               : error_set("%s ends too early, at byte %" PRIu64, file->path, offset + (uint64_t)got);
+               : error_set("%s ends too early, at byte %" PRIu64, file->path.text, offset + (uint64_t)got);
 }
 
 static int find_type(const char *name, enum tensor_type *type) {
@@ -147,14 +147,14 @@ static int check_layout(struct safetensors *file, uint64_t data_offset, uint64_t
     for (size_t i = 0; i < file->count; i++) {
         const struct tensor_info *info = &file->infos[i];
         if (info->offset != at) {
-            return error_set("%s: tensor '%.*s' %s", file->path, MOST_SHOWN, info->name,
+            return error_set("%s: tensor '%.*s' %s", file->path.text, MOST_SHOWN, info->name,
                              info->offset < at ? "overlaps the one before it" : "has unused bytes before it");
         }
         at += info->bytes;
     }
     const uint64_t left = data_offset + data_bytes - at;
     if (left != 0) {
-        return error_set("%s has %" PRIu64 " bytes after the last tensor", file->path, left);
+        return error_set("%s has %" PRIu64 " bytes after the last tensor", file->path.text, left);
     }
     return 0;
 }
@@ -162,7 +162,7 @@ static int check_layout(struct safetensors *file, uint64_t data_offset, uint64_t
 static int parse_header(struct safetensors *file, json_t *root, uint64_t data_offset, uint64_t data_bytes) {
     file->infos = calloc(json_object_size(root) + 1, sizeof *file->infos);
     if (file->infos == NULL) {
-        return error_set("out of memory opening %s", file->path);
+        return error_set("out of memory opening %s", file->path.text);
     }
     const char *name;
     json_t *value;
@@ -171,7 +171,7 @@ static int parse_header(struct safetensors *file, json_t *root, uint64_t data_of
             continue;
         }
         if (parse_tensor(name, value, &file->infos[file->count], data_offset, data_bytes) != 0) {
-            return error_prefix("%s: tensor '%.*s'", file->path, MOST_SHOWN, name);
+            return error_prefix("%s: tensor '%.*s'", file->path.text, MOST_SHOWN, name);
         }
         file->count++;
     }
@@ -184,13 +184,14 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     json_t *root = NULL;
     json_error_t error;
     if (text == NULL) {
-        error_set("out of memory reading the header of %s", file->path);
+        error_set("out of memory reading the header of %s", file->path.text);
     } else if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
         root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
         if (root == NULL) {
-            error_set("%s: the header is not valid JSON: %s (byte %d)", file->path, error.text, error.position);
+            error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
+                      error.position);
         } else if (text[0] != '{') {
-            error_set("%s: the header is not a JSON object", file->path);
+            error_set("%s: the header is not a JSON object", file->path.text);
             json_decref(root);
             root = NULL;
         }
@@ -202,7 +203,7 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
 static int read_header(struct safetensors *file, uint64_t size) {
     uint64_t header_bytes;
     if (size < SAFETENSORS_LENGTH_BYTES) {
-        return error_set("%s has only %" PRIu64 " bytes; it is not a safetensors file", file->path, size);
+        return error_set("%s has only %" PRIu64 " bytes; it is not a safetensors file", file->path.text, size);
     }
     if (read_at(file, &header_bytes, SAFETENSORS_LENGTH_BYTES, 0) != 0) {
         return -1;
@@ -210,12 +211,12 @@ static int read_header(struct safetensors *file, uint64_t size) {
     if (header_bytes > SAFETENSORS_MOST_HEADER_BYTES) {
         return error_set("%s: the header would have %" PRIu64
                          " bytes (at most %d are allowed); it is not a safetensors file",
-                         file->path, header_bytes, SAFETENSORS_MOST_HEADER_BYTES);
+                         file->path.text, header_bytes, SAFETENSORS_MOST_HEADER_BYTES);
     }
     if (header_bytes < 2 || header_bytes > size - SAFETENSORS_LENGTH_BYTES) {
         return error_set("%s: the header of %" PRIu64 " bytes does not fit the file of %" PRIu64
                          "; it is cut short or not a safetensors file",
-                         file->path, header_bytes, size);
+                         file->path.text, header_bytes, size);
     }
     json_t *root = load_header(file, header_bytes);
     if (root == NULL) {
@@ -232,11 +233,11 @@ static int read_header(struct safetensors *file, uint64_t size) {
 int safetensors_open(const char *path, struct safetensors **opened) {
     *opened = NULL;
     struct safetensors *file = calloc(1, sizeof *file);
-    if (file == NULL || (file->path = strdup(path)) == NULL) {
-        free(file);
+    if (file == NULL) {
         return error_set("out of memory opening %s", path);
     }
     uint64_t size;
+    file->path = path_of("%s", path);
     file->descriptor = files_open(path, path, &size);
     if (file->descriptor >= 0 && read_header(file, size) == 0) {
         *opened = file;
@@ -257,7 +258,6 @@ void safetensors_close(struct safetensors *file) {
         free(file->infos[i].name);
     }
     free(file->infos);
-    free(file->path);
     free(file);
 }
 
@@ -278,35 +278,35 @@ const struct tensor_info *safetensors_find(const struct safetensors *file, const
     return NULL;
 }
 
-/* Converts elements, which need not be aligned, to floats or int32; how many, fewer where the next does not fit. */
-static size_t convert(enum tensor_type type, const unsigned char *source, size_t count, void *values) {
+/* Elements as they are stored. */
+union block {
+    unsigned char u8[BLOCK_BYTES];
+    uint16_t u16[BLOCK_BYTES / sizeof(uint16_t)]; /* or 16-bit floats */
+    int64_t i64[BLOCK_BYTES / sizeof(int64_t)];
+    double f64[BLOCK_BYTES / sizeof(double)];
+};
+
+/* Converts elements to floats or int32; how many, fewer where the next does not fit. */
+static size_t convert(enum tensor_type type, const union block *block, size_t count, void *values) {
     float *floats = values;
     int32_t *integers = values;
     for (size_t i = 0; type == TENSOR_F64 && i < count; i++) {
-        double wide;
-        memcpy(&wide, source + 8 * i, sizeof wide);
-        floats[i] = (float)wide;
+        floats[i] = (float)block->f64[i];
     }
     for (size_t i = 0; (type == TENSOR_F16 || type == TENSOR_BF16) && i < count; i++) {
-        uint16_t half;
-        memcpy(&half, source + 2 * i, sizeof half);
-        floats[i] = element_decode(half, type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
+        floats[i] = element_decode(block->u16[i], type == TENSOR_F16 ? ELEMENT_FP16 : ELEMENT_BF16);
     }
     for (size_t i = 0; type == TENSOR_I64 && i < count; i++) {
-        int64_t wide;
-        memcpy(&wide, source + 8 * i, sizeof wide);
-        if (wide < INT32_MIN || wide > INT32_MAX) {
+        if (block->i64[i] < INT32_MIN || block->i64[i] > INT32_MAX) {
             return i;
         }
-        integers[i] = (int32_t)wide;
+        integers[i] = (int32_t)block->i64[i];
     }
     for (size_t i = 0; type == TENSOR_U16 && i < count; i++) {
-        uint16_t half;
-        memcpy(&half, source + 2 * i, sizeof half);
-        integers[i] = half;
+        integers[i] = block->u16[i];
     }
     for (size_t i = 0; type == TENSOR_U8 && i < count; i++) {
-        integers[i] = source[i];
+        integers[i] = block->u8[i];
     }
     return count;
 }
@@ -316,27 +316,28 @@ enum { VALUE_BYTES = 4 }; /* of a float and of an int32 */
 static int read_values(const struct safetensors *file, const struct tensor_info *info, uint64_t first,
                        uint64_t count, enum kind kind, void *values) {
     if (types[info->type].kind != kind) {
-        return error_set("%s: tensor '%.*s' has dtype %s where %s are wanted", file->path, MOST_SHOWN, info->name,
-                         types[info->type].name, kind == WHOLE ? "whole numbers" : "floating-point numbers");
+        return error_set("%s: tensor '%.*s' has dtype %s where %s are wanted", file->path.text, MOST_SHOWN,
+                         info->name, types[info->type].name,
+                         kind == WHOLE ? "whole numbers" : "floating-point numbers");
     }
     if (first > info->elements || count > info->elements - first) {
         return error_set("%s: %" PRIu64 " elements from %" PRIu64
                          " on are wanted of tensor '%.*s', which has %" PRIu64,
-                         file->path, count, first, MOST_SHOWN, info->name, info->elements);
+                         file->path.text, count, first, MOST_SHOWN, info->name, info->elements);
     }
     const size_t width = types[info->type].bytes;
     if (info->type == TENSOR_F32 || info->type == TENSOR_I32) {
         return read_at(file, values, count * width, info->offset + first * width);
     }
-    unsigned char block[BLOCK_BYTES];
+    union block block;
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < sizeof block / width ? count - done : sizeof block / width;
-        if (read_at(file, block, some * width, info->offset + (first + done) * width) != 0) {
+        if (read_at(file, &block, some * width, info->offset + (first + done) * width) != 0) {
             return -1;
         }
-        const size_t fit = convert(info->type, block, (size_t)some, (char *)values + VALUE_BYTES * done);
+        const size_t fit = convert(info->type, &block, (size_t)some, (char *)values + VALUE_BYTES * done);
         if (fit < some) {
-            return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path,
+            return error_set("%s: element %" PRIu64 " of tensor '%.*s' does not fit 32 bits", file->path.text,
                              first + done + fit, MOST_SHOWN, info->name);
         }
     }

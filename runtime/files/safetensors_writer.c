@@ -1,3 +1,4 @@
+#include "runtime/files/files.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 struct safetensors_writer {
-    char *path;
+    struct path path;
     FILE *stream;
     uint64_t written, expected; /* bytes of data */
 };
@@ -79,13 +80,14 @@ int safetensors_create(const char *path, const struct tensor_info *infos, size_t
     struct safetensors_writer *writer = calloc(1, sizeof *writer);
     if (header == NULL) {
         error_prefix("cannot write %s", path);
-    } else if (writer == NULL || (writer->path = strdup(path)) == NULL) {
+    } else if (writer == NULL) {
         error_set("cannot write %s: out of memory", path);
     } else if ((writer->stream = fopen(path, "wbe")) == NULL) {
         error_set_errno("cannot create %s", path);
     } else if (!write_header(writer->stream, header)) {
         error_set_errno("cannot write %s", path);
     } else {
+        writer->path = path_of("%s", path);
         writer->expected = data_bytes;
         *created = writer;
     }
@@ -99,11 +101,11 @@ int safetensors_create(const char *path, const struct tensor_info *infos, size_t
 
 int safetensors_append(struct safetensors_writer *writer, const void *data, uint64_t bytes) {
     if (bytes > writer->expected - writer->written) {
-        return error_set("cannot write %s: %" PRIu64 " bytes more than the declared tensors have", writer->path,
-                         bytes - (writer->expected - writer->written));
+        return error_set("cannot write %s: %" PRIu64 " bytes more than the declared tensors have",
+                         writer->path.text, bytes - (writer->expected - writer->written));
     }
     if (bytes > SIZE_MAX || (bytes > 0 && fwrite(data, (size_t)bytes, 1, writer->stream) != 1)) {
-        return error_set_errno("cannot write %s", writer->path);
+        return error_set_errno("cannot write %s", writer->path.text);
     }
     writer->written += bytes;
     return 0;
@@ -112,10 +114,10 @@ int safetensors_append(struct safetensors_writer *writer, const void *data, uint
 int safetensors_finish(struct safetensors_writer *writer) {
     int result = 0;
     if (writer->written != writer->expected) {
-        result = error_set("cannot write %s: %" PRIu64 " of %" PRIu64 " bytes came", writer->path, writer->written,
-                           writer->expected);
+        result = error_set("cannot write %s: %" PRIu64 " of %" PRIu64 " bytes came", writer->path.text,
+                           writer->written, writer->expected);
     } else if (fflush(writer->stream) != 0 || fsync(fileno(writer->stream)) != 0) {
-        result = error_set_errno("cannot write %s", writer->path);
+        result = error_set_errno("cannot write %s", writer->path.text);
     }
     safetensors_abandon(writer);
     return result;
@@ -126,7 +128,6 @@ void safetensors_abandon(struct safetensors_writer *writer) {
         if (writer->stream != NULL) {
             fclose(writer->stream);
         }
-        free(writer->path);
         free(writer);
     }
 }

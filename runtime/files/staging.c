@@ -1,5 +1,4 @@
-#include "runtime/files/files.h"
-#include "runtime/files/temporary.h"
+#include "runtime/files/destination.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,11 +10,11 @@
 
 /* Puts the staged folder in the place of an old one, which is removed. */
 static int replace_folder(const struct destination *to, const char *staging) {
-    if (renameat2(AT_FDCWD, staging, AT_FDCWD, to->path, RENAME_EXCHANGE) == 0) {
+    if (renameat2(AT_FDCWD, staging, AT_FDCWD, to->path.text, RENAME_EXCHANGE) == 0) {
         return files_remove_folder(staging);
     }
     if (errno != EINVAL && errno != ENOSYS) {
-        return error_set_errno("cannot move the new %s into place", to->path);
+        return error_set_errno("cannot move the new %s into place", to->path.text);
     }
     /* A file system that cannot exchange: for a moment the folder is not there. */
     char *aside = temporary_make(to, NULL);
@@ -23,12 +22,12 @@ static int replace_folder(const struct destination *to, const char *staging) {
     if (aside == NULL) {
         return -1;
     }
-    if (rename(to->path, aside) != 0) { /* replaces the empty folder */
-        error_set_errno("cannot move the old %s aside", to->path);
+    if (rename(to->path.text, aside) != 0) { /* replaces the empty folder */
+        error_set_errno("cannot move the old %s aside", to->path.text);
         rmdir(aside);
-    } else if (rename(staging, to->path) != 0) {
-        error_set_errno("cannot move the new %s into place", to->path);
-        rename(aside, to->path);
+    } else if (rename(staging, to->path.text) != 0) {
+        error_set_errno("cannot move the new %s into place", to->path.text);
+        rename(aside, to->path.text);
     } else {
         result = files_remove_folder(aside);
     }
@@ -38,25 +37,26 @@ static int replace_folder(const struct destination *to, const char *staging) {
 
 static int move(const struct destination *to, const char *staging) {
     struct stat made, old;
-    if (stat(staging, &made) != 0 || !S_ISDIR(made.st_mode) || lstat(to->path, &old) != 0) {
-        return rename(staging, to->path) == 0 ? 0 : error_set_errno("cannot move the new %s into place", to->path);
+    if (stat(staging, &made) != 0 || !S_ISDIR(made.st_mode) || lstat(to->path.text, &old) != 0) {
+        return rename(staging, to->path.text) == 0
+                   ? 0
+                   : error_set_errno("cannot move the new %s into place", to->path.text);
     }
     return S_ISDIR(old.st_mode) ? replace_folder(to, staging)
                                 : error_set("there is something else than a folder of this name");
 }
 
-/* Moves what was staged into place, or removes it if something failed before or does now. Releases both. */
-static int settle(struct destination *to, char *staging, int result) {
+/* Moves what was staged into place, or removes it if something failed before or does now. Frees `staging`. */
+static int settle(const struct destination *to, char *staging, int result) {
     if (result == 0) {
         result = move(to, staging);
     }
     if (result == 0) {
         free(staging);
-        result = files_sync(to->parent);
+        result = files_sync(to->parent.text);
     } else {
         files_stage_abandon(staging);
     }
-    destination_free(to);
     return result;
 }
 
@@ -80,35 +80,32 @@ int files_write(const char *path, const void *data, size_t bytes) {
     struct destination to;
     int descriptor = -1;
     char *temporary = destination_find(path, &to) == 0 ? temporary_make(&to, &descriptor) : NULL;
-    const int result = temporary != NULL ? write_synced(descriptor, to.path, data, bytes) : -1;
+    const int result = temporary != NULL ? write_synced(descriptor, to.path.text, data, bytes) : -1;
     return settle(&to, temporary, result);
 }
 
 /* ---- what the caller fills */
 
-static char *begin(const char *path, bool folder) {
+static int begin(const char *path, bool folder, char **staging) {
     struct destination to;
-    char *staging = NULL;
     int descriptor = -1;
-    if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent) == 0)) {
-        files_stage_clean(to.parent);
-        staging = temporary_make(&to, folder ? NULL : &descriptor);
+    *staging = NULL;
+    if (destination_find(path, &to) == 0 && (!folder || files_make_folder(to.parent.text) == 0)) {
+        files_stage_clean(to.parent.text);
+        *staging = temporary_make(&to, folder ? NULL : &descriptor);
     }
     if (descriptor >= 0) {
         close(descriptor);
     }
-    destination_free(&to);
-    return staging;
+    return *staging != NULL ? 0 : -1;
 }
 
 int files_stage_begin(const char *path, char **staging) {
-    *staging = begin(path, true);
-    return *staging != NULL ? 0 : -1;
+    return begin(path, true, staging);
 }
 
 int files_stage_file(const char *path, char **staging) {
-    *staging = begin(path, false);
-    return *staging != NULL ? 0 : -1;
+    return begin(path, false, staging);
 }
 
 int files_stage_commit(const char *path, char *staging) {

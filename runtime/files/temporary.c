@@ -1,5 +1,8 @@
-#include "runtime/files/temporary.h"
-#include "runtime/files/files.h"
+/* Files and folders under temporary names, to be moved into place when they are whole. The name is
+ * ".tmp-<name>-<identity>-<process>-<number>", so that it tells who made a leftover. The identity is that of a space
+ * of process numbers: a boot of a host, or a container. Only there can it be asked whether the process is still
+ * alive, and only what such a dead process left is ever removed, by files_stage_clean. */
+#include "runtime/files/destination.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include <dirent.h>
@@ -40,31 +43,26 @@ static const char *own_identity(void) {
 
 char *temporary_make(const struct destination *destination, int *descriptor) {
     static unsigned number;
-    if (descriptor != NULL && destination_check_file(destination->path) != 0) {
+    if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
         return NULL;
     }
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        char *path = files_path("%s/.tmp-%s-%s-%ld-%u", destination->parent, destination->name, own_identity(),
-                                (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
-        if (path == NULL) {
-            return NULL;
-        }
+        const struct path path =
+            path_of("%s/.tmp-%s-%s-%ld-%u", destination->parent.text, destination->name, own_identity(),
+                    (long)getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
         const int result = descriptor != NULL
-                               ? (*descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
-                               : mkdir(path, 0777);
+                               ? (*descriptor = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
+                               : mkdir(path.text, 0777);
         if (result >= 0) {
-            return path;
+            return files_path("%s", path.text);
         }
-        const int reason = errno;
-        free(path);
-        if (reason != EEXIST) {
-            errno = reason;
-            error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path,
-                            descriptor != NULL ? "file" : "folder", destination->parent);
+        if (errno != EEXIST) {
+            error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,
+                            descriptor != NULL ? "file" : "folder", destination->parent.text);
             return NULL;
         }
     }
-    error_set("cannot write %s: %s is full of temporary files", destination->path, destination->parent);
+    error_set("cannot write %s: %s is full of temporary files", destination->path.text, destination->parent.text);
     return NULL;
 }
 

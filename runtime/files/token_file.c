@@ -12,32 +12,28 @@
 #define BLOCKS 256
 
 struct token_file {
-    char *name;       /* "token file <path>", for messages */
-    const char *path; /* in `name` */
+    struct path path;
     int descriptor;
     uint64_t count; /* tokens */
 };
 
 int token_file_open(const char *path, struct token_file **opened) {
-    static const char kind[] = "token file ";
     *opened = NULL;
     uint64_t bytes = 0;
-    char *name = files_path("%s%s", kind, path);
-    struct token_file *file = name != NULL ? calloc(1, sizeof *file) : NULL;
+    struct token_file *file = malloc(sizeof *file);
     if (file == NULL) {
-        free(name);
         return error_set("out of memory opening token file %s", path);
     }
-    *file = (struct token_file){.name = name,
-                                .path = name + sizeof kind - 1,
-                                .descriptor = files_open(path, name, &bytes),
-                                .count = bytes / 2};
+    file->path = path_of("%s", path);
+    file->descriptor = files_open(path, path_of("token file %s", path).text, &bytes);
+    file->count = bytes / 2;
     if (file->descriptor >= 0 && bytes == 0) {
-        error_set("%s is empty; prepare it again with hc_prepare", name);
+        error_set("token file %s is empty; prepare it again with hc_prepare", path);
     } else if (bytes % 2 != 0) {
-        error_set("%s has an odd size (%" PRIu64 " bytes), but tokens are 16-bit numbers: it is cut short or not a "
+        error_set("token file %s has an odd size (%" PRIu64
+                  " bytes), but tokens are 16-bit numbers: it is cut short or not a "
                   "token file; prepare it again with hc_prepare",
-                  name, bytes);
+                  path, bytes);
     } else if (file->descriptor >= 0) {
         *opened = file;
         return 0;
@@ -53,7 +49,6 @@ void token_file_close(struct token_file *file) {
     if (file->descriptor >= 0) {
         close(file->descriptor);
     }
-    free(file->name);
     free(file);
 }
 
@@ -62,14 +57,15 @@ uint64_t token_file_count(const struct token_file *file) {
 }
 
 static int fail_shorter(const struct token_file *file) {
-    return error_set("%s became shorter while it was in use: it had %" PRIu64 " tokens; put the whole file back",
-                     file->name, file->count);
+    return error_set("token file %s became shorter while it was in use: it had %" PRIu64
+                     " tokens; put the whole file back",
+                     file->path.text, file->count);
 }
 
 int token_file_check(const struct token_file *file) {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read %s", file->name);
+        return error_set_errno("cannot read token file %s", file->path.text);
     }
     return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
 }
@@ -80,14 +76,14 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
     const size_t wanted = (size_t)(2 * count);
     const ssize_t got = files_read_at(file->descriptor, bytes, wanted, 2 * first);
     if (got < (ssize_t)wanted) {
-        return got < 0 ? error_set_errno("cannot read %s", file->name) : fail_shorter(file);
+        return got < 0 ? error_set_errno("cannot read token file %s", file->path.text) : fail_shorter(file);
     }
     for (uint64_t i = 0; i < count; i++, bytes += 2) {
         const uint32_t token = bytes[0] | (uint32_t)bytes[1] << 8;
         if (token >= vocab_size) {
             return error_set("%s: token %" PRIu32 " at position %" PRIu64 " does not fit a vocabulary of %" PRIu32
                              "; is vocab_size that of meta.json?",
-                             file->path, token, first + i, vocab_size);
+                             file->path.text, token, first + i, vocab_size);
         }
     }
     return 0;
@@ -98,7 +94,7 @@ int token_file_examine(const struct token_file *file, uint32_t vocab_size, char 
     const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
     unsigned char *block = malloc(2 * (size_t)BLOCK);
-    int result = block != NULL ? 0 : error_set("out of memory reading %s", file->name);
+    int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path.text);
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
@@ -118,7 +114,7 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
     if (first > file->count || count > file->count - first) {
         return error_set("%s: %" PRIu64 " tokens from position %" PRIu64
                          " on are wanted, but the file has only %" PRIu64,
-                         file->path, count, first, file->count);
+                         file->path.text, count, first, file->count);
     }
     /* They come into the upper half of the array and spread from there, each behind what is still to be read. */
     unsigned char *bytes = (unsigned char *)tokens + 2 * count;

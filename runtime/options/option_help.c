@@ -6,35 +6,35 @@ enum { HELP_COLUMNS = 100, HELP_INDENT = 30 };
 
 /* Prints words, breaking lines where they are full and at '\n'; the cursor is at `column`, later lines begin at
  * `indent`. */
-static void print_wrapped(FILE *file, const char *text, int column, int indent) {
+static void print_wrapped(const char *text, int column, int indent) {
     while (*text != '\0') {
         const int length = (int)strcspn(text, " \n");
         if (column > indent && column + 1 + length > HELP_COLUMNS) {
-            fprintf(file, "\n%*s", indent, "");
+            printf("\n%*s", indent, "");
             column = indent;
         } else if (column > indent) {
-            fputc(' ', file);
+            putchar(' ');
             column++;
         }
-        column += fprintf(file, "%.*s", length, text);
+        column += printf("%.*s", length, text);
         text += length;
         if (*text == '\n' && text[1] != '\0') {
-            fprintf(file, "\n%*s", indent, "");
+            printf("\n%*s", indent, "");
             column = indent;
         }
         text += strspn(text, " \n");
     }
-    fputc('\n', file);
+    putchar('\n');
 }
 
-static void print_option(FILE *file, const char *left, const char *text) {
-    int column = fprintf(file, "  %s", left);
+static void print_option(const char *left, const char *text) {
+    int column = printf("  %s", left);
     if (column > HELP_INDENT - 2) {
-        fputc('\n', file);
+        putchar('\n');
         column = 0;
     }
-    fprintf(file, "%*s", HELP_INDENT - column, "");
-    print_wrapped(file, text, HELP_INDENT, HELP_INDENT);
+    printf("%*s", HELP_INDENT - column, "");
+    print_wrapped(text, HELP_INDENT, HELP_INDENT);
 }
 
 /* The values that an option takes and its default, in parentheses; "" if there is nothing to say. */
@@ -57,7 +57,7 @@ static void describe_values(const struct option_spec *spec, char *text, size_t b
     }
 }
 
-static void print_spec(FILE *file, const struct option_spec *spec) {
+static void print_spec(const struct option_spec *spec) {
     /* in the order of enum option_type */
     static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD"};
     char name[MOST_NAME_BYTES], left[MOST_NAME_BYTES + 16], values[768], text[2048];
@@ -66,41 +66,40 @@ static void print_spec(FILE *file, const struct option_spec *spec) {
              placeholders[spec->type]);
     describe_values(spec, values, sizeof values);
     snprintf(text, sizeof text, "%s%s", spec->help != NULL ? spec->help : "", values);
-    print_option(file, left, text);
+    print_option(left, text);
 }
 
-static void print_help(FILE *file, const struct option_spec *specs, size_t count,
-                       const struct program_info *program) {
-    print_wrapped(file, program->summary, 0, 0);
-    fprintf(file, "\nUsage: %s %s\n", program->name, program->usage);
+static void print_help(const struct option_spec *specs, size_t count, const struct program_info *program) {
+    print_wrapped(program->summary, 0, 0);
+    printf("\nUsage: %s %s\n", program->name, program->usage);
     if (count > 0 && specs[0].type != OPTION_HEADING) {
-        fprintf(file, "\nOptions:\n");
+        printf("\nOptions:\n");
     }
     for (size_t i = 0; i < count; i++) {
         if (specs[i].type == OPTION_HEADING) {
-            fprintf(file, "\n%s:\n", specs[i].help);
+            printf("\n%s:\n", specs[i].help);
         } else {
-            print_spec(file, &specs[i]);
+            print_spec(&specs[i]);
         }
     }
-    fprintf(file, "\nGeneral:\n");
+    printf("\nGeneral:\n");
     print_option(
-        file, "--config FILE",
+        "--config FILE",
         "take settings from lines `name = value` of this file; names with underscores, # begins a comment; "
         "may be given several times, later ones win, the command line wins over all");
-    print_option(file, "--help", "print this and exit");
-    print_option(file, "--version", "print the version and exit");
+    print_option("--help", "print this and exit");
+    print_option("--version", "print the version and exit");
     if (program->examples != NULL) {
         const size_t length = strlen(program->examples);
-        fprintf(file, "\nExamples:\n%s%s", program->examples,
-                length > 0 && program->examples[length - 1] != '\n' ? "\n" : "");
+        printf("\nExamples:\n%s%s", program->examples,
+               length > 0 && program->examples[length - 1] != '\n' ? "\n" : "");
     }
 }
 
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program) {
     if (asked == OPTIONS_HELP) {
-        print_help(stdout, specs, count, program);
+        print_help(specs, count, program);
         return files_flush(stdout, "the help text");
     }
     printf("%s %s\n", program->name, HC_VERSION);

@@ -97,7 +97,8 @@ static int set_choice(struct option_spec *spec, const char *value, const char *w
 }
 
 /* A copy; NULL: none. */
-static int set_text(struct option_spec *spec, const char *value) {
+static int set_text(struct option_spec *spec, const char *value, const char *where) {
+    (void)where;
     char *copy = value != NULL ? strdup(value) : NULL;
     if (value != NULL && copy == NULL) {
         return error_set("out of memory");
@@ -108,21 +109,11 @@ static int set_text(struct option_spec *spec, const char *value) {
 }
 
 int option_set(struct option_spec *spec, const char *value, const char *where) {
-    switch (spec->type) {
-    case OPTION_INT:
-        return set_int(spec, value, where);
-    case OPTION_FLOAT:
-        return set_float(spec, value, where);
-    case OPTION_BOOL:
-        return set_bool(spec, value, where);
-    case OPTION_CHOICE:
-        return set_choice(spec, value, where);
-    case OPTION_TEXT:
-        return set_text(spec, value);
-    case OPTION_HEADING:
-        break;
-    }
-    return error_set("%sthis is no option", where);
+    static int (*const set[])(struct option_spec * spec, const char *value, const char *where) = {
+        [OPTION_INT] = set_int,   [OPTION_FLOAT] = set_float,   [OPTION_BOOL] = set_bool,
+        [OPTION_TEXT] = set_text, [OPTION_CHOICE] = set_choice,
+    };
+    return set[spec->type](spec, value, where);
 }
 
 int options_set_defaults(struct option_spec *specs, size_t count) {
@@ -144,7 +135,7 @@ int options_set_defaults(struct option_spec *specs, size_t count) {
 void options_free(struct option_spec *specs, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (specs[i].type == OPTION_TEXT) {
-            set_text(&specs[i], NULL);
+            set_text(&specs[i], NULL, "");
         }
     }
 }

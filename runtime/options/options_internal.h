@@ -18,7 +18,7 @@ const char *option_nearest(const struct option_spec *specs, size_t count, const 
 /* Copies a name with all `from` replaced by `to`. */
 void option_copy_name(char *copy, size_t bytes, const char *name, char from, char to);
 
-/* Sets the variable. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
+/* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
 int option_set(struct option_spec *spec, const char *value, const char *where);
 
 /* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */

@@ -162,12 +162,6 @@ static void start_copy(struct collective *collective, struct item *item, const s
     }
 }
 
-static void finish_item(struct collective *collective) {
-    if (--collective->under_way == 0) {
-        collective->times.active += progress_clock() - collective->since;
-    }
-}
-
 /* Whether what the item waits for has come. */
 static bool has_arrived(struct collective *collective, struct item *item, struct range_messages *messages) {
     bool arrived = true;
@@ -202,10 +196,10 @@ static bool advance(struct collective *collective, size_t index) {
     if (is_step(item->stage)) {
         collective->failed |=
             range_messages_start(&slot->messages, item->stage == STAGE_ALL_GATHER, &collective->times.bytes) != 0;
-    } else if (item->stage == STAGE_DONE) {
-        finish_item(collective);
-    } else {
+    } else if (item->stage != STAGE_DONE) {
         start_copy(collective, item, &slot->messages);
+    } else if (--collective->under_way == 0) {
+        collective->times.active += progress_clock() - collective->since;
     }
     return true;
 }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "runtime/device/compute.h"
-#include "runtime/ranks/parts.h"
 #include "runtime/ranks/ranks.h"
 
 enum collective_kind {

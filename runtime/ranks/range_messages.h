@@ -6,7 +6,6 @@
  *   all-gather: every owner sends its part to all. */
 #pragma once
 
-#include "runtime/ranks/parts.h"
 #include "runtime/ranks/ranks.h"
 
 struct range_messages {

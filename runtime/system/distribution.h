@@ -1,8 +1,17 @@
-/* The distribution of numbers that come one by one, in memory that does not grow with them: extremes and moments
- * exactly, quantiles from a histogram whose bins are as fine as a float of 17 bits after its first one. */
+/* Quantiles: of numbers in an array, and of those that come one by one, in memory that does not grow with them. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* Sorts numbers in ascending order, in place. Without NaN. */
+void percentile_sort(double *values, size_t count);
+
+/* Linear interpolation between order statistics, as numpy's default; fraction 0.5 is the median. count > 0. */
+double percentile(const double *sorted, size_t count, double fraction);
+
+/* ---- of numbers that come one by one: extremes and moments exactly, quantiles from a histogram whose bins are as fine
+ * as a float of 17 bits after its first one */
 
 enum { DISTRIBUTION_PAGES = 1 << 13, DISTRIBUTION_PAGE_BINS = 1 << 13 };
 

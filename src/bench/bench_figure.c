@@ -1,5 +1,5 @@
 #include "src/bench/bench_figure.h"
-#include "runtime/system/percentile.h"
+#include "runtime/system/distribution.h"
 
 struct bench_figure bench_figure_of(double *values, size_t count) {
     percentile_sort(values, count);

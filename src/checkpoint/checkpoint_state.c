@@ -13,13 +13,7 @@
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
 static json_t *settings_json(const struct option_spec *settings, size_t count) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = settings ? open_memstream(&text, &bytes) : NULL;
-    if (stream) {
-        options_write(settings, count, stream);
-        fclose(stream);
-    }
+    char *text = settings ? options_text(settings, count) : NULL;
     json_t *json = json_string(text ? text : "");
     free(text);
     return json;

@@ -1,7 +1,6 @@
 #include "src/measuring/h_statistics.h"
+#include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
-#include "runtime/system/percentile.h"
-#include <jansson.h>
 #include <stdlib.h>
 
 #define MOST_ROW_MAXIMA ((size_t)1 << 24) /* of all ranks together */
@@ -121,13 +120,13 @@ void h_statistics_release(struct h_statistics *statistics) {
     statistics->cosine = NULL;
 }
 
-char *h_statistics_json(const struct h_statistics *statistics, int64_t iteration) {
+json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iteration) {
     const struct h_tally *each = &statistics->each, *product = &statistics->product;
     json_t *cosine = json_array();
     for (size_t i = 0; i < statistics->sublayers; i++) {
         json_array_append_new(cosine, json_real(statistics->cosine[i]));
     }
-    json_t *json = json_pack(
+    return json_pack(
         "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:o}",
         "iter", (json_int_t)iteration, "row_max_p10", statistics->row_maximum_p10, "row_max_median",
         statistics->row_maximum_median, "row_max_p90", statistics->row_maximum_p90, "diagonal_fraction",
@@ -138,7 +137,4 @@ char *h_statistics_json(const struct h_statistics *statistics, int64_t iteration
         "composite_norm_max", product->norm_maximum, "composite_row_sum", product->row_sum.minimum,
         product->row_sum.maximum, "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
         "stream_cosine", cosine);
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    return text;
 }

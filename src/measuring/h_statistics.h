@@ -3,6 +3,7 @@
 
 #include "runtime/ranks/ranks.h"
 #include "src/measuring/h_batch.h"
+#include <jansson.h>
 
 struct h_statistics {
     double row_maximum_p10, row_maximum_median, row_maximum_p90; /* over all tokens, sublayers and rows */
@@ -17,6 +18,5 @@ struct h_statistics {
 int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics);
 void h_statistics_release(struct h_statistics *statistics);
 
-/* One JSON object a line, with the iteration: for h_statistics.jsonl. Heap text without newline, NULL on failure.
- */
-char *h_statistics_json(const struct h_statistics *statistics, int64_t iteration);
+/* A line of h_statistics.jsonl, with the iteration. The caller's; NULL when memory runs out. */
+json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iteration);

@@ -5,7 +5,7 @@
 #include "src/bench/bench_turns.h"
 #include "src/programs/program.h"
 #include "src/training/same_job.h"
-#include "src/training/train_options.h"
+#include "src/training/train_settings.h"
 
 static struct program program = {
     .info.name = "hc_bench",

@@ -2,7 +2,7 @@
 #include "src/programs/program.h"
 #include "src/training/resumed_settings.h"
 #include "src/training/same_job.h"
-#include "src/training/train_options.h"
+#include "src/training/train_settings.h"
 #include <stdlib.h>
 
 static struct program program = {
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     static struct option_table table;
     train_options(&settings, &table);
     if (program_begin(&program, table.rows, table.count, argc, argv) &&
-        program_agree(&program, (int)resumed_settings_apply(table.rows, table.count, &settings, program.given))) {
+        program_agree(&program, (int)resumed_settings_apply(&table, &settings, program.given))) {
         program.status = run(&settings, &table);
     }
     free(settings.resumed_from);

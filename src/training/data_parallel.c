@@ -114,18 +114,17 @@ int data_parallel_create(struct data_parallel *parallel) {
         if (!parallel->host_squares) {
             return error_set("out of memory for the buckets of gradients");
         }
-        if (buffer_create(parallel->gpt->compute, &parallel->squares_storage, buckets * sizeof(float))) {
+        if (buffer_create(parallel->gpt->compute, &parallel->squares, buckets * sizeof(float))) {
             return -1;
         }
-        parallel->squares = &parallel->squares_storage;
     }
     return create_collective(parallel);
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
     collective_release(parallel->collective);
-    if (parallel->squares) {
-        buffer_release(parallel->gpt->compute, &parallel->squares_storage);
+    if (parallel->gpt) {
+        buffer_release(parallel->gpt->compute, &parallel->squares);
     }
     free(parallel->host_squares);
     buckets_release(&parallel->buckets);
@@ -165,9 +164,9 @@ static int share_norm(struct data_parallel *parallel) {
     for (size_t i = 0; i < count; i++) {
         const struct element_range own = parallel->buckets.table[i].own;
         square_total(&gpt->operations, (struct span){gpt->parameters.gradients, own.offset}, own.count,
-                     (struct span){parallel->squares, i});
+                     (struct span){&parallel->squares, i});
     }
-    if (buffer_read(gpt->compute, parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
+    if (buffer_read(gpt->compute, &parallel->squares, 0, parallel->host_squares, count * sizeof(float))) {
         return -1;
     }
     for (size_t i = 0; i < count; i++) {

@@ -16,9 +16,8 @@ struct data_parallel {
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
-    const struct buffer *squares;           /* [buckets] sums of squares of own parts; NULL unless sharded */
-    struct buffer squares_storage;
-    float *host_squares; /* [buckets] */
+    struct buffer squares;                  /* [buckets] sums of squares of own parts, if it shares moments */
+    float *host_squares;                    /* [buckets] */
 };
 
 /* Micro-batches of each rank, of `steps` over all ranks: an error that names what would do unless they can be

@@ -9,16 +9,17 @@
 enum { MOST_SETTINGS_BYTES = 1 << 20 };
 
 /* Those of the checkpoint. Versions before 0.1 left none: then settings.conf must be there. */
-static int apply_state(struct option_spec *specs, size_t count, const char *folder, bool has_file) {
+static int apply_state(struct option_table *table, const char *folder, bool has_file) {
     struct training_state state;
-    char *text = NULL, *name = files_path("%s/state.json: settings", folder);
-    int result = name ? checkpoint_read_state(folder, &state, &text) : -1;
+    char *text = NULL;
+    int result = checkpoint_read_state(folder, &state, &text);
     if (result == 0) {
-        result = *text || has_file ? options_apply_text(specs, count, name, text, strlen(text))
-                                   : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
+        result = *text || has_file
+                     ? options_apply_text(table->rows, table->count,
+                                          path_of("%s/state.json: settings", folder).text, text, strlen(text))
+                     : error_set("neither state.json nor " RUN_SETTINGS " has the run's settings");
     }
     free(text);
-    free(name);
     return result ? error_prefix(
                         "cannot resume from %s (the checkpoint before it is resumed when that folder is removed)",
                         folder)
@@ -26,11 +27,11 @@ static int apply_state(struct option_spec *specs, size_t count, const char *fold
 }
 
 /* settings.conf, which people may have changed, or removed. */
-static int apply_file(struct option_spec *specs, size_t count, const char *path) {
+static int apply_file(struct option_table *table, const char *path) {
     char *text = NULL;
     size_t bytes = 0;
     const int result = files_exist(path) && (files_read(path, MOST_SETTINGS_BYTES, &text, &bytes) ||
-                                             options_apply_text(specs, count, path, text, bytes))
+                                             options_apply_text(table->rows, table->count, path, text, bytes))
                            ? -1
                            : 0;
     free(text);
@@ -38,17 +39,17 @@ static int apply_file(struct option_spec *specs, size_t count, const char *path)
 }
 
 /* Everything once more, with what the run has below what is given. */
-static enum train_result apply_all(struct option_spec *specs, size_t count, struct train_settings *settings,
+static enum train_result apply_all(struct option_table *table, struct train_settings *settings,
                                    const struct options_given *given, const char *out_dir) {
-    if (options_set_defaults(specs, count)) {
+    if (options_set_defaults(table->rows, table->count)) {
         return TRAIN_WRONG;
     }
     const struct path path = path_of("%s/" RUN_SETTINGS, out_dir);
     settings->resumed_from = checkpoint_newest(out_dir);
-    if (!settings->resumed_from || apply_state(specs, count, settings->resumed_from, files_exist(path.text))) {
+    if (!settings->resumed_from || apply_state(table, settings->resumed_from, files_exist(path.text))) {
         return TRAIN_FAILED;
     }
-    if (apply_file(specs, count, path.text)) {
+    if (apply_file(table, path.text)) {
         return TRAIN_WRONG;
     }
     const int64_t planned = settings->max_iters;
@@ -60,15 +61,15 @@ static enum train_result apply_all(struct option_spec *specs, size_t count, stru
     return TRAIN_DONE;
 }
 
-enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
+enum train_result resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                          const struct options_given *given) {
     settings->stop_at = settings->max_iters;
-    if (strcmp(settings->init_from, "resume") != 0) {
+    if (!train_settings_resume(settings)) {
         return TRAIN_DONE;
     }
     char *out_dir = settings->out_dir; /* it leads to the settings, and stays what it is, whatever they say of it */
     settings->out_dir = NULL;
-    const enum train_result result = apply_all(specs, count, settings, given, out_dir);
+    const enum train_result result = apply_all(table, settings, given, out_dir);
     free(settings->out_dir);
     settings->out_dir = out_dir;
     return result;

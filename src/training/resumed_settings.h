@@ -14,5 +14,5 @@
  *
  * TRAIN_DONE; TRAIN_FAILED where the run has no checkpoint that can be read; TRAIN_WRONG for settings that are
  * wrong. */
-enum train_result resumed_settings_apply(struct option_spec *specs, size_t count, struct train_settings *settings,
+enum train_result resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                          const struct options_given *given);

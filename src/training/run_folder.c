@@ -1,13 +1,11 @@
 #include "src/training/run_folder.h"
 #include "runtime/files/event_file.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/training/run_log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,15 +18,10 @@ int run_folder_open(struct run_folder *folder, const char *path) {
         return -1;
     }
     /* Linux keeps a path to everything that is open. It stays right when a part of the name changes. */
-    folder->given = files_path("%s", path);
-    folder->path = files_path("/proc/self/fd/%d", folder->descriptor);
-    if (folder->path && !files_are_same(folder->path, path)) {
-        free(folder->path);
-        folder->path = files_path("%s", path);
-    }
-    if (!folder->given || !folder->path) {
-        run_folder_close(folder);
-        return -1;
+    folder->given = path_of("%s", path);
+    folder->path = path_of("/proc/self/fd/%d", folder->descriptor);
+    if (!files_are_same(folder->path.text, path)) {
+        folder->path = folder->given;
     }
     return 0;
 }
@@ -37,8 +30,6 @@ void run_folder_close(struct run_folder *folder) {
     if (folder->descriptor >= 0) {
         close(folder->descriptor);
     }
-    free(folder->given);
-    free(folder->path);
     *folder = (struct run_folder)RUN_FOLDER_CLOSED;
 }
 
@@ -47,16 +38,16 @@ const char *run_folder_name(const struct run_folder *folder) {
     if (folder->descriptor < 0) {
         return "";
     }
-    if (files_are_same(folder->given, folder->path)) {
-        return folder->given;
+    if (files_are_same(folder->given.text, folder->path.text)) {
+        return folder->given.text;
     }
-    const ssize_t length = readlink(folder->path, name, sizeof name - 1);
+    const ssize_t length = readlink(folder->path.text, name, sizeof name - 1);
     name[length > 0 ? length : 0] = '\0';
-    return length > 0 ? name : folder->given;
+    return length > 0 ? name : folder->given.text;
 }
 
 int run_folder_explain(const struct run_folder *folder) {
-    return folder->descriptor >= 0 ? error_replace(folder->path, run_folder_name(folder)) : -1;
+    return folder->descriptor >= 0 ? error_replace(folder->path.text, run_folder_name(folder)) : -1;
 }
 
 /* ---- what it holds */

@@ -1,13 +1,13 @@
 /* A run directory: whose it is, what it holds, and where it is, also after it was renamed. */
 #pragma once
 
-#include <stdbool.h>
+#include "runtime/files/files.h"
 
 /* Begin with RUN_FOLDER_CLOSED. */
 struct run_folder {
-    char *given;    /* as the user named it */
-    char *path;     /* to work with: leads to the opened folder, whatever happens to its name */
-    int descriptor; /* of the folder, with its lock; -1: not open */
+    struct path given; /* as the user named it */
+    struct path path;  /* to work with: leads to the opened folder, whatever happens to its name */
+    int descriptor;    /* of the folder, with its lock; -1: not open */
 };
 
 #define RUN_FOLDER_CLOSED                                                                                          \

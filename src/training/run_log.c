@@ -13,7 +13,7 @@
 /* ---- lines of an earlier process */
 
 struct cut {
-    const struct run_log_options *options;
+    const struct training_state *state;
     uint64_t end; /* of the last line that the run has got to */
 };
 
@@ -22,14 +22,14 @@ static void note_line(void *context, const struct record_line *line) {
     struct cut *cut = context;
     const int64_t at = json_integer_value(json_object_get(line->object, "iter"));
     const bool evaluation = json_object_get(line->object, "val_loss") != NULL;
-    if (line->object && at < (evaluation ? cut->options->evaluated_at + 1 : cut->options->iteration)) {
+    if (line->object && at < (evaluation ? cut->state->evaluated_at + 1 : cut->state->iteration)) {
         cut->end = line->end;
     }
 }
 
 /* Cutting is one step for the file system: whatever happens, the lines before stay. */
-static int cut_off_later_lines(FILE *file, const struct run_log_options *options) {
-    struct cut cut = {.options = options};
+static int cut_off_later_lines(FILE *file, const struct training_state *state) {
+    struct cut cut = {.state = state};
     struct stat status;
     if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) {
         return error_set("it is not a regular file");
@@ -43,7 +43,7 @@ static int cut_off_later_lines(FILE *file, const struct run_log_options *options
 }
 
 /* Without `makes`, a file that is missing stays so and *file is NULL. */
-static int open_lines(const char *out_dir, const char *name, bool makes, const struct run_log_options *options,
+static int open_lines(const char *out_dir, const char *name, bool makes, const struct training_state *state,
                       FILE **file) {
     const struct path path = path_of("%s/%s", out_dir, name);
     *file = NULL;
@@ -51,17 +51,18 @@ static int open_lines(const char *out_dir, const char *name, bool makes, const s
         return 0;
     }
     *file = fopen(path.text, "a+e");
-    return !*file                                ? error_set_errno("cannot write %s", path.text)
-           : cut_off_later_lines(*file, options) ? error_prefix("%s", path.text)
-                                                 : 0;
+    return !*file                              ? error_set_errno("cannot write %s", path.text)
+           : cut_off_later_lines(*file, state) ? error_prefix("%s", path.text)
+                                               : 0;
 }
 
-int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options) {
+int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
+                 const struct training_state *state) {
     memset(log, 0, sizeof *log);
-    if (open_lines(out_dir, RUN_LOG_METRICS, true, options, &log->metrics) ||
-        open_lines(out_dir, RUN_LOG_STATISTICS, options->statistics, options, &log->statistics) ||
-        (options->tensorboard && event_file_create(out_dir, &log->events)) ||
-        (log->events && options->resumed && event_file_restart(log->events, options->iteration))) {
+    if (open_lines(out_dir, RUN_LOG_METRICS, true, state, &log->metrics) ||
+        open_lines(out_dir, RUN_LOG_STATISTICS, settings->statistics_interval > 0, state, &log->statistics) ||
+        (settings->tensorboard && event_file_create(out_dir, &log->events)) ||
+        (log->events && train_settings_resume(settings) && event_file_restart(log->events, state->iteration))) {
         run_log_close(log);
         return -1;
     }
@@ -78,16 +79,13 @@ int run_log_close(struct run_log *log) {
 
 /* ---- new lines */
 
-static int write_line(FILE *file, char *text) {
+/* Releases the object. */
+static int write_line(FILE *file, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     const int failed = !text || fprintf(file, "%s\n", text) < 0 || fflush(file) != 0;
+    json_decref(json);
     free(text);
     return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
-}
-
-static int write_json(FILE *file, json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    return write_line(file, text);
 }
 
 /* JSON has no infinities or NaN: those become null. */
@@ -120,7 +118,7 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
         {"speed/tokens_per_second", (float)metrics->tokens_per_second},
         {"speed/mfu", (float)metrics->utilisation},
     };
-    return write_json(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
+    return write_line(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
 }
 
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
@@ -130,7 +128,7 @@ int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss
         {"evaluation/train_loss", (float)train_loss},
         {"evaluation/val_loss", (float)val_loss},
     };
-    return write_json(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
+    return write_line(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
 }
 
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {

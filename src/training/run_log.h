@@ -2,7 +2,9 @@
 #pragma once
 
 #include "runtime/files/event_file.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/measuring/h_statistics.h"
+#include "src/training/train_settings.h"
 #include <stdint.h>
 #include <stdio.h>
 
@@ -26,17 +28,12 @@ struct step_metrics {
     int64_t skipped;   /* steps left out so far, this one included */
 };
 
-struct run_log_options {
-    int64_t iteration;    /* that the run is at */
-    int64_t evaluated_at; /* iteration of its last evaluation, -1: none */
-    bool resumed, tensorboard, statistics;
-};
-
 /* Opens the files in out_dir, which a run that is not resumed must find empty or missing. Of a resumed one what
  * follows the last line that the run has got to is cut off, whether that file is written on or not: steps from
- * `iteration` on and evaluations after `evaluated_at`, which a killed run, or a branch that was given up, left. So
+ * state->iteration on and evaluations after state->evaluated_at, which a killed run, or a branch that was given up, left. So
  * the files read like those of one run. */
-int run_log_open(struct run_log *log, const char *out_dir, const struct run_log_options *options);
+int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
+                 const struct training_state *state);
 int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);

@@ -21,39 +21,25 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 
 /* ---- settings */
 
-/* Settings that may differ from rank to rank. */
-static bool is_local(const struct option_spec *spec) {
-    static const char *const names[] = {"data_dir", "device", "gemm"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(spec->name, names[i]) == 0) {
-            return true;
-        }
-    }
-    return spec->transient && strcmp(spec->name, "plan_only") != 0; /* that one ends the run */
+/* Whether the line sets what may differ from rank to rank. */
+static bool is_local(const char *line) {
+    return strncmp(line, "data_dir = ", 11) == 0 || strncmp(line, "device = ", 9) == 0 ||
+           strncmp(line, "gemm = ", 7) == 0;
 }
 
-/* All others as text, a line each; heap memory, NULL without any. */
-static char *shared_settings(const struct train_settings *settings) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    for (size_t i = 0; stream && i < settings->spec_count; i++) {
-        const struct option_spec *spec = &settings->specs[i];
-        if (spec->type != OPTION_HEADING && !is_local(spec)) {
-            options_write(spec, 1, stream);
-        }
-    }
-    if (stream) {
-        fprintf(stream, "max_iters given now = %" PRId64 "\n", settings->stop_at);
-        fclose(stream);
-    }
-    return text;
+/* A line each; heap memory, NULL with an error. */
+static char *settings_lines(const struct train_settings *settings) {
+    char *saved = options_text(settings->specs, settings->spec_count);
+    char *lines = saved ? files_path("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at) : NULL;
+    free(saved);
+    return lines;
 }
 
 static int compare_lines(const char *own, const char *first) {
     while (*own && *first) {
         const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
-        if (length != first_length || strncmp(own, first, length) != 0) {
+        const bool same = length == first_length && strncmp(own, first, length) == 0;
+        if (!same && !(is_local(own) && is_local(first))) {
             return error_set("other settings than rank 0: '%.*s' instead of '%.*s'", (int)length, own,
                              (int)first_length, first);
         }
@@ -67,7 +53,7 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
     if (ranks->count == 1) {
         return 0;
     }
-    char *own = shared_settings(settings), *first = calloc(1, MOST_SHARED_BYTES);
+    char *own = settings_lines(settings), *first = calloc(1, MOST_SHARED_BYTES);
     int status = ranks_agree(ranks, own && first ? 0 : error_set("out of memory for the settings"));
     if (status == 0) {
         snprintf(first, MOST_SHARED_BYTES, "%s", own);

@@ -29,7 +29,7 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
                                                .settings = trainer->settings->specs,
                                                .setting_count = trainer->settings->spec_count,
                                                .optimizer = extent == EXTENT_ALL};
-    const struct path path = path_of("%s/%s", trainer->folder.path, name);
+    const struct path path = path_of("%s/%s", trainer->folder.path.text, name);
     return extent == EXTENT_EVALUATION ? checkpoint_update(path.text, &trainer->state)
                                        : checkpoint_save(path.text, &trainer->gpt, &content);
 }
@@ -79,7 +79,7 @@ static int save_state(struct trainer *trainer) {
 /* The same, and older ones beyond keep_checkpoints go. */
 static int save_periodic(struct trainer *trainer) {
     return save_state(trainer) || (trainer_is_first(trainer) &&
-                                   checkpoint_prune(trainer->folder.path, trainer->settings->keep_checkpoints))
+                                   checkpoint_prune(trainer->folder.path.text, trainer->settings->keep_checkpoints))
                ? -1
                : 0;
 }
@@ -321,7 +321,7 @@ static int print_profile(struct trainer *trainer) {
     if (!trainer->compute->profiler || compute_finish(trainer->compute) || !trainer_is_first(trainer)) {
         return 0;
     }
-    const struct path path = path_of("%s/" RUN_TRACE, trainer->folder.path);
+    const struct path path = path_of("%s/" RUN_TRACE, trainer->folder.path.text);
     profiler_print_table(trainer->compute->profiler, trainer->console);
     print_collectives(trainer);
     const int status = profiler_write_trace(trainer->compute->profiler, path.text);

@@ -1,6 +1,6 @@
-#include "src/training/train_options.h"
 #include "runtime/system/error.h"
 #include "src/settings/shared_rows.h"
+#include "src/training/train_settings.h"
 #include <string.h>
 
 /* The settings that residual variants bring with them. */
@@ -114,4 +114,8 @@ void train_options_follow_model(struct train_settings *settings) {
 
 int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
+}
+
+bool train_settings_resume(const struct train_settings *settings) {
+    return strcmp(settings->init_from, "resume") == 0;
 }

@@ -1,4 +1,4 @@
-/* What a training run is told: the targets of hc_train's options. */
+/* What a training run is told: the options of the programs that train, hc_train and hc_bench, and their targets. */
 #pragma once
 
 #include "runtime/options/options.h"
@@ -34,3 +34,19 @@ struct train_settings {
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
 };
+
+/* Appends the options whose targets are in *settings. */
+void train_options(struct train_settings *settings, struct option_table *table);
+
+/* After parsing: what follows from the words, and the table itself, which must stay as long as the settings. */
+void train_options_apply(struct train_settings *settings, const struct option_table *table);
+
+/* The other way: where a checkpoint has brought its model, the options' words follow, so that the settings that are
+ * saved name the model that is trained. */
+void train_options_follow_model(struct train_settings *settings);
+
+/* What --list-residuals asks for, on stdout. */
+int train_options_list_residuals(void);
+
+/* Whether the run goes on from a checkpoint of its own. */
+bool train_settings_resume(const struct train_settings *settings);

@@ -5,7 +5,6 @@
 #include "src/checkpoint/config_file.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
-#include "src/training/train_options.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -35,10 +34,6 @@ static bool was_given(const struct train_settings *settings, const char *name) {
 
 static bool is_scratch(const struct train_settings *settings) {
     return strcmp(settings->init_from, "scratch") == 0;
-}
-
-static bool is_resume(const struct train_settings *settings) {
-    return strcmp(settings->init_from, "resume") == 0;
 }
 
 static int check_same_model(const char *folder, const struct train_settings *settings,
@@ -121,13 +116,15 @@ static int open_data(struct trainer *trainer) {
 static int take_out_dir(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
-        (!is_resume(settings) && !files_exist(settings->out_dir))) {
+        (!train_settings_resume(settings) && !files_exist(settings->out_dir))) {
         return 0;
     }
     if (run_folder_open(&trainer->folder, settings->out_dir)) {
         return -1;
     }
-    return is_resume(settings) || settings->start_over ? 0 : run_folder_check_free(trainer->folder.path);
+    return train_settings_resume(settings) || settings->start_over
+               ? 0
+               : run_folder_check_free(trainer->folder.path.text);
 }
 
 /* ---- model and device */
@@ -240,7 +237,7 @@ static void forget_best(struct training_state *state) {
 
 static int take_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
-    if (is_resume(trainer->settings) && !*state->train_digest) {
+    if (train_settings_resume(trainer->settings) && !*state->train_digest) {
         fprintf(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
                 folder);
     }
@@ -259,8 +256,8 @@ static int take_data(struct trainer *trainer, const char *folder) {
 static int take_best(struct trainer *trainer) {
     struct training_state *state = &trainer->state;
     struct training_state best = {.best_iteration = -1};
-    if (trainer_is_first(trainer) && is_resume(trainer->settings)) {
-        const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path);
+    if (trainer_is_first(trainer) && train_settings_resume(trainer->settings)) {
+        const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path.text);
         if (!files_exist(path.text)) {
             forget_best(state);
         } else if (checkpoint_read_state(path.text, &best, NULL)) {
@@ -314,7 +311,8 @@ static int initialise(struct trainer *trainer, const char *folder) {
         return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
                                      (uint64_t)settings->seed);
     }
-    return is_resume(settings) ? resume(trainer, folder) : checkpoint_load_weights(folder, &trainer->gpt);
+    return train_settings_resume(settings) ? resume(trainer, folder)
+                                           : checkpoint_load_weights(folder, &trainer->gpt);
 }
 
 static int open_sampler(const struct trainer *trainer, struct batch_sampler *sampler, const struct token_file *file,
@@ -339,15 +337,8 @@ static int open_samplers(struct trainer *trainer) {
 }
 
 static int write_settings(const struct train_settings *settings, const char *folder) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    int status = stream ? options_write(settings->specs, settings->spec_count, stream) : -1;
-    if (stream) {
-        fclose(stream);
-    }
-    status =
-        status ? error_set("out of memory") : files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, bytes);
+    char *text = options_text(settings->specs, settings->spec_count);
+    const int status = text ? files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text)) : -1;
     free(text);
     return status;
 }
@@ -359,18 +350,13 @@ static int open_run_directory(struct trainer *trainer) {
     if (!trainer_is_first(trainer)) {
         return 0;
     }
-    const struct run_log_options options = {.iteration = trainer->state.iteration,
-                                            .evaluated_at = trainer->state.evaluated_at,
-                                            .resumed = is_resume(settings),
-                                            .tensorboard = settings->tensorboard,
-                                            .statistics = settings->statistics_interval > 0};
     if (files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
-        write_settings(settings, trainer->folder.path) ||
-        (settings->start_over && run_folder_clear(trainer->folder.path)) ||
-        run_log_open(&trainer->log, trainer->folder.path, &options)) {
+        write_settings(settings, trainer->folder.path.text) ||
+        (settings->start_over && run_folder_clear(trainer->folder.path.text)) ||
+        run_log_open(&trainer->log, trainer->folder.path.text, settings, &trainer->state)) {
         return -1;
     }
-    files_stage_clean(trainer->folder.path);
+    files_stage_clean(trainer->folder.path.text);
     return 0;
 }
 
@@ -400,14 +386,14 @@ static char *find_resumed(const struct train_settings *settings) {
 /* What can be known without a device; *folder is the checkpoint to begin with, NULL for none. */
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
-    if (settings->start_over && is_resume(settings)) {
+    if (settings->start_over && train_settings_resume(settings)) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
         return fail_usage(trainer);
     }
     if (take_out_dir(trainer) || (settings->start_over && check_is_elsewhere(settings))) {
         return -1;
     }
-    if (is_resume(settings)) {
+    if (train_settings_resume(settings)) {
         *folder = find_resumed(settings);
     } else if (!is_scratch(settings)) {
         *folder = files_path("%s", settings->init_from);

@@ -10,7 +10,6 @@
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/parallel.h"
-#include "runtime/system/percentile.h"
 #include "runtime/system/random.h"
 #include <math.h>
 #include <stdlib.h>
