@@ -73,12 +73,7 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
 }
 
 bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
-    char *path;
-    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
-        return false;
-    }
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    free(path);
+    int file = open(path_of("%s/%s.bin", folder, key).text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) {
         return false;
     }
@@ -88,18 +83,11 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
 }
 
 bool program_cache_make(const char *folder) {
-    char *path = *folder ? strdup(folder) : NULL;
-    if (!path) {
-        return false;
-    }
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
-    free(path);
     struct stat status;
+    for (const char *end = folder; *end;) {
+        end += 1 + strcspn(end + 1, "/");
+        mkdir(path_of("%.*s", (int)(end - folder), folder).text, 0700);
+    }
     return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
 }
 
@@ -116,21 +104,12 @@ static bool write_entry(int file, const char *key, const unsigned char *binary, 
 
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
                          size_t bytes) {
-    char *path = NULL, *temporary = NULL;
-    if (!program_cache_make(folder) || asprintf(&path, "%s/%s.bin", folder, key) < 0) {
-        return;
-    }
-    if (asprintf(&temporary, "%s/.tmp-XXXXXX", folder) < 0) {
-        free(path);
-        return;
-    }
-    int file = mkostemp(temporary, O_CLOEXEC);
+    struct path temporary = path_of("%s/.tmp-XXXXXX", folder);
+    int file = program_cache_make(folder) ? mkostemp(temporary.text, O_CLOEXEC) : -1;
     if (file >= 0) {
         bool whole = write_entry(file, key, binary, bytes);
-        if (close(file) || !whole || rename(temporary, path)) {
-            unlink(temporary);
+        if (close(file) || !whole || rename(temporary.text, path_of("%s/%s.bin", folder, key).text)) {
+            unlink(temporary.text);
         }
     }
-    free(temporary);
-    free(path);
 }
