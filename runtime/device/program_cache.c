@@ -1,6 +1,5 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,20 +23,17 @@ struct header {
 
 int program_cache_locate(const char *wanted, char **folder) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = 0;
     *folder = NULL;
-    if (wanted) {
-        length = *wanted ? asprintf(folder, "%s", wanted) : 0;
-    } else if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
-        length = asprintf(folder, "%s/hctrain", cache_home);
-    } else if (home && *home == '/') {
-        length = asprintf(folder, "%s/.cache/hctrain", home);
-    }
-    if (length >= 0) {
+    if (wanted && *wanted) {
+        *folder = files_path("%s", wanted);
+    } else if (!wanted && cache_home && *cache_home == '/') { /* XDG's specification: relative ones are ignored */
+        *folder = files_path("%s/hctrain", cache_home);
+    } else if (!wanted && home && *home == '/') {
+        *folder = files_path("%s/.cache/hctrain", home);
+    } else {
         return 0;
     }
-    *folder = NULL;
-    return error_set("out of memory");
+    return *folder ? 0 : -1;
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */

@@ -109,11 +109,6 @@ const char *gemm_description(const struct compute *compute) {
     return state->description;
 }
 
-bool gemm_is_tuned(const struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
-    return state->tuned;
-}
-
 /* ---- calls */
 
 /* Whether `rows` rows of `columns` elements lie in the matrix's buffer; if not, that is kept as the failure. */
