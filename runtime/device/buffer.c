@@ -122,7 +122,7 @@ static void finish_launch(struct compute *compute, const char *name, cl_event ev
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot launch %s: %s", name, device_error_text(code));
     } else if (compute->profiler) {
-        profiler_add(compute->profiler, name, 0.0, event);
+        profiler_add(compute->profiler, name, 0.0, NULL, event);
     }
 }
 

@@ -2,7 +2,6 @@
 #include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
 #include "runtime/system/error.h"
-#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -71,11 +70,6 @@ bool compute_settle(struct compute *compute) {
     return compute_settle_queue(compute, compute->queue);
 }
 
-void compute_on_close(struct compute *compute, compute_closer *closer) {
-    assert(compute->closer_count < COMPUTE_MOST_CLOSERS);
-    compute->closers[compute->closer_count++] = closer;
-}
-
 /* The largest power of two that is at most `limit` (and at least 1). */
 static unsigned power_of_two(size_t limit) {
     unsigned value = 1;
@@ -138,8 +132,12 @@ void compute_close(struct compute *compute) {
     if (!compute || !compute_settle(compute)) {
         return;
     }
-    while (compute->closer_count > 0) {
-        compute->closers[--compute->closer_count](compute);
+    if (compute->gemm_close) {
+        compute->gemm_close(compute);
+    }
+    for (int type = 0; type <= ELEMENT_FP16; type++) {
+        kernel_release(&compute->to_fp32[type]);
+        kernel_release(&compute->from_fp32[type]);
     }
     profiler_destroy(compute->profiler);
     if (compute->queue) {

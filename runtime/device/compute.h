@@ -14,7 +14,6 @@
 
 struct gemm_backend; /* runtime/gemm/gemm.h */
 struct profiler;     /* runtime/device/profiler.h */
-struct conversions;  /* runtime/device/convert.c */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
@@ -26,9 +25,10 @@ struct compute_options {
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
 };
 
-enum { COMPUTE_MOST_CLOSERS = 4 };
-struct compute;
-typedef void compute_closer(struct compute *compute);
+struct kernel {
+    cl_kernel handle;
+    char name[64]; /* also the name in profiles */
+};
 
 struct compute {
     struct device device;
@@ -39,25 +39,21 @@ struct compute {
     const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
-    struct conversions *conversions; /* NULL before the first */
+    struct kernel to_fp32[ELEMENT_FP16 + 1],
+        from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
     char *cache_dir;                 /* NULL: no cache */
     char *failure;                   /* the first failure's text, NULL while all is well */
     bool lost;                       /* the device failed and may still be working, see compute_settle */
     size_t allocated_bytes;          /* in live buffers */
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
-    compute_closer *closers[COMPUTE_MOST_CLOSERS];
-    unsigned closer_count;
+    void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
 };
 
 /* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On
  * success *opened is owned by the caller (compute_close). */
 int compute_open(struct compute **opened, const struct compute_options *options);
 void compute_close(struct compute *compute);
-
-/* Has this called by compute_close while the device is still there: so what was added to a compute is released with
- * it, the last first. */
-void compute_on_close(struct compute *compute, compute_closer *closer);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -118,11 +114,6 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
  * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log.
  */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
-
-struct kernel {
-    cl_kernel handle;
-    char name[64]; /* also the name in profiles */
-};
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
 void kernel_release(struct kernel *kernel);

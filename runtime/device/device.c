@@ -14,17 +14,21 @@ enum { LEAST_ADDRESS_SPACE = 896 << 20, MOST_DEVICES = 256 };
 
 /* ---- describing a device */
 
-static void read_text(cl_device_id id, cl_device_info what, char text[256]) {
+char *device_text(cl_device_id id, cl_device_info what) {
     size_t size = 0;
-    text[0] = '\0';
-    if (clGetDeviceInfo(id, what, 0, NULL, &size) != CL_SUCCESS || !size) {
-        return;
+    clGetDeviceInfo(id, what, 0, NULL, &size);
+    char *text = size ? calloc(1, size + 1) : NULL;
+    if (text && clGetDeviceInfo(id, what, size, text, NULL) != CL_SUCCESS) {
+        free(text);
+        return NULL;
     }
-    char *whole = calloc(1, size + 1);
-    if (whole && clGetDeviceInfo(id, what, size, whole, NULL) == CL_SUCCESS) {
-        const char *start = whole + strspn(whole, " ");
-        snprintf(text, 256, "%s", start);
-    }
+    return text;
+}
+
+/* The same without spaces around it, "" where the device does not tell. */
+static void read_text(cl_device_id id, cl_device_info what, char text[256]) {
+    char *whole = device_text(id, what);
+    snprintf(text, 256, "%s", whole ? whole + strspn(whole, " ") : "");
     free(whole);
     for (size_t length = strlen(text); length && text[length - 1] == ' '; length--) {
         text[length - 1] = '\0';

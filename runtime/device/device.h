@@ -36,6 +36,9 @@ int device_list(struct device **devices, size_t *count);
  * message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
+/* A text that the device has, such as CL_DEVICE_EXTENSIONS: heap memory, NULL where it does not tell. */
+char *device_text(cl_device_id id, cl_device_info what);
+
 /* Why there may be no device at all, and what to do. */
 const char *device_missing_text(void);
 

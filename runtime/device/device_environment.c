@@ -1,6 +1,7 @@
 /* The environment that OpenCL's implementations for CPUs read: cores, threads, and where PoCL keeps its kernels. */
 #include "runtime/device/device.h"
 #include "runtime/device/program_cache.h"
+#include "runtime/files/files.h"
 #include "runtime/system/host.h"
 #include <errno.h>
 #include <stdio.h>
@@ -27,13 +28,9 @@ static void complain_of_folder(const char *folder) {
 
 /* Whether PoCL can keep its kernels where it does by default: in pocl/kcache, beside where ours are kept. */
 static bool has_cache_home(void) {
-    char *ours = NULL, *folder = NULL;
-    bool has = false;
-    if (program_cache_locate(NULL, &ours) == 0 && ours &&
-        asprintf(&folder, "%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours) >= 0) {
-        has = program_cache_make(folder);
-        free(folder);
-    }
+    char *ours = NULL;
+    const bool has = program_cache_locate(NULL, &ours) == 0 && ours &&
+                     program_cache_make(path_of("%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours).text);
     free(ours);
     return has;
 }
@@ -51,20 +48,18 @@ static bool claim_folder(const char *path) {
 /* A private folder for PoCL's kernels below the temporary folder; one per user, so that it is found again. */
 static void move_pocl_cache(void) {
     const char *base = getenv("TMPDIR");
-    char path[MOST_PATH];
     if (!base || *base != '/') {
         base = "/tmp";
     }
-    int length = snprintf(path, sizeof(path), "%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
-    if (length >= 0 && (size_t)length < sizeof(path) && !claim_folder(path)) {
-        length = snprintf(path, sizeof(path), "%s/hctrain-pocl-XXXXXX", base);
-        length = length >= 0 && (size_t)length < sizeof(path) && mkdtemp(path) ? length : -1;
+    struct path path = path_of("%s/hctrain-pocl-%lu", base, (unsigned long)geteuid());
+    if (!claim_folder(path.text)) {
+        path = path_of("%s/hctrain-pocl-XXXXXX", base);
+        if (!mkdtemp(path.text)) {
+            complain_of_folder(base);
+            return;
+        }
     }
-    if (length >= 0 && (size_t)length < sizeof(path)) {
-        setenv("POCL_CACHE_DIR", path, 0);
-    } else {
-        complain_of_folder(base);
-    }
+    setenv("POCL_CACHE_DIR", path.text, 0);
 }
 
 /* A folder that the user chose is used or complained of, not replaced. */

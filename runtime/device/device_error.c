@@ -2,88 +2,6 @@
 #include "runtime/device/device.h"
 #include <stdio.h>
 
-struct error_name {
-    cl_int code;
-    const char *name;
-};
-
-#define NAME(code)                                                                                                 \
-    { code, #code }
-static const struct error_name error_names[] = {
-    NAME(CL_SUCCESS),
-    NAME(CL_DEVICE_NOT_FOUND),
-    NAME(CL_DEVICE_NOT_AVAILABLE),
-    NAME(CL_COMPILER_NOT_AVAILABLE),
-    NAME(CL_MEM_OBJECT_ALLOCATION_FAILURE),
-    NAME(CL_OUT_OF_RESOURCES),
-    NAME(CL_OUT_OF_HOST_MEMORY),
-    NAME(CL_PROFILING_INFO_NOT_AVAILABLE),
-    NAME(CL_MEM_COPY_OVERLAP),
-    NAME(CL_IMAGE_FORMAT_MISMATCH),
-    NAME(CL_IMAGE_FORMAT_NOT_SUPPORTED),
-    NAME(CL_BUILD_PROGRAM_FAILURE),
-    NAME(CL_MAP_FAILURE),
-    NAME(CL_MISALIGNED_SUB_BUFFER_OFFSET),
-    NAME(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST),
-    NAME(CL_COMPILE_PROGRAM_FAILURE),
-    NAME(CL_LINKER_NOT_AVAILABLE),
-    NAME(CL_LINK_PROGRAM_FAILURE),
-    NAME(CL_DEVICE_PARTITION_FAILED),
-    NAME(CL_KERNEL_ARG_INFO_NOT_AVAILABLE),
-    NAME(CL_INVALID_VALUE),
-    NAME(CL_INVALID_DEVICE_TYPE),
-    NAME(CL_INVALID_PLATFORM),
-    NAME(CL_INVALID_DEVICE),
-    NAME(CL_INVALID_CONTEXT),
-    NAME(CL_INVALID_QUEUE_PROPERTIES),
-    NAME(CL_INVALID_COMMAND_QUEUE),
-    NAME(CL_INVALID_HOST_PTR),
-    NAME(CL_INVALID_MEM_OBJECT),
-    NAME(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR),
-    NAME(CL_INVALID_IMAGE_SIZE),
-    NAME(CL_INVALID_SAMPLER),
-    NAME(CL_INVALID_BINARY),
-    NAME(CL_INVALID_BUILD_OPTIONS),
-    NAME(CL_INVALID_PROGRAM),
-    NAME(CL_INVALID_PROGRAM_EXECUTABLE),
-    NAME(CL_INVALID_KERNEL_NAME),
-    NAME(CL_INVALID_KERNEL_DEFINITION),
-    NAME(CL_INVALID_KERNEL),
-    NAME(CL_INVALID_ARG_INDEX),
-    NAME(CL_INVALID_ARG_VALUE),
-    NAME(CL_INVALID_ARG_SIZE),
-    NAME(CL_INVALID_KERNEL_ARGS),
-    NAME(CL_INVALID_WORK_DIMENSION),
-    NAME(CL_INVALID_WORK_GROUP_SIZE),
-    NAME(CL_INVALID_WORK_ITEM_SIZE),
-    NAME(CL_INVALID_GLOBAL_OFFSET),
-    NAME(CL_INVALID_EVENT_WAIT_LIST),
-    NAME(CL_INVALID_EVENT),
-    NAME(CL_INVALID_OPERATION),
-    NAME(CL_INVALID_GL_OBJECT),
-    NAME(CL_INVALID_BUFFER_SIZE),
-    NAME(CL_INVALID_MIP_LEVEL),
-    NAME(CL_INVALID_GLOBAL_WORK_SIZE),
-    NAME(CL_INVALID_PROPERTY),
-    NAME(CL_INVALID_IMAGE_DESCRIPTOR),
-    NAME(CL_INVALID_COMPILER_OPTIONS),
-    NAME(CL_INVALID_LINKER_OPTIONS),
-    NAME(CL_INVALID_DEVICE_PARTITION_COUNT),
-    {-1001, "CL_PLATFORM_NOT_FOUND_KHR"}, /* of cl_khr_icd, whose header need not be there */
-    {-9999, "NVIDIA's error -9999"},      /* an access outside of a buffer, or a kernel that was ended */
-};
-
-const char *device_error_name(cl_int code) {
-    static _Thread_local char unknown[32];
-    for (size_t i = 0; i < sizeof(error_names) / sizeof(*error_names); i++) {
-        if (error_names[i].code == code) {
-            return error_names[i].name;
-        }
-    }
-    snprintf(unknown, sizeof(unknown), "OpenCL error %d", (int)code);
-    return unknown;
-}
-
 #define NO_MEMORY                                                                                                  \
     "the device has no memory left: choose a smaller batch_size, block_size or model, or --recompute layer"
 #define LOST                                                                                                       \
@@ -91,24 +9,96 @@ const char *device_error_name(cl_int code) {
     "(dmesg), "                                                                                                    \
     "and choose a smaller batch_size if this happens again"
 
-static const struct error_name error_advice[] = {
-    {CL_MEM_OBJECT_ALLOCATION_FAILURE, NO_MEMORY},
-    {CL_OUT_OF_HOST_MEMORY, "the host, or the device, has no memory left: choose a smaller batch_size or model"},
-    {CL_OUT_OF_RESOURCES, NO_MEMORY "; on a GPU that drives a display, its watchdog may have ended a kernel"},
-    {CL_DEVICE_NOT_AVAILABLE, LOST},
-    {CL_INVALID_CONTEXT, LOST},
-    {CL_INVALID_COMMAND_QUEUE, LOST},
-    {CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, LOST},
-    {-9999, LOST},
+#define ERROR(code, advice)                                                                                        \
+    { code, #code, advice }
+
+static const struct error {
+    cl_int code;
+    const char *name, *advice; /* what it means and what to do; NULL: the name says it */
+} errors[] = {
+    ERROR(CL_SUCCESS, NULL),
+    ERROR(CL_DEVICE_NOT_FOUND, NULL),
+    ERROR(CL_DEVICE_NOT_AVAILABLE, LOST),
+    ERROR(CL_COMPILER_NOT_AVAILABLE, NULL),
+    ERROR(CL_MEM_OBJECT_ALLOCATION_FAILURE, NO_MEMORY),
+    ERROR(CL_OUT_OF_RESOURCES, NO_MEMORY "; on a GPU that drives a display, its watchdog may have ended a kernel"),
+    ERROR(CL_OUT_OF_HOST_MEMORY,
+          "the host, or the device, has no memory left: choose a smaller batch_size or model"),
+    ERROR(CL_PROFILING_INFO_NOT_AVAILABLE, NULL),
+    ERROR(CL_MEM_COPY_OVERLAP, NULL),
+    ERROR(CL_IMAGE_FORMAT_MISMATCH, NULL),
+    ERROR(CL_IMAGE_FORMAT_NOT_SUPPORTED, NULL),
+    ERROR(CL_BUILD_PROGRAM_FAILURE, NULL),
+    ERROR(CL_MAP_FAILURE, NULL),
+    ERROR(CL_MISALIGNED_SUB_BUFFER_OFFSET, NULL),
+    ERROR(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, LOST),
+    ERROR(CL_COMPILE_PROGRAM_FAILURE, NULL),
+    ERROR(CL_LINKER_NOT_AVAILABLE, NULL),
+    ERROR(CL_LINK_PROGRAM_FAILURE, NULL),
+    ERROR(CL_DEVICE_PARTITION_FAILED, NULL),
+    ERROR(CL_KERNEL_ARG_INFO_NOT_AVAILABLE, NULL),
+    ERROR(CL_INVALID_VALUE, NULL),
+    ERROR(CL_INVALID_DEVICE_TYPE, NULL),
+    ERROR(CL_INVALID_PLATFORM, NULL),
+    ERROR(CL_INVALID_DEVICE, NULL),
+    ERROR(CL_INVALID_CONTEXT, LOST),
+    ERROR(CL_INVALID_QUEUE_PROPERTIES, NULL),
+    ERROR(CL_INVALID_COMMAND_QUEUE, LOST),
+    ERROR(CL_INVALID_HOST_PTR, NULL),
+    ERROR(CL_INVALID_MEM_OBJECT, NULL),
+    ERROR(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR, NULL),
+    ERROR(CL_INVALID_IMAGE_SIZE, NULL),
+    ERROR(CL_INVALID_SAMPLER, NULL),
+    ERROR(CL_INVALID_BINARY, NULL),
+    ERROR(CL_INVALID_BUILD_OPTIONS, NULL),
+    ERROR(CL_INVALID_PROGRAM, NULL),
+    ERROR(CL_INVALID_PROGRAM_EXECUTABLE, NULL),
+    ERROR(CL_INVALID_KERNEL_NAME, NULL),
+    ERROR(CL_INVALID_KERNEL_DEFINITION, NULL),
+    ERROR(CL_INVALID_KERNEL, NULL),
+    ERROR(CL_INVALID_ARG_INDEX, NULL),
+    ERROR(CL_INVALID_ARG_VALUE, NULL),
+    ERROR(CL_INVALID_ARG_SIZE, NULL),
+    ERROR(CL_INVALID_KERNEL_ARGS, NULL),
+    ERROR(CL_INVALID_WORK_DIMENSION, NULL),
+    ERROR(CL_INVALID_WORK_GROUP_SIZE, NULL),
+    ERROR(CL_INVALID_WORK_ITEM_SIZE, NULL),
+    ERROR(CL_INVALID_GLOBAL_OFFSET, NULL),
+    ERROR(CL_INVALID_EVENT_WAIT_LIST, NULL),
+    ERROR(CL_INVALID_EVENT, NULL),
+    ERROR(CL_INVALID_OPERATION, NULL),
+    ERROR(CL_INVALID_GL_OBJECT, NULL),
+    ERROR(CL_INVALID_BUFFER_SIZE, NULL),
+    ERROR(CL_INVALID_MIP_LEVEL, NULL),
+    ERROR(CL_INVALID_GLOBAL_WORK_SIZE, NULL),
+    ERROR(CL_INVALID_PROPERTY, NULL),
+    ERROR(CL_INVALID_IMAGE_DESCRIPTOR, NULL),
+    ERROR(CL_INVALID_COMPILER_OPTIONS, NULL),
+    ERROR(CL_INVALID_LINKER_OPTIONS, NULL),
+    ERROR(CL_INVALID_DEVICE_PARTITION_COUNT, NULL),
+    {-1001, "CL_PLATFORM_NOT_FOUND_KHR", NULL}, /* of cl_khr_icd, whose header need not be there */
+    {-9999, "NVIDIA's error -9999", LOST},      /* an access outside of a buffer, or a kernel that was ended */
 };
+
+/* One that is not in the table comes out with the name "OpenCL error <code>", which the next one overwrites. */
+static struct error error_find(cl_int code) {
+    static _Thread_local char unknown[32];
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+        if (errors[i].code == code) {
+            return errors[i];
+        }
+    }
+    snprintf(unknown, sizeof(unknown), "OpenCL error %d", (int)code);
+    return (struct error){code, unknown, NULL};
+}
+
+const char *device_error_name(cl_int code) {
+    return error_find(code).name;
+}
 
 const char *device_error_text(cl_int code) {
     static _Thread_local char text[400];
-    for (size_t i = 0; i < sizeof(error_advice) / sizeof(*error_advice); i++) {
-        if (error_advice[i].code == code) {
-            snprintf(text, sizeof(text), "%s: %s", device_error_name(code), error_advice[i].name);
-            return text;
-        }
-    }
-    return device_error_name(code);
+    const struct error error = error_find(code);
+    snprintf(text, sizeof(text), "%s%s%s", error.name, error.advice ? ": " : "", error.advice ? error.advice : "");
+    return text;
 }

@@ -86,7 +86,7 @@ static size_t entry_find(struct profiler *profiler, const char *name) {
     return profiler->entry_count++;
 }
 
-void profiler_add_range(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end) {
+void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end) {
     struct launch launch = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
     if (launch.entry == SIZE_MAX ||
         !grow((void **)&profiler->launches, profiler->launch_count, sizeof(struct launch))) {
@@ -96,10 +96,6 @@ void profiler_add_range(struct profiler *profiler, const char *name, double flop
     profiler->entries[launch.entry].calls++;
     profiler->entries[launch.entry].flops += flops;
     profiler->launches[profiler->launch_count++] = launch;
-}
-
-void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event event) {
-    profiler_add_range(profiler, name, flops, NULL, event);
 }
 
 /* 0 when the driver has no such time. */

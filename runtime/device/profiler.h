@@ -10,13 +10,10 @@ struct profiler;
 struct profiler *profiler_create(void);
 void profiler_destroy(struct profiler *profiler);
 
-/* Takes the event of a launch named `name` with `flops` of work in it (0 if not known). Retains nothing of the
- * caller's; takes over the event. */
-void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event event);
-
-/* The same for work of several commands on an in-order queue: from the completion of `begin` (a marker before the
- * first) to the completion of `end`, the last. Takes over both events; NULL for `begin` is as profiler_add. */
-void profiler_add_range(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end);
+/* Takes over the event `end` of a launch named `name` with `flops` of work in it (0 if not known), and for work of
+ * several commands on an in-order queue, of which it is the last, the event `begin` of a marker before the first; else
+ * that is NULL. Retains nothing else of the caller's. */
+void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end);
 
 /* Reads the times of all events so far (they must be complete) and releases them. */
 void profiler_collect(struct profiler *profiler);

@@ -207,6 +207,6 @@ void kernel_run(struct compute *compute, const struct kernel *kernel, size_t gro
         compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, groups, local,
                      device_error_text(code));
     } else if (compute->profiler) {
-        profiler_add(compute->profiler, kernel->name, 0.0, event);
+        profiler_add(compute->profiler, kernel->name, 0.0, NULL, event);
     }
 }

@@ -1,6 +1,5 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,20 +23,17 @@ struct header {
 
 int program_cache_locate(const char *wanted, char **folder) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = 0;
     *folder = NULL;
-    if (wanted) {
-        length = *wanted ? asprintf(folder, "%s", wanted) : 0;
-    } else if (cache_home && *cache_home == '/') { /* the XDG specification: relative ones are to be ignored */
-        length = asprintf(folder, "%s/hctrain", cache_home);
-    } else if (home && *home == '/') {
-        length = asprintf(folder, "%s/.cache/hctrain", home);
-    }
-    if (length >= 0) {
+    if (wanted && *wanted) {
+        *folder = files_path("%s", wanted);
+    } else if (!wanted && cache_home && *cache_home == '/') { /* XDG's specification: relative ones are ignored */
+        *folder = files_path("%s/hctrain", cache_home);
+    } else if (!wanted && home && *home == '/') {
+        *folder = files_path("%s/.cache/hctrain", home);
+    } else {
         return 0;
     }
-    *folder = NULL;
-    return error_set("out of memory");
+    return *folder ? 0 : -1;
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */
@@ -73,12 +69,7 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
 }
 
 bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes) {
-    char *path;
-    if (asprintf(&path, "%s/%s.bin", folder, key) < 0) {
-        return false;
-    }
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    free(path);
+    int file = open(path_of("%s/%s.bin", folder, key).text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) {
         return false;
     }
@@ -88,18 +79,11 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
 }
 
 bool program_cache_make(const char *folder) {
-    char *path = *folder ? strdup(folder) : NULL;
-    if (!path) {
-        return false;
-    }
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
-    free(path);
     struct stat status;
+    for (const char *end = folder; *end;) {
+        end += 1 + strcspn(end + 1, "/");
+        mkdir(path_of("%.*s", (int)(end - folder), folder).text, 0700);
+    }
     return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
 }
 
@@ -116,21 +100,12 @@ static bool write_entry(int file, const char *key, const unsigned char *binary, 
 
 void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
                          size_t bytes) {
-    char *path = NULL, *temporary = NULL;
-    if (!program_cache_make(folder) || asprintf(&path, "%s/%s.bin", folder, key) < 0) {
-        return;
-    }
-    if (asprintf(&temporary, "%s/.tmp-XXXXXX", folder) < 0) {
-        free(path);
-        return;
-    }
-    int file = mkostemp(temporary, O_CLOEXEC);
+    struct path temporary = path_of("%s/.tmp-XXXXXX", folder);
+    int file = program_cache_make(folder) ? mkostemp(temporary.text, O_CLOEXEC) : -1;
     if (file >= 0) {
         bool whole = write_entry(file, key, binary, bytes);
-        if (close(file) || !whole || rename(temporary, path)) {
-            unlink(temporary);
+        if (close(file) || !whole || rename(temporary.text, path_of("%s/%s.bin", folder, key).text)) {
+            unlink(temporary.text);
         }
     }
-    free(temporary);
-    free(path);
 }

@@ -13,7 +13,7 @@ static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm
 
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = compute->gemm_state;
-    if (backend->open(compute, &state->backend)) {
+    if (backend->open(compute)) {
         return error_prefix("GEMM backend %s", backend->name);
     }
     compute->gemm = backend;
@@ -46,11 +46,8 @@ static int open_automatically(struct compute *compute) {
 
 static void gemm_close(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    if (!state) {
-        return;
-    }
-    if (compute->gemm) {
-        compute->gemm->close(compute, state->backend);
+    if (compute->gemm && compute->gemm->close) {
+        compute->gemm->close(compute);
     }
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
@@ -67,7 +64,7 @@ int gemm_open(struct compute *compute, const char *name, enum element_type opera
     if (!state) {
         return error_set("out of memory");
     }
-    compute_on_close(compute, gemm_close);
+    compute->gemm_close = gemm_close;
     state->untuned = untuned;
     state->operands = operands;
     state->automatic = !strcmp(name, "auto");
@@ -110,11 +107,6 @@ const char *gemm_name(const struct compute *compute) {
 const char *gemm_description(const struct compute *compute) {
     const struct gemm_state *state = compute->gemm_state;
     return state->description;
-}
-
-bool gemm_is_tuned(const struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
-    return state->tuned;
 }
 
 /* ---- calls */
@@ -183,9 +175,8 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
 
 /* A product of fp32 matrices. */
 static void run_fp32(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = compute->gemm_state;
     if (call->k) {
-        compute->gemm->run(compute, state->backend, call);
+        compute->gemm->run(compute, call);
     } else {
         gemm_scale_run(compute, call);
     }
@@ -214,7 +205,6 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
 }
 
 void gemm_run(struct compute *compute, const struct gemm_call *asked) {
-    const struct gemm_state *state = compute->gemm_state;
     const struct gemm_backend *backend = compute->gemm;
     struct gemm_call call = *asked;
     if (compute->failure || !call.m || !call.n) {
@@ -225,7 +215,7 @@ void gemm_run(struct compute *compute, const struct gemm_call *asked) {
         return;
     }
     if (call.k && backend->takes && backend->takes(&call)) {
-        backend->run(compute, state->backend, &call);
+        backend->run(compute, &call);
     } else if (gemm_call_has_epilogue(&call)) {
         compute_fail(compute, "%s: %s cannot add a bias or activate what comes out", call.name, backend->name);
     } else if (gemm_call_is_plain_fp32(&call)) {

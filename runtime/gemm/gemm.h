@@ -33,6 +33,3 @@ const char *gemm_name(const struct compute *compute);
 /* The same for people: also on which unit it runs, whether with parameters that a search found, and why not on
  * matrix units where "auto" wanted some. */
 const char *gemm_description(const struct compute *compute);
-
-/* Whether it runs with the parameters that a search on this device found (runtime/gemm/gemm_tune.h). */
-bool gemm_is_tuned(const struct compute *compute);

@@ -6,10 +6,10 @@
 /* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
 struct gemm_backend {
     const char *name;
-    /* 0, or -1 with a reason why this device or host cannot use the backend. *state is the backend's own. */
-    int (*open)(struct compute *compute, void **state);
-    void (*close)(struct compute *compute, void *state);
-    void (*run)(struct compute *compute, void *state, const struct gemm_call *call);
+    /* 0, or -1 with a reason why this device or host cannot use the backend. What it keeps is in struct gemm_state. */
+    int (*open)(struct compute *compute);
+    void (*run)(struct compute *compute, const struct gemm_call *call);
+    void (*close)(struct compute *compute); /* NULL: there is nothing to release */
     /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
      * products of fp32 with nothing behind them. Others come as fp32 copies. */
     bool (*takes)(const struct gemm_call *call);
@@ -23,7 +23,8 @@ extern const struct gemm_backend gemm_backend_mma;
 /* What compute.gemm_state points to. */
 struct gemm_state {
     struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
-    void *backend;              /* of the backend in use */
+    struct buffer scratch;      /* of CLBlast, likewise */
+    struct mma *mma;            /* of the backend "mma", NULL with another */
     struct kernel tile;         /* the portable product; both are built at the first need */
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */

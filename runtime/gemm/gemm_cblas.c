@@ -26,19 +26,16 @@ enum {
     WARM_UP = 256,           /* rows and columns of a product that all threads share */
 };
 
-struct cblas_state {
-    sgemm_function *sgemm;
-};
+/* Of the library, which stays loaded until the process ends. */
+static sgemm_function *sgemm;
 
 /* What the native kernel gets. */
 struct work {
-    sgemm_function *sgemm;
+    struct gemm_call call; /* its buffers may be gone by then, though not their memory */
     const float *a, *b;
     float *c;
     void *places[3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages
                       */
-    int transpose_a, transpose_b, m, n, k, a_stride, b_stride, c_stride;
-    float beta;
 };
 
 /* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
@@ -63,7 +60,7 @@ static void *load_library(void) {
 
 /* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
  * gets none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
-static int take_memory(const struct cblas_state *state) {
+static int take_memory(void) {
     const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
     void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     float *matrix = calloc((size_t)WARM_UP * WARM_UP, sizeof *matrix);
@@ -75,13 +72,13 @@ static int take_memory(const struct cblas_state *state) {
         return error_set("OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v)",
                          bytes >> 20);
     }
-    state->sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix,
-                 WARM_UP, 0.0f, matrix, WARM_UP);
+    sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix, WARM_UP,
+          0.0f, matrix, WARM_UP);
     free(matrix);
     return 0;
 }
 
-static int cblas_open(struct compute *compute, void **opened) {
+static int cblas_open(struct compute *compute) {
     set_threads_function *set_threads;
     if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
@@ -90,34 +87,21 @@ static int cblas_open(struct compute *compute, void **opened) {
     if (!library) {
         return -1;
     }
-    struct cblas_state *state = calloc(1, sizeof(*state));
-    if (!state) {
-        return error_set("out of memory");
-    }
-    if (!find_function(library, "cblas_sgemm", &state->sgemm)) {
-        free(state);
+    if (!find_function(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
     if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
-    if (take_memory(state)) {
-        free(state);
-        return -1;
-    }
-    *opened = state;
-    return 0;
-}
-
-static void cblas_close(struct compute *compute, void *state) {
-    (void)compute;
-    free(state);
+    return take_memory();
 }
 
 static void CL_CALLBACK work_run(void *argument) {
     const struct work *work = argument;
-    work->sgemm(ROW_MAJOR, work->transpose_a, work->transpose_b, work->m, work->n, work->k, 1.0f, work->a,
-                work->a_stride, work->b, work->b_stride, work->beta, work->c, work->c_stride);
+    const struct gemm_call *call = &work->call;
+    sgemm(ROW_MAJOR, call->transpose_a ? TRANSPOSE : NO_TRANSPOSE, call->transpose_b ? TRANSPOSE : NO_TRANSPOSE,
+          (int)call->m, (int)call->n, (int)call->k, 1.0f, work->a, (int)call->a.stride, work->b,
+          (int)call->b.stride, call->beta, work->c, (int)call->c.stride);
 }
 
 /* BLAS takes int; the stride of a one-row matrix is never used, but checked against the width. */
@@ -153,38 +137,22 @@ static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
     return count;
 }
 
-static void enqueue(struct compute *compute, const struct gemm_call *call, struct work *work) {
+static void cblas_run(struct compute *compute, const struct gemm_call *call) {
+    if (!sizes_fit(compute, call)) {
+        return;
+    }
+    struct work work = {*call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c), {NULL}};
+    const void *places[] = {&work.places[0], &work.places[1], &work.places[2]};
     cl_event event = NULL;
     cl_mem memory[3];
-    const void *places[] = {&work->places[0], &work->places[1], &work->places[2]};
     cl_uint count = list_memory(call, memory);
-    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, work, sizeof(*work), count, memory, places, 0,
+    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof(work), count, memory, places, 0,
                                         NULL, compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
     } else if (compute->profiler) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), event);
+        profiler_add(compute->profiler, call->name, gemm_call_flops(call), NULL, event);
     }
 }
 
-static void cblas_run(struct compute *compute, void *state, const struct gemm_call *call) {
-    if (!sizes_fit(compute, call)) {
-        return;
-    }
-    struct work work = {.sgemm = ((struct cblas_state *)state)->sgemm,
-                        .a = matrix_data(&call->a),
-                        .b = matrix_data(&call->b),
-                        .c = matrix_data(&call->c),
-                        .transpose_a = call->transpose_a ? TRANSPOSE : NO_TRANSPOSE,
-                        .transpose_b = call->transpose_b ? TRANSPOSE : NO_TRANSPOSE,
-                        .m = (int)call->m,
-                        .n = (int)call->n,
-                        .k = (int)call->k,
-                        .a_stride = (int)call->a.stride,
-                        .b_stride = (int)call->b.stride,
-                        .c_stride = (int)call->c.stride,
-                        .beta = call->beta};
-    enqueue(compute, call, &work);
-}
-
-const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_close, cblas_run, NULL};
+const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_run, NULL, NULL};

@@ -7,11 +7,6 @@
 #include "runtime/system/error.h"
 #include <clblast_c.h>
 #include <limits.h>
-#include <stdlib.h>
-
-struct clblast_state {
-    struct buffer scratch;
-};
 
 static const char *status_name(CLBlastStatusCode status) {
     switch ((int)status) {
@@ -30,7 +25,7 @@ static const char *status_name(CLBlastStatusCode status) {
     }
 }
 
-static int clblast_open(struct compute *compute, void **state) {
+static int clblast_open(struct compute *compute) {
     struct gemm_state *gemm = compute->gemm_state;
     const struct tuned_target target = {&gemm_parameters, &compute->device, NULL};
     union tuned_values values;
@@ -38,14 +33,12 @@ static int clblast_open(struct compute *compute, void **state) {
         (gemm->tuned && gemm_parameters_apply(&values, &compute->device))) {
         return -1;
     }
-    *state = calloc(1, sizeof(struct clblast_state));
-    return *state ? 0 : error_set("out of memory");
+    return 0;
 }
 
-static void clblast_close(struct compute *compute, void *state) {
-    struct clblast_state *own = state;
-    buffer_release(compute, &own->scratch);
-    free(own);
+static void clblast_close(struct compute *compute) {
+    struct gemm_state *gemm = compute->gemm_state;
+    buffer_release(compute, &gemm->scratch);
     /* Its programs hold the context, and drivers may be gone when static destructors run. */
     CLBlastClearCache();
 }
@@ -70,7 +63,7 @@ static bool sizes_fit(struct compute *compute, const struct gemm_call *call) {
 }
 
 /* Makes the scratch buffer large enough for this call. */
-static bool reserve_scratch(struct compute *compute, struct clblast_state *state, const struct gemm_call *call) {
+static bool reserve_scratch(struct compute *compute, struct buffer *scratch, const struct gemm_call *call) {
     size_t bytes = 0;
     CLBlastStatusCode status =
         CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor,
@@ -82,15 +75,15 @@ static bool reserve_scratch(struct compute *compute, struct clblast_state *state
         compute_fail(compute, "%s: cannot ask for the scratch size: %s", call->name, status_name(status));
         return false;
     }
-    if (bytes <= state->scratch.bytes) {
+    if (bytes <= scratch->bytes) {
         return true;
     }
     if (bytes > (size_t)INT_MAX * sizeof(float)) {
         compute_fail(compute, "%s: CLBlast would need %zu bytes of scratch memory", call->name, bytes);
         return false;
     }
-    buffer_release(compute, &state->scratch);
-    if (!buffer_create(compute, &state->scratch, bytes)) {
+    buffer_release(compute, scratch);
+    if (!buffer_create(compute, scratch, bytes)) {
         return true;
     }
     compute_fail(compute, "%s: scratch memory: %s", call->name, error_text());
@@ -106,10 +99,10 @@ static cl_event mark_beginning(struct compute *compute) {
     return marker;
 }
 
-static void clblast_run(struct compute *compute, void *state, const struct gemm_call *call) {
-    struct clblast_state *own = state;
+static void clblast_run(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *gemm = compute->gemm_state;
     cl_event end = NULL;
-    if (!sizes_fit(compute, call) || !reserve_scratch(compute, own, call)) {
+    if (!sizes_fit(compute, call) || !reserve_scratch(compute, &gemm->scratch, call)) {
         return;
     }
     cl_event begin = mark_beginning(compute);
@@ -120,15 +113,15 @@ static void clblast_run(struct compute *compute, void *state, const struct gemm_
                                    call->k, 1.0f, call->a.buffer->memory, call->a.offset, call->a.stride,
                                    call->b.buffer->memory, call->b.offset, call->b.stride, call->beta,
                                    call->c.buffer->memory, call->c.offset, call->c.stride, &compute->queue,
-                                   compute->profiler ? &end : NULL, own->scratch.memory);
+                                   compute->profiler ? &end : NULL, gemm->scratch.memory);
     if (status != CLBlastSuccess) {
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
     }
     if (end) {
-        profiler_add_range(compute->profiler, call->name, gemm_call_flops(call), begin, end);
+        profiler_add(compute->profiler, call->name, gemm_call_flops(call), begin, end);
     } else if (begin) {
         clReleaseEvent(begin);
     }
 }
 
-const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_close, clblast_run, NULL};
+const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_run, clblast_close, NULL};

@@ -1,56 +1,46 @@
 #include "runtime/gemm/gemm_measure.h"
-#include "runtime/device/convert.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include <math.h>
 #include <stdlib.h>
 
-#define CALLS   3   /* at least */
-#define SECONDS 0.3 /* of calls for a rate */
+#define CALLS   3     /* at least */
+#define SECONDS 0.3   /* of calls for a rate */
+#define PERIOD  65521 /* elements until they repeat: a prime, so that rows differ */
 
 /* ---- matrices */
 
-/* Fills with values in [-0.5, 0.5). */
-static int fill_buffer(struct compute *compute, const struct buffer *buffer) {
-    size_t count = buffer->bytes / sizeof(float);
-    float *values = malloc(buffer->bytes);
-    if (!values) {
+int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
+                        size_t columns) {
+    size_t count, bytes;
+    if (__builtin_mul_overflow(rows, columns, &count) ||
+        __builtin_mul_overflow(count, element_size(type), &bytes)) {
+        return error_set("a matrix of %zu x %zu is too large", rows, columns);
+    }
+    if (buffer_create(compute, buffer, bytes)) {
+        return -1;
+    }
+    buffer->type = type;
+    char *elements = malloc(bytes);
+    if (!elements) {
         return error_set("out of memory");
     }
     uint32_t state = 1;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < PERIOD; i++) {
         state = state * 1664525U + 1013904223U;
-        values[i] = (float)(state >> 8) / 16777216.0f - 0.5f;
+        const float value = (float)(state >> 8) / 16777216.0f - 0.5f;
+        if (type == ELEMENT_FP32) {
+            ((float *)(void *)elements)[i] = value;
+        } else {
+            ((uint16_t *)(void *)elements)[i] = element_encode(value, type);
+        }
     }
-    int result = buffer_write(compute, buffer, 0, values, buffer->bytes);
-    free(values);
-    return result;
-}
-
-/* Creates a buffer of 16-bit elements with what is in another of floats, which is released. */
-static int narrow(struct compute *compute, struct buffer *buffer, enum element_type type) {
-    struct buffer wide = *buffer;
-    const size_t count = wide.bytes / sizeof(float);
-    int result = buffer_create(compute, buffer, count * element_size(type));
-    buffer->type = type;
-    if (!result) {
-        convert_elements(compute, (struct span){&wide, 0}, (struct span){buffer, 0}, count);
-        result = compute_check(compute);
+    for (size_t at = PERIOD * element_size(type); at < bytes; at++) {
+        elements[at] = elements[at - PERIOD * element_size(type)];
     }
-    buffer_release(compute, &wide);
-    return result;
-}
-
-int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
-                        size_t columns) {
-    size_t bytes;
-    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes)) {
-        return error_set("a matrix of %zu x %zu is too large", rows, columns);
-    }
-    if (buffer_create(compute, buffer, bytes) || fill_buffer(compute, buffer)) {
-        return -1;
-    }
-    return type == ELEMENT_FP32 ? 0 : narrow(compute, buffer, type);
+    const int status = buffer_write(compute, buffer, 0, elements, bytes);
+    free(elements);
+    return status;
 }
 
 /* ---- time */

@@ -3,8 +3,8 @@
 
 #include "runtime/gemm/gemm.h"
 
-/* Creates the buffer of a rows x columns matrix of this type with something in it: zeros would not draw the power
- * that real data does. */
+/* Creates the buffer of a rows x columns matrix of this type with numbers in [-0.5, 0.5) in it: zeros would not
+ * draw the power that real data does. */
 int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t rows,
                         size_t columns);
 

@@ -3,17 +3,10 @@
 #include "runtime/system/error.h"
 #include <stdlib.h>
 
-struct mma_backend {
-    struct mma mma;
-    const struct gemm_backend *fallback; /* for fp32 */
-    void *fallback_state;
-};
-
-static int open_fallback(struct compute *compute, struct mma_backend *own) {
+static int open_fallback(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     const bool tuned = state->tuned; /* is about our tiles, not about the fallback's parameters */
-    const int status = gemm_backend_clblast.open(compute, &own->fallback_state);
-    own->fallback = status ? NULL : &gemm_backend_clblast;
+    const int status = gemm_backend_clblast.open(compute);
     state->tuned = tuned;
     return status;
 }
@@ -94,28 +87,26 @@ static void describe(const struct mma *mma, char *text, size_t size) {
     snprintf(text, size, "%s, tiles %zux%zux%zu", mma->unit.name, tiles->block_m, tiles->block_n, tiles->block_k);
 }
 
-static void mma_close(struct compute *compute, void *state) {
-    struct mma_backend *own = state;
-    mma_release(&own->mma);
-    if (own->fallback) {
-        own->fallback->close(compute, own->fallback_state);
-    }
-    free(own);
+static void close_units(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    mma_release(state->mma);
+    free(state->mma);
+    state->mma = NULL;
+    gemm_backend_clblast.close(compute);
 }
 
-static int mma_open(struct compute *compute, void **state) {
-    struct gemm_state *gemm = compute->gemm_state;
-    struct mma_backend *own = calloc(1, sizeof(*own));
-    if (!own) {
+static int open_units(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    state->mma = calloc(1, sizeof(*state->mma));
+    if (!state->mma) {
         return error_set("out of memory");
     }
-    own->mma.compute = compute;
-    if (find_unit(&own->mma) || open_fallback(compute, own)) {
-        mma_close(compute, own);
+    state->mma->compute = compute;
+    if (find_unit(state->mma) || open_fallback(compute)) {
+        close_units(compute);
         return -1;
     }
-    describe(&own->mma, gemm->unit, sizeof(gemm->unit));
-    *state = own;
+    describe(state->mma, state->unit, sizeof(state->unit));
     return 0;
 }
 
@@ -123,19 +114,18 @@ static bool backend_takes(const struct gemm_call *call) {
     return gemm_call_is_plain_fp32(call) || mma_takes(call);
 }
 
-static void backend_run(struct compute *compute, void *state, const struct gemm_call *call) {
-    struct mma_backend *own = state;
+static void backend_run(struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_state *state = compute->gemm_state;
     if (gemm_call_is_plain_fp32(call)) {
-        own->fallback->run(compute, own->fallback_state, call);
+        gemm_backend_clblast.run(compute, call);
     } else {
-        mma_run(&own->mma, call);
+        mma_run(state->mma, call);
     }
 }
 
-const struct gemm_backend gemm_backend_mma = {"mma", mma_open, mma_close, backend_run, backend_takes};
+const struct gemm_backend gemm_backend_mma = {"mma", open_units, backend_run, close_units, backend_takes};
 
 struct mma *mma_of(struct compute *compute) {
     const struct gemm_state *state = compute->gemm_state;
-    struct mma_backend *own = state->backend;
-    return compute->gemm == &gemm_backend_mma ? &own->mma : NULL;
+    return state->mma;
 }

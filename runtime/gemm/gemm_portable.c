@@ -5,6 +5,7 @@
 
 #define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
 
+/* Builds the kernels, unless they are there. */
 static int prepare(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     const char *const files[] = {"gemm.cl", NULL};
@@ -26,15 +27,6 @@ static int prepare(struct compute *compute) {
     return status;
 }
 
-static int portable_open(struct compute *compute, void **state) {
-    *state = NULL;
-    return prepare(compute);
-}
-
-static void portable_close(struct compute *compute, void *state) {
-    (void)compute, (void)state;
-}
-
 /* Work-groups of so many work-items as fill a GPU's wave, or as a CPU vectorises over, for so many things to do, in
  * rows and columns. False when they cannot be counted. */
 static bool divide(struct compute *compute, const struct gemm_call *call, size_t edge, size_t *groups,
@@ -49,8 +41,7 @@ static bool divide(struct compute *compute, const struct gemm_call *call, size_t
     return true;
 }
 
-static void portable_run(struct compute *compute, void *own, const struct gemm_call *call) {
-    (void)own;
+static void portable_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;
     const struct matrix *a = &call->a, *b = &call->b;
     size_t groups, local;
@@ -65,7 +56,7 @@ static void portable_run(struct compute *compute, void *own, const struct gemm_c
                ARG_F32(call->beta), ARG_SPAN(call->c), ARG_U64(call->c.stride));
 }
 
-const struct gemm_backend gemm_backend_portable = {"portable", portable_open, portable_close, portable_run, NULL};
+const struct gemm_backend gemm_backend_portable = {"portable", prepare, portable_run, NULL, NULL};
 
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;

@@ -18,22 +18,12 @@ struct mma_unit mma_unit_emulation(void) {
     return (struct mma_unit){MMA_EMULATION, 32, 16, 16, 16, 4, 1024, "an emulation for tests", false, false};
 }
 
-static bool has_extension(const struct device *device, const char *name) {
-    size_t size = 0;
-    if (clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, 0, NULL, &size) != CL_SUCCESS || !size) {
-        return false;
-    }
-    char *text = calloc(1, size + 1);
-    const bool has = text && clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, size, text, NULL) == CL_SUCCESS &&
-                     strstr(text, name);
+/* Whether that text of the device has the part. */
+static bool has(const struct device *device, cl_device_info what, const char *part) {
+    char *text = device_text(device->id, what);
+    const bool found = text && strstr(text, part);
     free(text);
-    return has;
-}
-
-static bool is_made_by(const struct device *device, const char *vendor) {
-    char text[256] = "";
-    return clGetDeviceInfo(device->id, CL_DEVICE_VENDOR, sizeof(text) - 1, text, NULL) == CL_SUCCESS &&
-           strstr(text, vendor);
+    return found;
 }
 
 /* bf16, ldmatrix and cp.async are all there from compute capability 8.0 on. */
@@ -43,7 +33,7 @@ static size_t find_nvidia(const struct device *device, struct mma_unit *unit) {
     clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV, sizeof(minor), &minor, NULL);
     *unit = (struct mma_unit){MMA_NVIDIA, 32,         16,
                               16,         16,         4,
-                              0,          "mma.sync", has_extension(device, "cl_nv_compiler_options"),
+                              0,          "mma.sync", has(device, CL_DEVICE_EXTENSIONS, "cl_nv_compiler_options"),
                               false};
     if (major >= 8) {
         return 1;
@@ -73,13 +63,13 @@ size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOS
         error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
         return 0;
     }
-    if (is_made_by(device, "NVIDIA")) {
+    if (has(device, CL_DEVICE_VENDOR, "NVIDIA")) {
         return find_nvidia(device, units);
     }
-    if (has_extension(device, "cl_intel_subgroup_matrix_multiply_accumulate")) {
+    if (has(device, CL_DEVICE_EXTENSIONS, "cl_intel_subgroup_matrix_multiply_accumulate")) {
         return find_intel(device, units);
     }
-    if (is_made_by(device, "Advanced Micro Devices") || is_made_by(device, "AMD")) {
+    if (has(device, CL_DEVICE_VENDOR, "Advanced Micro Devices") || has(device, CL_DEVICE_VENDOR, "AMD")) {
         units[0] = (struct mma_unit){MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false, true};
         units[1] = (struct mma_unit){MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false, false};
         return 2;

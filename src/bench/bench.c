@@ -5,7 +5,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/progress.h"
-#include "src/bench/bench_figure.h"
 #include "src/bench/bench_model.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@ struct bench_result {
 struct bench_state {
     const struct bench_settings *settings;
     struct bench_model model;
-    double *seconds[BENCH_KINDS]; /* [steps] */
+    double *seconds; /* [BENCH_KINDS, steps] */
     struct progress progress;
 };
 
@@ -37,7 +36,7 @@ static int run_steps(struct bench_state *bench) {
             return -1;
         }
         for (int kind = 0; kind < BENCH_KINDS && step >= settings->warmup; kind++) {
-            bench->seconds[kind][step - settings->warmup] = seconds[kind];
+            bench->seconds[kind * settings->steps + step - settings->warmup] = seconds[kind];
         }
         snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds[BENCH_STEP]);
         progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
@@ -51,7 +50,7 @@ static int run_steps(struct bench_state *bench) {
 /* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
 static int conclude(struct bench_state *bench, int kind, struct bench_figure *figure) {
     const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
-    double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds[kind];
+    double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds + (size_t)kind * count;
     int status = all ? ranks_gather(bench->model.ranks, values, count * sizeof *values, all)
                      : error_set("out of memory for the figures");
     for (size_t step = 0; status == 0 && step < count; step++) {
@@ -176,15 +175,6 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
 
 /* ---- all of it */
 
-static int allocate(struct bench_state *bench) {
-    bool whole = true;
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        bench->seconds[kind] = calloc((size_t)bench->settings->steps, sizeof **bench->seconds);
-        whole &= bench->seconds[kind] != NULL;
-    }
-    return whole ? 0 : error_set("out of memory for the figures");
-}
-
 static void print_head(const struct bench_model *bench) {
     const struct model_config *model = &bench->gpt.config;
     printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
@@ -223,13 +213,13 @@ enum bench_status bench_run(const struct bench_settings *settings, struct ranks 
     if (ranks_agree(ranks, bench_model_check(&bench.model, &settings->train, ranks))) {
         return BENCH_WRONG;
     }
-    const int status = ranks_agree(ranks, allocate(&bench)) || bench_model_set_up(&bench.model) || measure(&bench);
+    bench.seconds = calloc((size_t)settings->steps, BENCH_KINDS * sizeof *bench.seconds);
+    const int status = ranks_agree(ranks, bench.seconds ? 0 : error_set("out of memory for the figures")) ||
+                       bench_model_set_up(&bench.model) || measure(&bench);
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }
     bench_model_release(&bench.model);
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        free(bench.seconds[kind]);
-    }
+    free(bench.seconds);
     return status ? BENCH_FAILED : BENCH_DONE;
 }

@@ -1,4 +1,4 @@
-/* Measures training steps of a model on random tokens. */
+/* What hc_bench does: measures training steps of a model on random tokens, in one of several ways. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -9,9 +9,9 @@ struct bench_settings {
     int64_t steps, warmup;
     bool ranks;    /* split the step into computation, exchange and the rest */
     char *json;    /* file for the figures, "" for none */
-    char *compare; /* variants to measure side by side, "" for the one of the settings, see bench_compare.h */
-    bool turns;    /* steps on demand, see bench_turns.h */
-    bool tune;     /* CLBlast instead, see bench_tune.h */
+    char *compare; /* for bench_compare_run: variants to measure, "" for the one of the settings */
+    bool turns;    /* bench_turns_run: steps on demand */
+    bool tune;     /* bench_tune_run: CLBlast instead */
     int64_t tune_minutes;
 };
 
@@ -20,3 +20,25 @@ enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
 /* Runs on all ranks; prints on rank 0. Otherwise all ranks have the error text; a failure of one rank alone ends
  * the job before. */
 enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
+
+/* Several residual variants and numbers of streams side by side: every one in a process of its own, which all take a
+ * step in turn, so that what the machine does meanwhile happens to all of them. settings->compare: "rc,shc:2,mhc",
+ * names of variants with numbers of streams; without, settings' n_streams. argv [argc]: how this process was started,
+ * to start the others likewise. Prints a table on stdout. As bench_run. */
+enum bench_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
+                                    char **argv);
+
+/* Measured steps on demand, so that several programs can take turns on one machine: what it does to one it then
+ * does to all. Alone (ranks->count is 1); a program that starts this one reads and writes lines:
+ *
+ *   out: an object with what is known of the model (bench_model_facts), when it is ready
+ *   in:  any line         out: {"seconds": time of one step}
+ *   in:  the end          out: the object again, now with the most memory and the kernels' times
+ *
+ * As bench_run. */
+enum bench_status bench_turns_run(const struct bench_settings *settings, struct ranks *ranks);
+
+/* Looks for CLBlast's fastest parameters on the device, or for tiles of matrix units, for the products of the settings'
+ * model, settings->tune_minutes long, and keeps them in the cache folder for all later runs. Prints what it found on
+ * stdout. One rank. */
+enum bench_status bench_tune_run(const struct bench_settings *settings, struct ranks *ranks);

@@ -1,8 +1,7 @@
-#include "src/bench/bench_compare.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
-#include "src/bench/bench_figure.h"
+#include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 #include <inttypes.h>
 #include <math.h>

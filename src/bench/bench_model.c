@@ -1,6 +1,7 @@
 #include "src/bench/bench_model.h"
 #include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
@@ -152,4 +153,15 @@ json_t *bench_model_facts(struct bench_model *bench) {
         facts = NULL;
     }
     return facts;
+}
+
+/* ---- figures */
+
+struct bench_figure bench_figure_of(double *values, size_t count) {
+    percentile_sort(values, count);
+    return (struct bench_figure){values[0], percentile(values, count, 0.5), values[count - 1]};
+}
+
+json_t *bench_figure_json(const struct bench_figure *figure) {
+    return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
 }

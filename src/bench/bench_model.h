@@ -41,3 +41,14 @@ double bench_model_peak_bytes(void);
 /* What is known of the model and its device, and, when profiled, the kernels' times so far: an object, NULL when
  * out of memory. */
 json_t *bench_model_facts(struct bench_model *bench);
+
+/* What one number was over the steps. */
+struct bench_figure {
+    double minimum, median, maximum;
+};
+
+/* Sorts the values; count > 0. */
+struct bench_figure bench_figure_of(double *values, size_t count);
+
+/* {"min": ..., "median": ..., "max": ...}; NULL when memory runs out. */
+json_t *bench_figure_json(const struct bench_figure *figure);

@@ -1,9 +1,9 @@
-#include "src/bench/bench_tune.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_parameters.h"
 #include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "src/bench/bench.h"
 #include <stdlib.h>
 
 #define ROWS_MOST 1024         /* more tokens take longer to measure and say no more */

@@ -1,6 +1,6 @@
-#include "src/bench/bench_turns.h"
 #include "runtime/device/profiler.h"
 #include "runtime/system/error.h"
+#include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 
 /* Takes over the object. */

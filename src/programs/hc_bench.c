@@ -1,8 +1,6 @@
 /* hc_bench: measures training steps. */
 #include "runtime/system/error.h"
-#include "src/bench/bench_compare.h"
-#include "src/bench/bench_tune.h"
-#include "src/bench/bench_turns.h"
+#include "src/bench/bench.h"
 #include "src/programs/program.h"
 #include "src/training/same_job.h"
 #include "src/training/train_settings.h"

@@ -184,8 +184,8 @@ static int list_others(struct list *list, struct compute *compute) {
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
                        build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
-    while (compute->closer_count > 0) { /* compute_close would close a device */
-        compute->closers[--compute->closer_count](compute);
+    if (compute->gemm_close) { /* compute_close would close a device */
+        compute->gemm_close(compute);
     }
     return status ? -1 : 0;
 }
