@@ -55,9 +55,13 @@ static double rate_of_cube(struct compute *compute, union tuned_values values, s
     return rate;
 }
 
-/* For small products, the smallest edge from which on the tuned kernel wins with the copies that it needs. */
-static int choose_direct_below(struct compute *compute, union tuned_values *best) {
+/* For small products, the smallest edge from which on the tuned kernel wins with the copies that it needs; none larger
+ * than the shortest edge of the product that is tuned for. */
+static int choose_direct_below(struct compute *compute, size_t shortest, union tuned_values *best) {
     size_t size = 256;
+    while (size > shortest) {
+        size /= 2;
+    }
     for (; size >= 32; size /= 2) {
         const double direct = rate_of_cube(compute, *best, size, NEVER);
         const double tiled = rate_of_cube(compute, *best, size, 0);
@@ -86,7 +90,8 @@ static int apply_tiles(struct compute *compute, const union tuned_values *values
 }
 
 /* The winner has run whole tiles only; what else there is, the self-test runs. */
-static int check_tiles(struct compute *compute, union tuned_values *best) {
+static int check_tiles(struct compute *compute, size_t shortest, union tuned_values *best) {
+    (void)shortest;
     const struct gemm_state *state = compute->gemm_state;
     return apply_tiles(compute, best) || mma_self_test(mma_of(compute), state->operands) ? -1 : 0;
 }
@@ -100,8 +105,8 @@ struct search {
     size_t first_count[2];
     /* Makes the products that follow use them. */
     int (*apply)(struct compute *compute, const union tuned_values *values);
-    /* What is to be done with the best. */
-    int (*conclude)(struct compute *compute, union tuned_values *best);
+    /* What is to be done with the best, found for a product whose shortest edge is this long. */
+    int (*conclude)(struct compute *compute, size_t shortest, union tuned_values *best);
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -323,7 +328,9 @@ static int run_search(struct tuner *tuner, const union tuned_values *known) {
     result->rate = result->stock = flops(tuner) / seconds;
     show(tuner, true);
     walk(tuner, known);
-    return result->improved ? tuner->search->conclude(tuner->compute, &result->best) : 0;
+    const size_t narrow = tuner->m < tuner->n ? tuner->m : tuner->n;
+    const size_t shortest = tuner->k < narrow ? tuner->k : narrow;
+    return result->improved ? tuner->search->conclude(tuner->compute, shortest, &result->best) : 0;
 }
 
 int gemm_tune(struct compute *compute, size_t m, size_t n, size_t k, double seconds,
