@@ -97,6 +97,7 @@ static const struct program {
 
 struct constants {
     char text[2304];
+    bool cut; /* they were too many for the text */
 };
 
 /* Appends " -D<name>=<value> ...". */
@@ -104,8 +105,9 @@ __attribute__((format(printf, 2, 3))) static void define(struct constants *const
     const size_t used = strlen(constants->text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(constants->text + used, sizeof constants->text - used, format, arguments);
+    const int length = vsnprintf(constants->text + used, sizeof constants->text - used, format, arguments);
     va_end(arguments);
+    constants->cut |= length < 0 || (size_t)length >= sizeof constants->text - used;
 }
 
 /* P_<leaf>: where the kernels find each small parameter of a sublayer. */
@@ -143,7 +145,8 @@ static void define_all(struct constants *constants, const struct operations *ope
     }
     if (which & MAP) {
         char settings[256];
-        residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings);
+        constants->cut |=
+            residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings) != 0;
         define(constants, " -DCOLUMNS=%zu -DTHETA=%" PRId64 "%s", operations->columns,
                residual_theta(shape->residual, shape->streams), settings);
         define_theta(constants, shape);
@@ -163,7 +166,7 @@ static void define_all(struct constants *constants, const struct operations *ope
 }
 
 static int build(struct operations *operations, const struct program *row) {
-    struct constants constants = {""};
+    struct constants constants = {"", false};
     char variant[64];
     const char *files[COUNT(row->files) + 2] = {"common.cl"};
     snprintf(variant, sizeof variant, "hc_%s.cl", operations->shape.residual->name);
@@ -171,6 +174,10 @@ static int build(struct operations *operations, const struct program *row) {
         files[1 + i] = strchr(row->files[i], '%') ? variant : row->files[i];
     }
     define_all(&constants, operations, row->constants);
+    if (constants.cut) {
+        return error_set("the build constants of %s are too long, with residual '%s'", files[1],
+                         operations->shape.residual->name);
+    }
     cl_program program = NULL;
     int status = program_build(operations->compute, files, constants.text, &program);
     for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name && status == 0; i++) {
