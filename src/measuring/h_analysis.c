@@ -114,7 +114,7 @@ int h_analysis_add(struct h_analysis *analysis, struct gpt *gpt) {
     struct addition addition = {.analysis = analysis};
     addition.first_tokens = analysis->tokens == 0 ? (size_t)gpt->shape.sequence : 0;
     const int result =
-        h_batch_read(&addition.batch, gpt) || parallel_run(analysis->sublayers + 1, add_record, &addition);
+        h_batch_read(&addition.batch, gpt, true) || parallel_run(analysis->sublayers + 1, add_record, &addition);
     analysis->first_tokens += addition.first_tokens;
     analysis->tokens += addition.batch.tokens;
     h_batch_release(&addition.batch);

@@ -50,13 +50,15 @@ static int multiply_block(void *context, size_t block) {
             read_matrix(batch, sublayer, token, matrix);
             stream_matrix_compose(product, matrix, (int64_t)n);
             batch->norms[place] = stream_matrix_norm(matrix, (int64_t)n);
-            batch->product_norms[place] = stream_matrix_norm(product, (int64_t)n);
+            if (batch->every_depth || sublayer + 1 == batch->sublayers) {
+                batch->product_norms[place] = stream_matrix_norm(product, (int64_t)n);
+            }
         }
     }
     return 0;
 }
 
-int h_batch_read(struct h_batch *batch, struct gpt *gpt) {
+int h_batch_read(struct h_batch *batch, struct gpt *gpt, bool every_depth) {
     const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     *batch = (struct h_batch){.sublayers = sublayers,
@@ -66,7 +68,8 @@ int h_batch_read(struct h_batch *batch, struct gpt *gpt) {
                               .gram = malloc(sublayers * tokens * n * n * sizeof *batch->gram),
                               .norms = malloc(sublayers * tokens * sizeof *batch->norms),
                               .products = calloc(tokens * n * n, sizeof *batch->products),
-                              .product_norms = malloc(sublayers * tokens * sizeof *batch->product_norms)};
+                              .product_norms = calloc(sublayers * tokens, sizeof *batch->product_norms),
+                              .every_depth = every_depth};
     if (!batch->h || !batch->gram || !batch->norms || !batch->products || !batch->product_norms) {
         return error_set("out of memory for the matrices of a batch");
     }

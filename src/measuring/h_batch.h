@@ -12,13 +12,15 @@ struct h_batch {
     float *gram;           /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
     double *norms;         /* [sublayers, tokens] */
     double *products;      /* [tokens, n, n], over all sublayers */
-    double *product_norms; /* [sublayers, tokens], of the products up to each sublayer */
+    double *product_norms; /* [sublayers, tokens], of the products up to each sublayer; 0 before the last one
+                              without every_depth */
+    bool every_depth;
 };
 
 /* Fetches the last forward pass, mode GPT_ANALYSIS or GPT_TRAINING, not of rc, and computes products and norms on
- * all cores. Waits. In training it may be called between steps: it uses scratch of the backward pass. 0, or -1 with
- * an error; either way the caller releases it. */
-int h_batch_read(struct h_batch *batch, struct gpt *gpt);
+ * all cores; norms of the products at every depth, or of the last one only. Waits. In training it may be called
+ * between steps: it uses scratch of the backward pass. 0, or -1 with an error; either way the caller releases it. */
+int h_batch_read(struct h_batch *batch, struct gpt *gpt, bool every_depth);
 void h_batch_release(struct h_batch *batch);
 
 /* One matrix and what is seen in it. */

@@ -97,7 +97,7 @@ static int gather(const struct ranks *ranks, const struct h_batch *batch, struct
 
 int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics) {
     struct h_batch batch;
-    int status = h_batch_read(&batch, gpt);
+    int status = h_batch_read(&batch, gpt, false);
     struct maxima maxima = {.values = calloc(batch.sublayers * batch.tokens * batch.n, sizeof(double))};
     *statistics = (struct h_statistics){.each = h_tally_empty,
                                         .product = h_tally_empty,
