@@ -84,11 +84,17 @@ def read_programs(path, everything):
 
 
 def deal(programs, targets, everything):
-    """Pairs of target and program: all of them, or each program for one of the targets that any compiler here knows."""
+    """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
+    the same code but for loads and stores) one, for one of the targets that any compiler here knows."""
+    if everything:
+        return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
     dealt = [target for target in TARGETS if target.clang <= 15]
-    return [(target, program) for place, program in enumerate(programs) for target in targets
-            if everything or target is dealt[place % len(dealt)]]
+    kinds = {}
+    for program in programs:
+        kinds.setdefault(re.sub(r" ACT=\d", "", program.label), []).append(program)
+    return [(target, kind[place % len(kind)]) for place, kind in enumerate(kinds.values()) for target in targets
+            if target is dealt[place % len(dealt)]]
 
 
 # ---- compilers

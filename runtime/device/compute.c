@@ -139,6 +139,7 @@ void compute_close(struct compute *compute) {
         kernel_release(&compute->to_fp32[type]);
         kernel_release(&compute->from_fp32[type]);
     }
+    programs_release(compute);
     profiler_destroy(compute->profiler);
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);

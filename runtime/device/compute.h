@@ -41,6 +41,7 @@ struct compute {
     struct profiler *profiler;       /* NULL unless profiling */
     struct kernel to_fp32[ELEMENT_FP16 + 1],
         from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
+    struct built_program *programs;  /* all so far, for those who ask for one again */
     char *cache_dir;                 /* NULL: no cache */
     char *failure;                   /* the first failure's text, NULL while all is well */
     bool lost;                       /* the device failed and may still be working, see compute_settle */
@@ -110,10 +111,11 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 /* ---- programs and kernels */
 
 /* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
- * it from the cache on disk (keyed by device, driver, options and text; written to a temporary name and renamed, so
- * ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error carries the build log.
- */
+ * it from what was built before or from the cache on disk (keyed by device, driver, options and text; written to a
+ * temporary name and renamed, so ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error
+ * carries the build log. The caller releases *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
+void programs_release(struct compute *compute); /* the compute's own hold on them, as it closes */
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
 void kernel_release(struct kernel *kernel);

@@ -145,10 +145,55 @@ static int obtain(struct compute *compute, const struct recipe *recipe, cl_progr
     return 0;
 }
 
+/* A program that was built since the device was opened: models of one process share many. */
+struct built_program {
+    struct built_program *next;
+    cl_program program;
+    char key[CHECKSUM_SIZE];
+};
+
+static cl_program find_built(const struct compute *compute, const char *key) {
+    const struct built_program *built = compute->programs;
+    while (built && strcmp(built->key, key)) {
+        built = built->next;
+    }
+    return built ? built->program : NULL;
+}
+
+static int build(struct compute *compute, const struct recipe *recipe, cl_program *program) {
+    struct built_program *built = malloc(sizeof *built);
+    if (!built) {
+        return error_set("out of memory");
+    }
+    if (obtain(compute, recipe, program)) {
+        free(built);
+        return -1;
+    }
+    *built = (struct built_program){.next = compute->programs, .program = *program};
+    strcpy(built->key, recipe->key);
+    compute->programs = built;
+    return 0;
+}
+
+void programs_release(struct compute *compute) {
+    for (struct built_program *built = compute->programs, *next; built; built = next) {
+        next = built->next;
+        clReleaseProgram(built->program);
+        free(built);
+    }
+    compute->programs = NULL;
+}
+
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
-    *program = NULL;
-    const int status = recipe_make(compute, files, options, &recipe) || obtain(compute, &recipe, program) ? -1 : 0;
+    int status = recipe_make(compute, files, options, &recipe);
+    *program = status ? NULL : find_built(compute, recipe.key);
+    if (status == 0 && !*program) {
+        status = build(compute, &recipe, program);
+    }
+    if (status == 0) {
+        clRetainProgram(*program);
+    }
     recipe_free(&recipe);
     return status;
 }

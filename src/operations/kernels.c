@@ -43,16 +43,20 @@ size_t operations_scratch_bytes(const struct compute *compute, const struct oper
 
 /* ---- building */
 
-/* Which build constants a program has. */
+/* Which build constants a program has: only what its text uses, so that models which differ in other things share it
+ * compiled. */
 enum {
     STREAMS = 1,
-    MAP = 2, /* of hyper-connections, as all that follow the streams' numbers */
-    PROJECTIONS = 4,
-    ATTENTION = 8,
-    GELU = 16,
-    ONE_ROW = 32,
-    FEW_ROWS_BLOCKS = 64,
-    ARENAS = 128, /* which are padded to whole vectors whatever the channels */
+    NORM_GROUPS = 2,
+    BIAS = 4,
+    HEAD = 8,
+    MAP = 16, /* of hyper-connections, as all that follow the streams' numbers */
+    PROJECTIONS = 32,
+    ATTENTION = 64,
+    GELU = 128,
+    ONE_ROW = 256,
+    FEW_ROWS_BLOCKS = 512,
+    ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
@@ -71,11 +75,15 @@ static const struct program {
      {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
       KERNEL(embedding_backward_positions)}},
     {{"stream_mix.cl"},
-     STREAMS,
+     STREAMS | NORM_GROUPS | BIAS,
      {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
       KERNEL(stream_backward), KERNEL(stream_gram)}},
-    {{"head.cl"}, STREAMS, {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
-    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"}, STREAMS | MAP, {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
+    {{"head.cl"},
+     STREAMS | BIAS | HEAD,
+     {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"},
+     STREAMS | NORM_GROUPS | MAP,
+     {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
     {{"projections.cl"},
      PROJECTIONS,
      {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_multiply),
@@ -135,13 +143,23 @@ static void define_all(struct constants *constants, const struct operations *ope
     const struct operation_shape *shape = &operations->shape;
     if (which & ATTENTION) {
         define_attention(constants, operations);
+    } else if (which & MAP) {
+        define(constants, "-DVEC=1"); /* number by number, and in fp32 whatever activations are */
     } else {
         define(constants, "-DVEC=%u", which & ARENAS ? operations->compute->vector : operations->vector);
     }
     if (which & STREAMS) {
         define(constants, " -DSTREAMS=%" PRId64 " -DCHANNELS=%" PRId64, shape->streams, shape->channels);
-        define(constants, " -DBIAS=%d -DPLAIN=%d -DRMS_GROUPS=%zu -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->bias,
-               residual_is_plain(shape->residual), operations->norm_groups, shape->norm_sum, shape->vocabulary);
+    }
+    if (which & NORM_GROUPS) {
+        define(constants, " -DPLAIN=%d -DRMS_GROUPS=%zu", residual_is_plain(shape->residual),
+               operations->norm_groups);
+    }
+    if (which & BIAS) {
+        define(constants, " -DBIAS=%d", shape->bias);
+    }
+    if (which & HEAD) {
+        define(constants, " -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->norm_sum, shape->vocabulary);
     }
     if (which & MAP) {
         char settings[256];
@@ -162,7 +180,9 @@ static void define_all(struct constants *constants, const struct operations *ope
         const int block = which & ONE_ROW ? 1 : FEW_ROWS_BLOCK;
         define(constants, " -DBLOCK_ROWS=%d -DBLOCK_COLUMNS=%d", block, block);
     }
-    define(constants, " -DACT=%d", (int)shape->type);
+    if (!(which & MAP)) {
+        define(constants, " -DACT=%d", (int)shape->type);
+    }
 }
 
 static int build(struct operations *operations, const struct program *row) {
@@ -190,18 +210,28 @@ static int build(struct operations *operations, const struct program *row) {
     return status;
 }
 
-static int build_all(struct operations *operations) {
-    const bool plain = residual_is_plain(operations->shape.residual);
+/* Whether a program of this row is to be built: one that the variant has, of the wanted file, and not built before. */
+static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
+    const struct kernel *first = (const struct kernel *)((char *)operations->kernels + row->kernels[0].at);
+    bool wanted = !file;
+    for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
+        wanted |= file && strcmp(row->files[i], file) == 0;
+    }
+    const bool lacks = residual_is_plain(operations->shape.residual) && row->constants & (MAP | PROJECTIONS);
+    return wanted && !lacks && !first->handle;
+}
+
+int operations_build(struct operations *operations, const char *file) {
     for (size_t i = 0; i < COUNT(programs); i++) {
-        const bool skipped = plain && programs[i].constants & (MAP | PROJECTIONS);
-        if (!skipped && build(operations, &programs[i])) {
+        if (is_needed(operations, &programs[i], file) && build(operations, &programs[i])) {
             return -1;
         }
     }
     return 0;
 }
 
-static int describe(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
+int operations_describe(struct compute *compute, const struct operation_shape *shape,
+                        struct operations *operations) {
     *operations = (struct operations){
         .compute = compute,
         .shape = *shape,
@@ -212,15 +242,21 @@ static int describe(struct compute *compute, const struct operation_shape *shape
         .head_cores = compute->device.native_kernels ? compute->device.compute_units : 0,
         .kernels = calloc(1, sizeof(struct operation_kernels)),
     };
-    return operations->kernels ? 0 : error_set("out of memory");
+    if (!operations->kernels) {
+        return error_set("out of memory");
+    }
+    const int status = buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape));
+    if (status) {
+        operations_release(operations);
+    }
+    return status;
 }
 
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations) {
-    if (describe(compute, shape, operations)) {
+    if (operations_describe(compute, shape, operations)) {
         return -1;
     }
-    if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape)) ||
-        build_all(operations)) {
+    if (operations_build(operations, NULL)) {
         operations_release(operations);
         return -1;
     }

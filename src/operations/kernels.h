@@ -18,6 +18,12 @@ struct operation_kernels {
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
 };
 
+/* operations_create in two steps, for who needs little: without any program first, then those of one file of cl/ (NULL:
+ * of all) that are not built yet. Released with operations_release, also when building fails. */
+int operations_describe(struct compute *compute, const struct operation_shape *shape,
+                        struct operations *operations);
+int operations_build(struct operations *operations, const char *file);
+
 #define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
 #define FEW_ROWS_BLOCK  4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 

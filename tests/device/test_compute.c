@@ -379,6 +379,24 @@ static bool build_cached(const char *word, const char *folder) {
     return cached;
 }
 
+/* A text with the same options is compiled once for a device that is open. */
+static void test_shared(void **state) {
+    struct compute *compute = open_device("pocl", "", false);
+    cl_program programs[3];
+    static const char *const options[] = {NULL, NULL, "-DOTHER=1"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(program_build(compute, gemm_files, options[i], &programs[i]), 0);
+    }
+    assert_ptr_equal(programs[0], programs[1]);
+    assert_ptr_not_equal(programs[0], programs[2]);
+    assert_int_equal(compute->programs_compiled, 2);
+    for (size_t i = 0; i < 3; i++) {
+        clReleaseProgram(programs[i]);
+    }
+    compute_close(compute);
+}
+
 static void patch_file(const char *path, long offset) {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
@@ -561,7 +579,7 @@ int main(void) {
         cmocka_unit_test(test_launch_fails), cmocka_unit_test(test_build_fails),
         cmocka_unit_test(test_cache),        cmocka_unit_test(test_cache_unwritable),
         cmocka_unit_test(test_cache_places), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_profile_off),
+        cmocka_unit_test(test_profile_off),  cmocka_unit_test(test_shared),
     };
     device_prepare_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static struct compute *compute_of(struct setting *setting) {
         const struct compute_options options = {.device = device,
                                                 .gemm = setting->gemm,
                                                 .operands = setting->operands,
-                                                .cache_dir = scratch_path("cache")};
+                                                .cache_dir = ""};
         require(gemm_compute_open(&setting->compute, &options));
         setting->compute->lanes = setting->lanes ? setting->lanes : setting->compute->lanes;
     }

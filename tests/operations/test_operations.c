@@ -10,6 +10,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/operations/attention_check.h"
+#include "src/operations/kernels.h"
 #include "tests/support/operation_cases.h"
 #include "tests/support/rounding.h"
 #include <getopt.h>
@@ -274,8 +275,8 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 
-static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
-                                        const struct operation_shape *shape) {
+static struct operations *shape_operations(struct shape_cache *cache, struct compute *compute,
+                                           const struct operation_shape *shape) {
     for (size_t i = 0; i < cache->count; i++) {
         if (same_shape(&cache->shapes[i], shape)) {
             return &cache->operations[i];
@@ -285,12 +286,24 @@ static struct operations *operations_of(struct shape_cache *cache, struct comput
         error_set("more than %d shapes", SHAPES_MAX);
         return NULL;
     }
-    if (operations_create(compute, shape, &cache->operations[cache->count]) != 0) {
+    if (operations_describe(compute, shape, &cache->operations[cache->count])) {
         return NULL;
     }
-    attention_open_units(&cache->operations[cache->count]);
     cache->shapes[cache->count] = *shape;
     return &cache->operations[cache->count++];
+}
+
+/* Of this shape, with the programs that the test runs: compiling is most of the time here. */
+static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
+                                        const struct operation_shape *shape, const struct operation_test *test) {
+    struct operations *operations = shape_operations(cache, compute, shape);
+    if (!operations || operations_build(operations, test->file) || operations_build(operations, "reduce.cl")) {
+        return NULL;
+    }
+    if (!strcmp(test->file, "attention.cl") && !operations->attention_units) {
+        attention_open_units(operations);
+    }
+    return operations;
 }
 
 static void run_bench(struct bench *bench, const struct operation_case *test, struct outcome *outcome) {
@@ -310,7 +323,7 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
     struct case_shape shape = case_shape_complete(test->shape);
     shape.type = type;
     const struct operation_shape operation_shape = case_operation_shape(&shape);
-    struct operations *operations = operations_of(cache, compute, &operation_shape);
+    struct operations *operations = operations_of(cache, compute, &operation_shape, test->test);
     struct outcome outcome = {"", false};
     if (!operations) {
         complain(&outcome, "error", error_text());

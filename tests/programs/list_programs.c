@@ -40,17 +40,27 @@ struct list {
 };
 
 /* ---- an OpenCL that compiles nothing: in front of the library's, it has what building programs and creating kernels
- * and a scratch buffer takes. A program is its text. */
+ * and a scratch buffer takes. A program is its text and how many hold it. */
 
 static struct list *listing;
 static char no_object;
 
+struct text_program {
+    unsigned holders;
+    char text[];
+};
+
 cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts, const size_t *lengths,
                                      cl_int *code) {
     (void)context, (void)count, (void)lengths;
-    char *text = strdup(texts[0]);
-    *code = text ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
-    return (cl_program)(void *)text;
+    const size_t bytes = strlen(texts[0]) + 1;
+    struct text_program *program = malloc(sizeof *program + bytes);
+    if (program) {
+        program->holders = 1;
+        memcpy(program->text, texts[0], bytes);
+    }
+    *code = program ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    return (cl_program)(void *)program;
 }
 
 /* The names in a text's #line directives, as "one.cl, two.cl". */
@@ -67,7 +77,7 @@ static void name_files(const char *text, char *names, size_t size) {
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
                       void(CL_CALLBACK *notify)(cl_program, void *), void *unused) {
     (void)count, (void)devices, (void)notify, (void)unused;
-    const char *text = (const char *)(void *)program;
+    const char *text = ((const struct text_program *)(void *)program)->text;
     char files[256];
     name_files(text, files, sizeof files);
     if (!json_object_get(listing->texts, files) && json_object_set_new(listing->texts, files, json_string(text))) {
@@ -78,8 +88,16 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
     return json_array_append_new(listing->programs, listed) ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
 }
 
+cl_int clRetainProgram(cl_program program) {
+    ((struct text_program *)(void *)program)->holders++;
+    return CL_SUCCESS;
+}
+
 cl_int clReleaseProgram(cl_program program) {
-    free((void *)program);
+    struct text_program *text = (struct text_program *)(void *)program;
+    if (--text->holders == 0) {
+        free(text);
+    }
     return CL_SUCCESS;
 }
 
@@ -138,6 +156,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
             return -1;
         }
         operations_release(&operations);
+        programs_release(compute); /* so that those of the next switches are listed, whether rare or not */
     }
     return 0;
 }
@@ -187,6 +206,7 @@ static int list_others(struct list *list, struct compute *compute) {
     if (compute->gemm_close) { /* compute_close would close a device */
         compute->gemm_close(compute);
     }
+    programs_release(compute);
     return status ? -1 : 0;
 }
 

@@ -124,13 +124,13 @@ static const char *embedding_check(const struct bench *bench) {
     return check_squares(bench, "streams");
 }
 
-static const struct operation_test embedding = {"embedding",         embedding_describe,    NULL,
-                                                embedding_reference, run_embedding_forward, run_embedding_backward,
-                                                embedding_check};
+static const struct operation_test embedding = {
+    "embedding",         "embedding.cl",        embedding_describe,     NULL,
+    embedding_reference, run_embedding_forward, run_embedding_backward, embedding_check};
 
-static const struct operation_test embedding_at = {"embedding at",      embedding_describe,    NULL,
-                                                   embedding_reference, run_embedding_forward, NULL,
-                                                   embedding_check};
+static const struct operation_test embedding_at = {"embedding at", "embedding.cl",      embedding_describe,
+                                                   NULL,           embedding_reference, run_embedding_forward,
+                                                   NULL,           embedding_check};
 
 /* ---- projections */
 
@@ -190,9 +190,10 @@ static void run_projections_unpack(struct bench *bench) {
                        &bench->gradients);
 }
 
-static const struct operation_test projections = {
-    "projections",        projections_describe,   NULL, projections_reference,
-    run_projections_pack, run_projections_unpack, NULL};
+static const struct operation_test projections = {"projections",          "projections.cl",
+                                                  projections_describe,   NULL,
+                                                  projections_reference,  run_projections_pack,
+                                                  run_projections_unpack, NULL};
 
 /* ---- multiply: streams with packed projections, and the gradient of those */
 
@@ -227,8 +228,8 @@ static void run_multiply_backward(struct bench *bench) {
                          bench_derivative(bench, "z"), bench_derivative(bench, "packed"));
 }
 
-static const struct operation_test multiply = {"multiply",   multiply_describe,     NULL, multiply_reference,
-                                               run_multiply, run_multiply_backward, NULL};
+static const struct operation_test multiply = {"multiply",         "projections.cl", multiply_describe,     NULL,
+                                               multiply_reference, run_multiply,     run_multiply_backward, NULL};
 
 /* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. */
 
@@ -322,8 +323,8 @@ static void run_map_backward(struct bench *bench) {
     free(squares);
 }
 
-static const struct operation_test map = {"map",           map_describe,     map_prepare, map_reference,
-                                          run_map_forward, run_map_backward, NULL};
+static const struct operation_test map = {"map",         "hc_map.cl",     map_describe,     map_prepare,
+                                          map_reference, run_map_forward, run_map_backward, NULL};
 
 /* ---- the frame: width mix, depth mix, and the way back to the streams
  *
@@ -426,8 +427,8 @@ static const char *mix_check(const struct bench *bench) {
     return check_squares(bench, "mixed");
 }
 
-static const struct operation_test mix = {"mix",           mix_describe,     NULL,     mix_reference,
-                                          run_mix_forward, run_mix_backward, mix_check};
+static const struct operation_test mix = {"mix",         "stream_mix.cl", mix_describe,     NULL,
+                                          mix_reference, run_mix_forward, run_mix_backward, mix_check};
 
 /* ---- gram matrix of the streams */
 
@@ -451,7 +452,8 @@ static void run_gram(struct bench *bench) {
     stream_gram(bench->operations, bench->token_count, bench_buffer(bench, "streams"), bench_buffer(bench, "gram"));
 }
 
-static const struct operation_test gram = {"gram", gram_describe, NULL, gram_reference, run_gram, NULL, NULL};
+static const struct operation_test gram = {"gram",         "stream_mix.cl", gram_describe, NULL,
+                                           gram_reference, run_gram,        NULL,          NULL};
 
 /* ---- attention */
 
@@ -511,8 +513,8 @@ static void run_attention_backward(struct bench *bench) {
 }
 
 static const struct operation_test attention = {
-    "attention",           attention_describe,     NULL, attention_reference,
-    run_attention_forward, run_attention_backward, NULL};
+    "attention",         "attention.cl",        attention_describe,     NULL,
+    attention_reference, run_attention_forward, run_attention_backward, NULL};
 
 /* ---- one query over a cache of `sequence` positions and some more that are not used yet */
 
@@ -580,8 +582,8 @@ static void run_step(struct bench *bench) {
                    bench_buffer(bench, "y"));
 }
 
-static const struct operation_test attention_one = {"attention, step", step_describe, NULL, step_reference,
-                                                    run_step,          NULL,          NULL};
+static const struct operation_test attention_one = {"attention, step", "attention.cl", step_describe, NULL,
+                                                    step_reference,    run_step,       NULL,          NULL};
 
 static void fill_describe(struct bench *bench) {
     cache_describe(bench);
@@ -602,8 +604,8 @@ static void run_fill(struct bench *bench) {
     attention_fill(bench->operations, bench->tokens, bench_buffer(bench, "qkv"), 1, cache_of(bench));
 }
 
-static const struct operation_test cache_fill = {"attention, fill", fill_describe, NULL, fill_reference,
-                                                 run_fill,          NULL,          NULL};
+static const struct operation_test cache_fill = {"attention, fill", "attention.cl", fill_describe, NULL,
+                                                 fill_reference,    run_fill,       NULL,          NULL};
 
 /* ---- products of few rows: x [N, in] and w [count, in], `in` all streams of a token */
 
@@ -657,9 +659,9 @@ static const char *few_rows_check(const struct bench *bench) {
     return wrong;
 }
 
-static const struct operation_test few_rows = {"few rows",         few_rows_describe, NULL,
-                                               few_rows_reference, run_few_rows,      NULL,
-                                               few_rows_check};
+static const struct operation_test few_rows = {"few rows", "few_rows.cl",      few_rows_describe,
+                                               NULL,       few_rows_reference, run_few_rows,
+                                               NULL,       few_rows_check};
 
 /* ---- element by element, on rows of 2 C */
 
@@ -688,8 +690,8 @@ static void run_gelu_backward(struct bench *bench) {
     gelu_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"), bench_derivative(bench, "x"));
 }
 
-static const struct operation_test gelu = {"gelu",           elements_describe, NULL, gelu_reference,
-                                           run_gelu_forward, run_gelu_backward, NULL};
+static const struct operation_test gelu = {"gelu",         "elementwise.cl", elements_describe, NULL,
+                                           gelu_reference, run_gelu_forward, run_gelu_backward, NULL};
 
 static void bias_describe(struct bench *bench) {
     elements_describe(bench);
@@ -715,8 +717,8 @@ static void run_bias_backward(struct bench *bench) {
                   gradients_at(bench, "bias"));
 }
 
-static const struct operation_test bias = {"bias",           bias_describe,     NULL, bias_reference,
-                                           run_bias_forward, run_bias_backward, NULL};
+static const struct operation_test bias = {"bias",         "elementwise.cl", bias_describe,     NULL,
+                                           bias_reference, run_bias_forward, run_bias_backward, NULL};
 
 static void dropout_reference(struct bench *bench) {
     for (size_t i = 0; i < wide_count(bench); i++) {
@@ -738,8 +740,8 @@ static void run_dropout_backward(struct bench *bench) {
     drop(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"));
 }
 
-static const struct operation_test dropout = {"dropout",           elements_describe,    NULL, dropout_reference,
-                                              run_dropout_forward, run_dropout_backward, NULL};
+static const struct operation_test dropout = {"dropout",         "elementwise.cl",    elements_describe,    NULL,
+                                              dropout_reference, run_dropout_forward, run_dropout_backward, NULL};
 
 /* A row of ones: the factors themselves. Their mean is 1 and their deviation sqrt(rate / (1 - rate)). */
 static void ones_prepare(struct bench *bench) {
@@ -771,9 +773,9 @@ static void run_dropout_split(struct bench *bench) {
     bench_copy(bench, part, 0, y, first * width, rest * width);
 }
 
-static const struct operation_test dropout_split = {"dropout_split",   elements_describe, ones_prepare,
-                                                    dropout_reference, run_dropout_split, NULL,
-                                                    dropout_check};
+static const struct operation_test dropout_split = {
+    "dropout_split", "elementwise.cl", elements_describe, ones_prepare, dropout_reference, run_dropout_split, NULL,
+    dropout_check};
 
 /* ---- head */
 
@@ -834,9 +836,14 @@ static void run_final_norm_backward(struct bench *bench) {
                         bench_derivative(bench, "streams"), norm_gradients(bench));
 }
 
-static const struct operation_test final_norm = {
-    "final_norm",           final_norm_describe,     NULL, final_norm_reference,
-    run_final_norm_forward, run_final_norm_backward, NULL};
+static const struct operation_test final_norm = {"final_norm",
+                                                 "head.cl",
+                                                 final_norm_describe,
+                                                 NULL,
+                                                 final_norm_reference,
+                                                 run_final_norm_forward,
+                                                 run_final_norm_backward,
+                                                 NULL};
 
 /* Losses are differentiated with one factor for all: so large that the gradients of many logits are normal numbers
  * in fp16, which is what scaling losses is for. */
@@ -887,6 +894,7 @@ static void run_cross_entropy_backward(struct bench *bench) {
 }
 
 static const struct operation_test entropy = {"cross_entropy",
+                                              "head.cl",
                                               cross_entropy_describe,
                                               cross_entropy_prepare,
                                               cross_entropy_reference,
@@ -925,8 +933,8 @@ static void run_totals(struct bench *bench) {
     square_total(bench->operations, (struct span){x, 64}, count - 64, (struct span){totals, 3});
 }
 
-static const struct operation_test totals = {"totals", totals_describe, NULL, totals_reference, run_totals, NULL,
-                                             NULL};
+static const struct operation_test totals = {
+    "totals", "reduce.cl", totals_describe, NULL, totals_reference, run_totals, NULL, NULL};
 
 /* ---- optimiser. Variations: what is in the table below. */
 
@@ -1051,8 +1059,8 @@ static void run_adamw(struct bench *bench) {
     }
 }
 
-static const struct operation_test adamw = {"adamw",   adamw_describe, adamw_prepare, adamw_reference,
-                                            run_adamw, NULL,           adamw_check};
+static const struct operation_test adamw = {"adamw",         "adamw.cl", adamw_describe, adamw_prepare,
+                                            adamw_reference, run_adamw,  NULL,           adamw_check};
 
 /* ---- the table */
 

@@ -19,7 +19,7 @@ int small_model_begin(void **state, struct compute **compute) {
     if (scratch_begin(state)) {
         return -1;
     }
-    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
+    const struct compute_options options = {.device = "pocl", .cache_dir = ""};
     small_model_require(gemm_compute_open(compute, &options));
     return 0;
 }
