@@ -166,8 +166,7 @@ static void test_tune(void **state) {
     bool found;
     assert_int_equal(device_choose("pocl", 0, &device), 0);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
-    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--block-size", "256", "--n-embd", "256", "--tune",
-                                  "--tune-minutes", "0"));
+    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--tune", "--tune-minutes", "0"));
     assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
     char *path = tuned_path(&target, scratch_path("cache/hctrain"));
     char *text = scratch_read(output, &(size_t){0});

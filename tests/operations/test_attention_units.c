@@ -399,9 +399,11 @@ static void test_operations(void **state) {
 
 static void check_planted(struct operations *operations, const char *right, const char *wrong, const char *where) {
     planted_fault_set(right, wrong);
+    programs_release(operations->compute);
     struct attention_units *units = open_emulation(operations, false);
     assert_int_equal(planted_fault_programs(), 1);
     planted_fault_set(NULL, NULL);
+    programs_release(operations->compute);
     assert_int_equal(attention_check(operations, units), -1);
     if (!strstr(error_text(), where)) {
         fail_msg("\"%s\" does not say \"%s\"", error_text(), where);
