@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 sh ci/setup.sh tests
 sh ci/build.sh
 cmake --preset sanitize >/dev/null
-cmake --build --preset sanitize
+cmake --build --preset sanitize --target readers
 # As many tests at once as there are cores: much of their time is a compiler's, which uses one.
 parallel=$(nproc)
 # what reads files and parses input, with AddressSanitizer and UndefinedBehaviorSanitizer

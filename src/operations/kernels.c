@@ -50,7 +50,7 @@ enum {
     NORM_GROUPS = 2,
     BIAS = 4,
     HEAD = 8,
-    MAP = 16, /* of hyper-connections, as all that follow the streams' numbers */
+    MAP = 16, /* this and the next are of hyper-connections only */
     PROJECTIONS = 32,
     ATTENTION = 64,
     GELU = 128,

@@ -2,7 +2,9 @@
  * (tests/golden): one pass, and some optimiser steps, for every variant, with both GEMM backends and with the
  * kernels as GPUs run them (several work-items for a row).
  *
- *   test_golden [DEVICE]     on another device: with the backends that it chooses for itself */
+ *   test_golden              on PoCL, as CPUs run them
+ *   test_golden lanes        on PoCL, as GPUs run them
+ *   test_golden DEVICE       on another device: with the backends that it chooses for itself */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -320,7 +322,7 @@ static int end(void **state) {
 #folder, &setting, NULL                                                                                \
         }                                                                                                          \
     }
-#define ALL_SETTINGS(folder) CASES(folder, cblas), CASES(folder, clblast), CASES(folder, eight_lanes)
+#define BACKENDS(folder) CASES(folder, cblas), CASES(folder, clblast)
 
 #define CASE_OF_16_BITS(folder, setting, dtype)                                                                    \
     {                                                                                                              \
@@ -339,19 +341,30 @@ static int test_device(void) {
     return cmocka_run_group_tests(tests, scratch_begin, end);
 }
 
+static int test_lanes(void) {
+    const struct CMUnitTest tests[] = {
+        CASES(rc, eight_lanes),     CASES(identity_n4, eight_lanes), CASES(hc_n4, eight_lanes),
+        CASES(mhc_n4, eight_lanes), CASES(mhc_lite_n4, eight_lanes), CASES(shc_n4, eight_lanes),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, end);
+}
+
 int main(int argc, char **argv) {
     device_prepare_environment();
+    if (argc > 1 && strcmp(argv[1], "lanes") == 0) {
+        return test_lanes();
+    }
     if (argc > 1) {
         device = argv[1];
         return test_device();
     }
     const struct CMUnitTest tests[] = {
-        ALL_SETTINGS(rc),
-        ALL_SETTINGS(identity_n4),
-        ALL_SETTINGS(hc_n4),
-        ALL_SETTINGS(mhc_n4),
-        ALL_SETTINGS(mhc_lite_n4),
-        ALL_SETTINGS(shc_n4),
+        BACKENDS(rc),
+        BACKENDS(identity_n4),
+        BACKENDS(hc_n4),
+        BACKENDS(mhc_n4),
+        BACKENDS(mhc_lite_n4),
+        BACKENDS(shc_n4),
         CASE_OF_16_BITS(mhc_n4, cblas, bf16),
         CASE_OF_16_BITS(shc_n4, cblas, bf16),
         CASE_OF_16_BITS(shc_n4, cblas, fp16),

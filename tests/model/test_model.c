@@ -56,7 +56,7 @@ static struct model_config config_of(const struct model_case *shape) {
     config.n_layer = is_large(shape) ? 1 : 2;
     config.n_head = is_large(shape) ? 1 : 3;
     config.n_embd = is_large(shape) ? 8 : 12;
-    config.block_size = 7;
+    config.block_size = is_large(shape) ? 3 : 7; /* the reference takes seconds a token there */
     config.vocab_size = 19;
     reference_set(&config.settings, "sinkhorn_iters", 9);
     config.bias = shape->bias;
@@ -322,7 +322,7 @@ static void add_variant_case(struct CMUnitTest *tests, size_t room, const char *
 }
 
 static void add_variants(struct CMUnitTest *tests, size_t room) {
-    static const int64_t few_to_many[] = {2, 3, 5, 8};
+    static const int64_t few_to_many[] = {2, 5, 8};
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         if (residual_is_plain(variant)) {
@@ -330,7 +330,7 @@ static void add_variants(struct CMUnitTest *tests, size_t room) {
             add_variant_case(tests, room, variant->name, 1);
             continue;
         }
-        for (size_t k = 0; k < 4; k++) {
+        for (size_t k = 0; k < sizeof few_to_many / sizeof *few_to_many; k++) {
             if (residual_takes(variant, few_to_many[k])) {
                 add_variant_case(tests, room, variant->name, few_to_many[k]);
             }
