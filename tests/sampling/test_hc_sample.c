@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "runtime/gemm/gemm.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
 #include "src/text/utf8.h"
@@ -54,11 +53,9 @@ static void write_ranks(void) {
 }
 
 static int begin(void **state) {
-    if (scratch_begin(state)) {
+    if (small_model_begin(state, &compute)) {
         return -1;
     }
-    const struct compute_options options = {.device = "pocl", .cache_dir = scratch_path("cache")};
-    small_model_require(gemm_compute_open(&compute, &options));
     make_checkpoint("bytes", 256, "byte");
     make_checkpoint("unnamed", 257, "");
     make_checkpoint("gpt2", 300, "gpt2"); /* ids from 258 on are no tokens */

@@ -13,7 +13,8 @@ struct small_model {
 /* Two layers, two heads, 16 channels, vocabulary 33, context 8, a batch of 3. */
 struct model_config small_model_config(const char *residual, int64_t streams);
 
-/* Set-up of a group of tests: scratch_begin, and PoCL with a cache of its own. Ends the program when that fails. */
+/* Set-up of a group of tests: scratch_begin, and PoCL without a cache of programs, for which it would compile each
+ * kernel a second time. Ends the program when that fails. */
 int small_model_begin(void **state, struct compute **compute);
 
 /* Initialised as the paper does; the batch is set. Released with small_model_release. */
