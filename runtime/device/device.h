@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct gpu_model; /* runtime/device/gpu_model.h */
+
 struct device {
     cl_platform_id platform;
     cl_device_id id;
@@ -24,7 +26,8 @@ struct device {
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
-    unsigned gpus; /* GPUs there are, set by device_choose */
+    unsigned gpus;                 /* GPUs there are, set by device_choose */
+    const struct gpu_model *model; /* whose shape it has taken; NULL: its own */
 };
 
 /* Lists every device of every platform in the loader's order; the index in the list is the number that `--device N`

@@ -31,3 +31,7 @@ bool gemm_call_has_epilogue(const struct gemm_call *call);
 
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
+
+/* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
+ * done, too. */
+bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);

@@ -160,18 +160,19 @@ static struct variant_key key_of(const struct mma *mma, const struct gemm_call *
 enum part { PART_BIAS = 1, PART_ACTIVATED = 2 };
 
 #define ARG_PRODUCT(x)                                                                                             \
-    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_SPAN((x)->a), ARG_U32((x)->a.stride), ARG_SPAN((x)->b), \
-        ARG_U32((x)->b.stride), ARG_F32((x)->beta), ARG_SPAN((x)->c), ARG_U64((x)->c.stride)
+    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_SPAN_IN((x)->a, (x)->m *(x)->k),                        \
+        ARG_U32((x)->a.stride), ARG_SPAN_IN((x)->b, (x)->n *(x)->k), ARG_U32((x)->b.stride), ARG_F32((x)->beta),   \
+        ARG_SPAN_((x)->c, (x)->m *(x)->n, (x)->beta != 0.0f, 1), ARG_U64((x)->c.stride)
 
 /* Pointers to what is missing are those of C, since kernels want some. */
-static void run_epilogue(struct compute *compute, const struct kernel *kernel, size_t groups, size_t items,
-                         const struct gemm_call *call) {
+static void run_epilogue(struct compute *compute, const struct launch *launch, const struct gemm_call *call) {
     const struct span bias = call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
     const struct matrix activated = call->activated.buffer ? call->activated : call->c;
     const unsigned parts = (call->bias.buffer ? PART_BIAS : 0U) | (call->activated.buffer ? PART_ACTIVATED : 0U);
-    KERNEL_RUN(compute, kernel, groups, items, ARG_PRODUCT(call), ARG_U32(parts), ARG_SPAN(bias),
-               ARG_I32(bias.buffer->type), ARG_SPAN(activated), ARG_U64(activated.stride),
-               ARG_I32(activated.buffer->type));
+    KERNEL_LAUNCH(compute, launch, ARG_PRODUCT(call), ARG_U32(parts),
+                  ARG_SPAN_IN(bias, call->bias.buffer ? call->n : 0), ARG_I32(bias.buffer->type),
+                  ARG_SPAN_OUT(activated, call->activated.buffer ? call->m * call->n : 0),
+                  ARG_U64(activated.stride), ARG_I32(activated.buffer->type));
 }
 
 void mma_run(struct mma *mma, const struct gemm_call *call) {
@@ -181,14 +182,22 @@ void mma_run(struct mma *mma, const struct gemm_call *call) {
     if (!variant) {
         return;
     }
-    const size_t groups = blocks_of(call, key.tiles.block_m, key.tiles.block_n);
-    const size_t items = mma_tiles_warps(&key.tiles) * mma->unit.warp;
     struct kernel named = variant->kernel;
     memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
+    const size_t steps = (call->k - 1) / key.tiles.block_k + 1;
+    const size_t groups = blocks_of(call, key.tiles.block_m, key.tiles.block_n);
+    const struct launch launch = {
+        .kernel = &named,
+        .groups = groups,
+        .local = mma_tiles_warps(&key.tiles) * mma->unit.warp,
+        .flops = gemm_call_flops(call),
+        .padded_flops = 2.0 * (double)(groups * key.tiles.block_m * key.tiles.block_n * key.tiles.block_k * steps),
+        .on_unit = true,
+    };
     if (key.finish == FINISH_PLAIN) {
-        KERNEL_RUN(compute, &named, groups, items, ARG_PRODUCT(call));
+        KERNEL_LAUNCH(compute, &launch, ARG_PRODUCT(call));
     } else {
-        run_epilogue(compute, &named, groups, items, call);
+        run_epilogue(compute, &launch, call);
     }
 }
 

@@ -1,4 +1,5 @@
 #include "runtime/gemm/mma_tiles.h"
+#include "runtime/device/gpu_model.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -58,10 +59,35 @@ static size_t find_intel(const struct device *device, struct mma_unit *unit) {
     return 0;
 }
 
+/* Those of a device that is only known by its data. */
+static size_t find_by_name(const char *name, struct mma_unit *unit) {
+    static const struct mma_unit known[] = {
+        {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", true, false},
+        {MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false, true},
+        {MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false, false},
+        {MMA_INTEL, 8, 8, 8, 16, 2, 0, "XMX", false, false},
+    };
+    for (size_t i = 0; name && i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            *unit = known[i];
+            return 1;
+        }
+    }
+    if (name && strcmp(name, "emulation") == 0) {
+        *unit = mma_unit_emulation();
+        return 1;
+    }
+    error_set("the device has no matrix units");
+    return 0;
+}
+
 size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOST_UNITS]) {
     if (!device->is_gpu) {
         error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
         return 0;
+    }
+    if (device->model) {
+        return find_by_name(device->model->unit, units);
     }
     if (has(device, CL_DEVICE_VENDOR, "NVIDIA")) {
         return find_nvidia(device, units);

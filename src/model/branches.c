@@ -16,6 +16,7 @@ static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
     linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
                    sublayer->wide, NULL);
+    compute_part(gpt->compute, "attention");
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
                        sublayer->inner);
@@ -34,6 +35,7 @@ static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     const size_t tokens = gpt_tokens(gpt);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
                     scratch->d_inner);
+    compute_part(gpt->compute, "attention");
     attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
                        scratch->d_inner, scratch->d_wide);
     linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, scratch->d_wide,
@@ -53,8 +55,10 @@ static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     const struct buffer *d_inner = gpt->scratch.d_inner;
     const struct linear in = sublayer->at->in;
     const size_t tokens = gpt_tokens(gpt);
+    compute_part(gpt->compute, "GELU");
     gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner);
+    compute_part(gpt->compute, "GELU");
     gelu_backward(operations, tokens * in.out, sublayer->wide, d_inner);
     linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed);
 }
@@ -67,6 +71,7 @@ const struct branch branches[BRANCHES] = {
 };
 
 static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
+    compute_part(gpt->compute, "dropout");
     dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
                   gpt_dropout(gpt, "%" PRId64 " output", sublayer->index), output);
 }

@@ -21,6 +21,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
     gpt->pass = pass;
+    compute_part(gpt->compute, "embedding");
     embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
                       embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
                       sublayer->map.squares);
@@ -30,6 +31,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
         branch_forward(gpt, sublayer);
         hyper_connection_leave(gpt, sublayer);
     }
+    compute_part(gpt->compute, "head");
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
                        gpt_norm(parameters->weights, parameters->final), gpt->final, gpt->final_statistics);
 }
@@ -64,6 +66,7 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     const size_t tokens = gpt_tokens(gpt);
+    compute_part(gpt->compute, "head");
     const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
     for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
         const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
@@ -109,6 +112,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
     const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    compute_part(gpt->compute, "head");
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
@@ -119,12 +123,14 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
         }
         layer_backward(gpt, first, listener);
     }
+    compute_part(gpt->compute, "embedding");
     embedding_backward(&gpt->operations, gpt->shape, gpt->groups, gpt_dropout(gpt, "embedding"), scratch->d_streams,
                        scratch->d_embedding, embedding_of(gpt, parameters->gradients));
     tell(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {
+    compute_part(gpt->compute, "clearing gradients");
     if (gpt->options.mode == GPT_TRAINING) {
         buffer_zero(gpt->compute, gpt->parameters.gradients, 0, gpt->parameters.elements * sizeof(float));
     }

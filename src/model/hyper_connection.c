@@ -42,7 +42,12 @@ static void project(struct gpt *gpt, const struct sublayer *sublayer) {
     }
 }
 
+static void begin(struct gpt *gpt) {
+    compute_part(gpt->compute, "hyper-connections");
+}
+
 void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    begin(gpt);
     if (!is_plain(gpt)) {
         project(gpt, sublayer);
         map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->map);
@@ -51,12 +56,14 @@ void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
+    begin(gpt);
     depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
                       sublayer[1].map.squares);
 }
 
 const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
+    begin(gpt);
     if (!is_plain(gpt)) {
         depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
                            scratch->d_h);
@@ -109,6 +116,7 @@ void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sub
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
     const size_t tokens = gpt_tokens(gpt);
+    begin(gpt);
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gradients, sublayer->at->norm));
     if (!is_plain(gpt)) {

@@ -290,8 +290,8 @@ struct chunking chunk_rows(size_t rows, size_t most) {
 
 void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
                   struct span out) {
-    RUN_GROUPS(partials_add, count, ELEMENT_GROUP, ARG_BUFFER(&operations->partials), ARG_U64(chunks),
-               ARG_I32(width), ARG_I32(first), ARG_I32(count), ARG_SPAN(out));
+    RUN_GROUPS(partials_add, count, ELEMENT_GROUP, ARG_IN(&operations->partials, chunks * count), ARG_U64(chunks),
+               ARG_I32(width), ARG_I32(first), ARG_I32(count), ARG_SPAN_IN_OUT(out, count));
 }
 
 void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients) {
