@@ -4,7 +4,8 @@
  * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
  * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
  * spans of the arena of weights, and their gradients, which are added to what is there, of the arena of gradients;
- * other outputs are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
+ * other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's
+ * do, and offsets of spans are multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each to a plain double reference. */
 #pragma once
 
 #include "runtime/device/compute.h"
