@@ -32,11 +32,19 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
-/* The work-item's place among those that share its row. */
+/* The work-item's place among those that share its row, and the row's place in the work-group, which has ROWS of them. */
+#ifndef ROWS
+#define ROWS 1
+#endif
 #if LANES == 1
 #define LANE 0
-#else
+#define ROW  ((int)get_local_id(0))
+#elif ROWS == 1
 #define LANE ((int)get_local_id(0))
+#define ROW  0
+#else
+#define LANE ((int)get_local_id(0) % LANES)
+#define ROW  ((int)get_local_id(0) / LANES)
 #endif
 
 /* ---- vectors of VEC floats
@@ -124,7 +132,7 @@ static inline float highest16(float16 v) {
  *
  * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
  * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8,
- * 16, and take any place, too. Storing rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper
+ * 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper
  * half of a float, is rounded by its bits, and fp16 goes through vload_half and vstore_half, which every device has.
  */
 #ifndef ACT
@@ -145,6 +153,7 @@ typedef float act_t;
 #define act_store16(v, p) vstore16(v, 0, p)
 #define ACT_LOAD(p)       VEC_LOAD(p)
 #define ACT_STORE(v, p)   VEC_STORE(v, p)
+#define ACT_ROUND(v)      (v)
 
 #elif ACT == 1
 typedef ushort act_t;
@@ -154,11 +163,13 @@ typedef ushort act_t;
     static inline float##n act_load##width(__global const act_t *p) {                                                   \
         return as_float##n(convert_uint##n(READ) << 16);                                                                \
     }                                                                                                                   \
-    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
+    static inline uint##n act_upper##width(float##n v) {                                                                \
         const uint##n bits = as_uint##n(v);                                                                             \
         const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                                   \
-        const uint##n upper = select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;              \
-        const ushort##n stored = convert_ushort##n(upper);                                                              \
+        return select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;                             \
+    }                                                                                                                   \
+    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
+        const ushort##n stored = convert_ushort##n(act_upper##width(v));                                                \
         WRITE;                                                                                                          \
     }
 BF16(1, , *p, *p = stored)
@@ -174,7 +185,15 @@ typedef CONCAT(ushort, VEC) act_vec_t;
 BF16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
 #define ACT_LOAD(p)     act_load_vector(p)
 #define ACT_STORE(v, p) act_store_vector(v, p)
+static inline vec_t act_round(vec_t v) {
+    return CONCAT(as_float, VEC)(act_upper_vector(v) << 16);
+}
+#else
+static inline vec_t act_round(vec_t v) {
+    return as_float(act_upper1(v) << 16);
+}
 #endif
+#define ACT_ROUND(v) act_round(v)
 
 #else
 typedef half act_t;
@@ -191,7 +210,19 @@ typedef half act_t;
 #if VEC > 1
 #define ACT_LOAD(p)     CONCAT(vloada_half, VEC)(0, p)
 #define ACT_STORE(v, p) CONCAT(CONCAT(vstorea_half, VEC), _rte)(v, 0, p)
+static inline vec_t act_round(vec_t v) {
+    ushort stored[VEC];
+    CONCAT(CONCAT(vstore_half, VEC), _rte)(v, 0, (half *)stored);
+    return CONCAT(vload_half, VEC)(0, (const half *)stored);
+}
+#else
+static inline vec_t act_round(vec_t v) {
+    ushort stored;
+    vstore_half_rte(v, 0, (half *)&stored);
+    return vload_half(0, (const half *)&stored);
+}
 #endif
+#define ACT_ROUND(v) act_round(v)
 #endif
 
 #define ACT_LOAD_ANY(p)     CONCAT(act_load, VEC)(p)
@@ -228,7 +259,9 @@ typedef half act_t;
 #define GROUP_PARTS     (LANES >= 64 ? 8 : LANES >= 16 ? 4 : LANES >= 4 ? 2 : 1)
 #define GROUP_DISTANCE  (LANES + GROUP_PARTS)
 #define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
-#define GROUP_SUMS_SCRATCH(name, count) __local float name[(count) * GROUP_DISTANCE]
+#define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
+    __local float name##_rows[ROWS * (count) * GROUP_DISTANCE];                                                         \
+    __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
 #define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
 #define GROUP_SUM(x, name)              group_sum(x, name)
 #define GROUP_MAX(x, name)              group_max(x, name)
@@ -244,7 +277,7 @@ typedef half act_t;
 
 static inline void group_sums(int count, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int task = get_local_id(0); task < count * GROUP_PARTS; task += LANES) {
+    for (int task = LANE; task < count * GROUP_PARTS; task += LANES) {
         __local float *part = scratch + task / GROUP_PARTS * GROUP_DISTANCE + task % GROUP_PARTS;
         float sum = part[0];
         for (int k = GROUP_PARTS; k < LANES; k += GROUP_PARTS) {
@@ -265,13 +298,13 @@ static inline float group_total(__local const float *scratch, int i) {
 
 static inline float group_sum(float x, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    scratch[get_local_id(0)] = x;
+    scratch[LANE] = x;
     group_sums(1, scratch);
     return group_total(scratch, 0);
 }
 
 static inline float group_max(float x, __local float *scratch) {
-    const int lane = get_local_id(0);
+    const int lane = LANE;
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -311,7 +344,7 @@ typedef float products_t;
     UNROLL_LANES(SLOTS(width))                                                                                          \
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                                   \
         if ((width) % (LANES * VEC) == 0 || c < (width))
-#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
+#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES *ROWS, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {

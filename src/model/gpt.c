@@ -25,11 +25,12 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
                       embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
                       sublayer->map.squares);
+    hyper_connection_pack(gpt);
+    hyper_connection_enter(gpt, sublayer);
     for (; sublayer->branch; sublayer++) {
-        hyper_connection_enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
-        hyper_connection_leave(gpt, sublayer);
+        hyper_connection_pass(gpt, sublayer);
     }
     compute_part(gpt->compute, "head");
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
@@ -88,11 +89,11 @@ static void tell(const struct gpt_listener *listener, int64_t sublayer) {
 
 /* A layer forward again, from its streams to all that its backward pass needs. */
 static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
+    hyper_connection_enter(gpt, &layer[0]);
     for (int i = 0; i < BRANCHES; i++) {
-        hyper_connection_enter(gpt, &layer[i]);
         branch_forward(gpt, &layer[i]);
         if (i + 1 < BRANCHES) {
-            hyper_connection_leave(gpt, &layer[i]);
+            hyper_connection_pass(gpt, &layer[i]);
         }
     }
 }
@@ -100,9 +101,9 @@ static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
-        const struct buffer *d_output = hyper_connection_leave_backward(gpt, &layer[i]);
+        const struct buffer *d_output = hyper_connection_output_gradient(gpt, &layer[i]);
         branch_backward(gpt, &layer[i], d_output);
-        hyper_connection_enter_backward(gpt, &layer[i]);
+        hyper_connection_backward(gpt, &layer[i]);
         tell(listener, layer[i].index);
     }
 }

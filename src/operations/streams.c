@@ -16,39 +16,42 @@ size_t gradient_width(const struct operations *operations) {
 
 /* ---- projections */
 
-/* Runs projections_pack, or with gradients projections_unpack, for every projection leaf. */
-static void run_projections(struct operations *operations, const uint64_t *projections_at, struct span gain,
-                            const struct buffer *packed, const struct buffer *gradients) {
+void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
+                      struct projection_leaf *leaves) {
     const struct operation_shape *shape = &operations->shape;
-    const size_t length = norm_length(operations);
-    size_t column = 0, next = 0;
+    uint64_t column = 0;
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
-        const size_t width = leaf->kind == LEAF_PROJECTION ? (size_t)leaf->width(shape->streams) : 0;
-        const size_t at = leaf->kind == LEAF_PROJECTION ? projections_at[next++] : 0;
-        if (width == 0) {
+        if (leaf->kind != LEAF_PROJECTION) {
             continue;
         }
-        const size_t elements = length * width;
-        const struct span w = {gain.buffer, at};
-        if (gradients) {
-            RUN_GROUPS(projections_unpack, length, ELEMENT_GROUP, ARG_SPAN_IN(w, elements), ARG_U64(gain.offset),
-                       ARG_I32(width), ARG_I32(column), ARG_IN(packed, elements), ARG_IN_OUT(gradients, elements));
-        } else {
-            RUN_GROUPS(projections_pack, length, ELEMENT_GROUP, ARG_SPAN_IN(w, elements), ARG_U64(gain.offset),
-                       ARG_I32(width), ARG_I32(column), ARG_OUT(packed, elements));
+        const uint64_t w_at = *at++, width = (uint64_t)leaf->width(shape->streams);
+        if (width > 0) {
+            *leaves++ = (struct projection_leaf){w_at, gain_at, width, column, packed_at};
+            column += width;
         }
-        column += width;
     }
 }
 
-void projections_pack(struct operations *operations, const uint64_t *projections_at, struct span gain,
-                      const struct buffer *packed) {
-    run_projections(operations, projections_at, gain, packed, NULL);
+/* Elements of the projections of so many leaves, which are those of whole sublayers. */
+static size_t projection_elements(const struct operations *operations, size_t leaves) {
+    const size_t each = (size_t)residual_projections(operations->shape.residual, operations->shape.streams);
+    return each ? leaves / each * operations->columns * norm_length(operations) : 0;
 }
 
-void projections_unpack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
+                      const struct buffer *packed) {
+    const size_t elements = projection_elements(operations, table.count);
+    const size_t groups = table.count * groups_for(norm_length(operations), ELEMENT_GROUP);
+    RUN_GROUPS(projections_pack, groups * ELEMENT_GROUP, ELEMENT_GROUP, ARG_IN(weights, elements),
+               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_OUT(packed, elements));
+}
+
+void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients) {
-    run_projections(operations, projections_at, gain, d_packed, gradients);
+    const size_t elements = projection_elements(operations, table.count);
+    RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
+               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_I32(table.first), ARG_I32(table.count),
+               ARG_IN(d_packed, elements), ARG_IN_OUT(gradients, elements));
 }
 
 bool projections_are_few(const struct operations *operations) {
@@ -56,11 +59,11 @@ bool projections_are_few(const struct operations *operations) {
 }
 
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
-                          const struct buffer *packed, const struct buffer *z) {
+                          struct span packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
     const size_t length = norm_length(operations), columns = operations->columns;
     RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_IN(streams, rows * length),
-             ARG_IN(packed, columns * length), ARG_U64(rows), ARG_OUT(z, rows * columns));
+             ARG_SPAN_IN(packed, columns * length), ARG_U64(rows), ARG_OUT(z, rows * columns));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
