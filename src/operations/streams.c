@@ -32,7 +32,8 @@ static void run_projections(struct operations *operations, const uint64_t *proje
         const struct span w = {gain.buffer, at};
         if (gradients) {
             RUN_GROUPS(projections_unpack, length, ELEMENT_GROUP, ARG_SPAN_IN(w, elements), ARG_U64(gain.offset),
-                       ARG_I32(width), ARG_I32(column), ARG_IN(packed, elements), ARG_IN_OUT(gradients, elements));
+                       ARG_I32(width), ARG_I32(column), ARG_IN(packed, elements),
+                       ARG_IN_OUT(gradients, elements + length)); /* the gain's, too */
         } else {
             RUN_GROUPS(projections_pack, length, ELEMENT_GROUP, ARG_SPAN_IN(w, elements), ARG_U64(gain.offset),
                        ARG_I32(width), ARG_I32(column), ARG_OUT(packed, elements));
