@@ -96,7 +96,12 @@ static const struct gpu_model *find_model(const struct bench_settings *settings)
     if (*settings->as) {
         return gpu_model_find(settings->as, NULL);
     }
-    return device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
+    const struct gpu_model *model =
+        device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
+    if (!model) {
+        error_prefix("--ledger without --as");
+    }
+    return model;
 }
 
 enum bench_status bench_ledger_run(const struct bench_settings *settings, struct ranks *ranks) {

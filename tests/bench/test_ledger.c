@@ -333,9 +333,28 @@ static void test_bytes_by_hand(void **state) {
     json_decref(ledger);
 }
 
+/* ---- errors */
+
+static void test_errors(void **state) {
+    (void)state;
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a7000"), 2,
+                  "'a7000' here, but of: a6000, h200, mi300x");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2, "--ledger without --as");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2,
+                  "name a device that is like it, of: a6000");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger-run"), 2, "give --ledger, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--as", "a6000"), 2, "give --ledger, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--compare", "rc,shc"), 2,
+                  "one model on one rank");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--json",
+                            scratch_path("none/ledger.json")),
+                  1, "none/ledger.json");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_by_hand),
+        cmocka_unit_test(test_errors),
         cmocka_unit_test(test_shc_is_what_the_queue_gets),
         cmocka_unit_test(test_mhc_is_what_the_queue_gets),
         cmocka_unit_test(test_rc_is_what_the_queue_gets),
