@@ -77,9 +77,9 @@ const struct gpu_model *gpu_model_find(const char *name, const struct device *de
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", model->name);
     }
     if (name) {
-        error_set("no data of a device \"%s\"; there are: %s", name, list);
+        error_set("there is no data sheet of a device '%s' here, but of: %s", name, list);
     } else {
-        error_set("no data of the device %s: name one that is like it; there are: %s", device->name, list);
+        error_set("there is no data sheet of %s here: name a device that is like it, of: %s", device->name, list);
     }
     return NULL;
 }

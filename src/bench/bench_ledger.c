@@ -73,14 +73,13 @@ static json_t *both(json_t *first, json_t *second) {
 static int write_json(const char *path, struct bench_model *bench, const struct gpu_model *model,
                       const struct ledgers *ledgers) {
     json_t *json = bench_model_facts(bench);
-    json_t *more = json_pack("{s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "as", model->name, "title", model->title, "ran",
-                             !bench->compute->dry, "micro_step", ledger_totals(&ledgers->micro), "optimiser_step",
-                             ledger_totals(&ledgers->optimiser), "parts",
-                             both(ledger_parts(&ledgers->micro, "micro_step"),
-                                  ledger_parts(&ledgers->optimiser, "optimiser_step")),
-                             "kernels",
-                             both(ledger_kernels(&ledgers->micro, "micro_step"),
-                                  ledger_kernels(&ledgers->optimiser, "optimiser_step")));
+    json_t *more = json_pack(
+        "{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", model->name, "title", model->title, "cores",
+        (json_int_t)model->cores, "ran", !bench->compute->dry, "micro_step", ledger_totals(&ledgers->micro),
+        "optimiser_step", ledger_totals(&ledgers->optimiser), "parts",
+        both(ledger_parts(&ledgers->micro, "micro_step"), ledger_parts(&ledgers->optimiser, "optimiser_step")),
+        "kernels",
+        both(ledger_kernels(&ledgers->micro, "micro_step"), ledger_kernels(&ledgers->optimiser, "optimiser_step")));
     const int status = !more || json_object_update(json, more)
                            ? error_set("out of memory for %s", path)
                            : json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
@@ -96,7 +95,12 @@ static const struct gpu_model *find_model(const struct bench_settings *settings)
     if (*settings->as) {
         return gpu_model_find(settings->as, NULL);
     }
-    return device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
+    const struct gpu_model *model =
+        device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
+    if (!model) {
+        error_prefix("--ledger without --as");
+    }
+    return model;
 }
 
 enum bench_status bench_ledger_run(const struct bench_settings *settings, struct ranks *ranks) {

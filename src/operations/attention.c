@@ -122,7 +122,8 @@ void attention_backward(struct operations *operations, struct token_shape tokens
         pass_of(operations, &operations->kernels->attention_backward_keys, tokens,
                 whole_heads ? (size_t)tokens.sequence : tiles.keys_backward, whole_heads ? 5 : 4);
     KERNEL_LAUNCH(operations->compute, &keys, ARG_BACKWARD, ARG_I32(whole_heads),
-                  ARG_OUT(d_qkv, (whole_heads ? 3 : 2) * sizes.y), ARG_IN(scratch->delta, sizes.rows));
+                  ARG_OUT(d_qkv, (whole_heads ? 3 : 2) * sizes.y),
+                  ARG_MEMORY_(scratch->delta, 0, sizes.rows, !whole_heads, whole_heads));
 }
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,

@@ -12,8 +12,7 @@ static struct program program = {
         "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
         "communication that computation does not hide, and the rest; --tune looks for the parameters of CLBlast's "
         "products, or with --gemm mma for the tiles of matrix units, that suit the device; --ledger counts "
-        "launches, bytes and "
-        "FLOPs of a step as a GPU would get it, which need not be there. Takes all options of "
+        "launches, bytes and FLOPs of a step as a GPU would get it, which need not be there. Takes all options of "
         "hc_train, so that its config files can be used; under mpirun all ranks measure together.",
     .info.usage = "[--config FILE]... [OPTIONS]",
     .info.examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
@@ -56,6 +55,29 @@ static void bench_options(struct bench_settings *settings, struct option_table *
     train_options(&settings->train, table);
 }
 
+/* Whether what was asked for goes together. */
+static int check_modes(const struct bench_settings *settings) {
+    const bool compares = *settings->compare;
+    if (settings->turns && (compares || *settings->json)) {
+        return error_set("--turns talks on stdin and stdout: leave --compare and --json out");
+    }
+    if (settings->tune && (settings->turns || compares || *settings->json)) {
+        return error_set("--tune prints and keeps what it finds: leave --compare, --turns and --json out");
+    }
+    if (settings->ledger &&
+        (settings->turns || settings->tune || settings->ranks || compares || program.ranks.count > 1)) {
+        return error_set(
+            "--ledger counts one model on one rank: leave --compare, --turns, --tune, --ranks and mpirun out");
+    }
+    if (!settings->ledger && *settings->as) {
+        return error_set("--as says for which device --ledger counts: give --ledger, too, or leave it out");
+    }
+    if (!settings->ledger && settings->run) {
+        return error_set("--ledger-run runs what --ledger counts: give --ledger, too, or leave it out");
+    }
+    return 0;
+}
+
 static enum bench_status run(struct bench_settings *settings, const struct option_table *table, int argc,
                              char **argv) {
     struct ranks *ranks = &program.ranks;
@@ -66,16 +88,7 @@ static enum bench_status run(struct bench_settings *settings, const struct optio
     if (same_job_settings(ranks, &settings->train)) {
         return BENCH_FAILED;
     }
-    if (settings->turns && (*settings->compare || *settings->json)) {
-        error_set("--turns talks on stdin and stdout: leave --compare and --json out");
-        return BENCH_WRONG;
-    }
-    if (settings->tune && (settings->turns || *settings->compare || *settings->json)) {
-        error_set("--tune prints and keeps what it finds: leave --compare, --turns and --json out");
-        return BENCH_WRONG;
-    }
-    if (settings->ledger && (settings->turns || settings->tune || *settings->compare || ranks->count > 1)) {
-        error_set("--ledger counts one model on one rank: leave --compare, --turns, --tune and mpirun out");
+    if (check_modes(settings)) {
         return BENCH_WRONG;
     }
     if (settings->ledger) {
