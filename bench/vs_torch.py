@@ -49,9 +49,7 @@ def hctrain(arguments, residual):
     command = [arguments.hc_bench, "--turns", "--device", arguments.device, "--residual", residual]
     for name in MODEL:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
-    command += ["--gradient-accumulation-steps", "1"]
-    if arguments.dtype != "fp32":
-        command += ["--dtype", arguments.dtype]
+    command += ["--gradient-accumulation-steps", "1", "--dtype", arguments.dtype]
     return Program("hc_bench %s" % residual, command)
 
 

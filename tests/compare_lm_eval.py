@@ -132,7 +132,7 @@ def read_documents(path, limit):
 def score_here(arguments, documents):
     figures, lines = documents + ".figures", documents + ".scored"
     command = [arguments.hc_eval, "--checkpoint", arguments.checkpoint, "--ranks", arguments.ranks, "--batch-size",
-               str(arguments.batch_size), "--device", arguments.device, "--json", figures, "--per-document", lines, documents]
+               str(arguments.batch_size), "--device", arguments.device, "--dtype", "fp32", "--json", figures, "--per-document", lines, documents]
     start = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     seconds = time.monotonic() - start

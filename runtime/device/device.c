@@ -1,16 +1,20 @@
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#define POCL_PLATFORM "Portable Computing Language"
+/* Extensions' numbers, whose headers need not be there. */
+#define DEVICE_PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info */
+#define DEVICE_PCI_BUS_ID_NV    0x4008 /* cl_nv_device_attribute_query, as the next two */
+#define DEVICE_PCI_SLOT_ID_NV   0x4009
+#define DEVICE_PCI_DOMAIN_ID_NV 0x400A
+#define DEVICE_TOPOLOGY_AMD     0x4037 /* cl_amd_device_attribute_query */
+#define TOPOLOGY_OF_PCI_EXPRESS 1
 
-enum { LEAST_ADDRESS_SPACE = 896 << 20, MOST_DEVICES = 256 };
+enum { LEAST_ADDRESS_SPACE = 896 << 20 };
 
 /* ---- describing a device */
 
@@ -77,6 +81,58 @@ static void read_numbers(struct device *device) {
     device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
 }
 
+/* ---- where a card is */
+
+/* Exactly so many bytes of what the device tells. */
+static bool read_bytes(cl_device_id id, cl_device_info what, void *value, size_t bytes) {
+    size_t told = 0;
+    return clGetDeviceInfo(id, what, bytes, value, &told) == CL_SUCCESS && told == bytes;
+}
+
+static bool read_address_khronos(cl_device_id id, struct device_address *address) {
+    cl_uint parts[4]; /* domain, bus, device, function */
+    if (!read_bytes(id, DEVICE_PCI_BUS_INFO_KHR, parts, sizeof(parts))) {
+        return false;
+    }
+    *address = (struct device_address){true, true, parts[0], parts[1], parts[2], parts[3]};
+    return true;
+}
+
+/* A slot is the device's number and, in its last three bits, the function's. Old drivers do not tell the domain. */
+static bool read_address_nvidia(cl_device_id id, struct device_address *address) {
+    cl_uint bus, slot, domain = 0;
+    if (!read_bytes(id, DEVICE_PCI_BUS_ID_NV, &bus, sizeof(bus)) ||
+        !read_bytes(id, DEVICE_PCI_SLOT_ID_NV, &slot, sizeof(slot))) {
+        return false;
+    }
+    const bool has_domain = read_bytes(id, DEVICE_PCI_DOMAIN_ID_NV, &domain, sizeof(domain));
+    *address = (struct device_address){true, has_domain, domain, bus, slot >> 3, slot & 7};
+    return true;
+}
+
+static bool read_address_amd(cl_device_id id, struct device_address *address) {
+    struct {
+        cl_uint type;
+        cl_uchar unused[17], bus, device, function;
+    } topology;
+    if (!read_bytes(id, DEVICE_TOPOLOGY_AMD, &topology, sizeof(topology)) ||
+        topology.type != TOPOLOGY_OF_PCI_EXPRESS) {
+        return false;
+    }
+    *address = (struct device_address){true, false, 0, topology.bus, topology.device, topology.function};
+    return true;
+}
+
+/* All zeros are the address of the host's own bridge: a driver that has nothing to tell. */
+static void read_address(struct device *device) {
+    struct device_address *address = &device->address;
+    const bool told = read_address_khronos(device->id, address) || read_address_nvidia(device->id, address) ||
+                      read_address_amd(device->id, address);
+    if (!told || !(address->domain || address->bus || address->device || address->function)) {
+        *address = (struct device_address){.known = false};
+    }
+}
+
 static void describe(cl_platform_id platform, cl_device_id id, struct device *device) {
     *device = (struct device){.platform = platform, .id = id};
     read_text(id, CL_DEVICE_NAME, device->name);
@@ -87,6 +143,7 @@ static void describe(cl_platform_id platform, cl_device_id id, struct device *de
         strcpy(device->platform_name, "unknown platform");
     }
     read_numbers(device);
+    read_address(device);
 }
 
 /* ---- listing */
@@ -98,13 +155,13 @@ static bool is_usable(cl_device_id id) {
 /* Describes the platform's devices, `room` at most; their number. A platform that has none, or that cannot tell, has 0.
  */
 static size_t describe_all(cl_platform_id platform, struct device *devices, size_t room) {
-    cl_device_id ids[MOST_DEVICES];
+    cl_device_id ids[DEVICE_MOST];
     cl_uint found = 0;
     size_t count = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MOST_DEVICES, ids, &found) != CL_SUCCESS) {
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, DEVICE_MOST, ids, &found) != CL_SUCCESS) {
         return 0;
     }
-    for (size_t i = 0; i < found && i < MOST_DEVICES && count < room; i++) {
+    for (size_t i = 0; i < found && i < DEVICE_MOST && count < room; i++) {
         if (is_usable(ids[i])) {
             describe(platform, ids[i], &devices[count++]);
         }
@@ -124,135 +181,22 @@ static int check_address_space(void) {
 }
 
 int device_list(struct device **devices, size_t *count) {
-    cl_platform_id platforms[MOST_DEVICES];
+    cl_platform_id platforms[DEVICE_MOST];
     cl_uint found = 0;
     *devices = NULL;
     *count = 0;
     if (check_address_space()) {
         return -1;
     }
-    if (clGetPlatformIDs(MOST_DEVICES, platforms, &found) != CL_SUCCESS || !found) {
+    if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS || !found) {
         return 0;
     }
-    *devices = calloc(MOST_DEVICES, sizeof(**devices));
+    *devices = calloc(DEVICE_MOST, sizeof(**devices));
     if (!*devices) {
         return error_set("out of memory");
     }
-    for (size_t i = 0; i < found && i < MOST_DEVICES; i++) {
-        *count += describe_all(platforms[i], *devices + *count, MOST_DEVICES - *count);
+    for (size_t i = 0; i < found && i < DEVICE_MOST; i++) {
+        *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
     }
     return 0;
-}
-
-/* ---- choosing */
-
-static unsigned count_gpus(const struct device *devices, size_t count) {
-    unsigned gpus = 0;
-    for (size_t i = 0; i < count; i++) {
-        gpus += devices[i].is_gpu;
-    }
-    return gpus;
-}
-
-static const struct device *find_gpu(const struct device *devices, size_t count, unsigned local_rank) {
-    const unsigned gpus = count_gpus(devices, count);
-    unsigned before = gpus ? local_rank % gpus : 0;
-    for (size_t i = 0; i < count; i++) {
-        if (devices[i].is_gpu && before-- == 0) {
-            return &devices[i];
-        }
-    }
-    return NULL;
-}
-
-/* The first CPU device that runs native kernels, since those get the host's BLAS; else the first at all. */
-static const struct device *find_cpu(const struct device *devices, size_t count, bool only_pocl) {
-    const struct device *found = NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (!devices[i].is_cpu || (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
-            continue;
-        }
-        if (devices[i].native_kernels) {
-            return &devices[i];
-        }
-        if (!found) {
-            found = &devices[i];
-        }
-    }
-    return found;
-}
-
-static const struct device *find_by_number_or_name(const struct device *devices, size_t count, const char *word) {
-    if (*word && word[strspn(word, "0123456789")] == '\0') {
-        errno = 0;
-        unsigned long long index = strtoull(word, NULL, 10);
-        if (!errno && index < count) {
-            return &devices[index];
-        }
-    }
-    for (size_t i = 0; i < count && *word; i++) {
-        if (strcasestr(devices[i].name, word) || strcasestr(devices[i].platform_name, word)) {
-            return &devices[i];
-        }
-    }
-    return NULL;
-}
-
-static const struct device *find(const struct device *devices, size_t count, const char *word,
-                                 unsigned local_rank) {
-    if (!strcasecmp(word, "gpu")) {
-        return find_gpu(devices, count, local_rank);
-    }
-    if (!strcasecmp(word, "cpu")) {
-        return find_cpu(devices, count, false);
-    }
-    if (!strcasecmp(word, "pocl")) {
-        return find_cpu(devices, count, true);
-    }
-    if (strcasecmp(word, "auto") != 0) {
-        return find_by_number_or_name(devices, count, word);
-    }
-    const struct device *found = find_gpu(devices, count, local_rank);
-    if (!found) {
-        found = find_cpu(devices, count, false);
-    }
-    return found || !count ? found : &devices[0]; /* an accelerator is better than nothing */
-}
-
-const char *device_missing_text(void) {
-    const char *problem = device_pocl_problem();
-    return problem
-               ? problem
-               : "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for the CPU";
-}
-
-static int fail_choice(const struct device *devices, size_t count, const char *word) {
-    const char *problem = device_pocl_problem();
-    char list[4096] = "";
-    for (size_t i = 0; i < count; i++) {
-        const size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s%zu: %s (%s)", i ? ", " : "", i, devices[i].name,
-                 devices[i].platform_name);
-    }
-    if (!count) {
-        return error_set("device \"%s\": %s", word, device_missing_text());
-    }
-    return error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, problem ? "; " : "",
-                     problem ? problem : "");
-}
-
-int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
-    struct device *devices;
-    size_t count;
-    if (device_list(&devices, &count)) {
-        return -1;
-    }
-    const struct device *found = find(devices, count, word, local_rank);
-    if (found) {
-        *chosen = *found;
-        chosen->gpus = count_gpus(devices, count);
-    }
-    const int status = found ? 0 : fail_choice(devices, count, word);
-    free(devices);
-    return status;
 }

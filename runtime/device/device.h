@@ -7,6 +7,17 @@
 #include <stddef.h>
 
 struct gpu_model; /* runtime/device/gpu_model.h */
+enum {
+    DEVICE_MOST = 256,       /* devices in a list, at most */
+    DEVICE_ADDRESS_SIZE = 48 /* bytes of text */
+};
+
+/* A card's place on the PCI bus, which every driver tells alike: so the same card is known in several platforms. */
+struct device_address {
+    bool known;      /* the driver tells it */
+    bool has_domain; /* and its domain */
+    unsigned domain, bus, device, function;
+};
 
 struct device {
     cl_platform_id platform;
@@ -26,7 +37,8 @@ struct device {
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
-    unsigned gpus;                 /* GPUs there are, set by device_choose */
+    struct device_address address;
+    unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */
     const struct gpu_model *model; /* whose shape it has taken; NULL: its own */
 };
 
@@ -34,10 +46,28 @@ struct device {
  * takes. *devices is allocated, the caller frees it. No platform at all is an empty list, not an error. */
 int device_list(struct device **devices, size_t *count);
 
-/* Chooses by word: "gpu" (GPU number local_rank modulo their count), "cpu", "pocl", "auto" (a GPU if there is one,
- * else a CPU device), a flat index, or a case-insensitive substring of the device or platform name. Fails with a
- * message that lists the devices there are. */
+/* "0000:41:00.0", "41:00.0" where the driver does not tell the domain, "" where it tells nothing. Returns `text`. */
+const char *device_address_text(const struct device_address *address, char text[DEVICE_ADDRESS_SIZE]);
+
+/* The device in the list, by its index, that stands for the card of the GPU devices[index], which may be offered by
+ * several platforms: the vendor's own driver, else PoCL's, clvk's, rusticl's, Clover's; the first in the list among
+ * equals. Cards are told apart by address; two devices of one platform, and those without an address, are never the
+ * same. What is no GPU stands for itself. */
+size_t device_card(const struct device *devices, size_t count, size_t index);
+
+/* The GPUs that the word "gpu" deals out to the ranks of a host, in this order, as indices into the list, each card
+ * once: those with memory of their own (discrete cards); if there are none, those that share the host's. order:
+ * [count]. Their number. */
+size_t device_order_gpus(const struct device *devices, size_t count, size_t *order);
+
+/* Chooses by word: "gpu" (the GPU of device_order_gpus with the number local_rank modulo theirs), "cpu", "pocl",
+ * "auto" (as "gpu" if there is one, else a CPU device), a flat index, or a case-insensitive substring of the device
+ * or platform name. Fails with a message that lists the devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
+
+/* The same among the devices of a list, DEVICE_MOST at most. */
+int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,
+                       struct device *chosen);
 
 /* A text that the device has, such as CL_DEVICE_EXTENSIONS: heap memory, NULL where it does not tell. */
 char *device_text(cl_device_id id, cl_device_info what);

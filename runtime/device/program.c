@@ -90,8 +90,9 @@ static int compile(struct compute *compute, const struct recipe *recipe, cl_prog
         return 0;
     }
     char *log = build_log(compute, *program);
-    error_set("device %s: cannot compile %s: %s (options %s)\n%s", compute->device.name, recipe->names,
-              device_error_name(code), recipe->options, log ? log : "no log");
+    /* the first line by itself says enough where a program is only tried */
+    error_set("cannot compile %s: %s\ndevice %s, options %s\n%s", recipe->names, device_error_name(code),
+              compute->device.name, recipe->options, log ? log : "no log");
     free(log);
     clReleaseProgram(*program);
     *program = NULL;

@@ -14,7 +14,7 @@ static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = compute->gemm_state;
     if (backend->open(compute)) {
-        return error_prefix("GEMM backend %s", backend->name);
+        return -1;
     }
     compute->gemm = backend;
     snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s", backend->name,
@@ -23,8 +23,11 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
     return 0;
 }
 
-/* Matrix units where they are worth it. Why they are not is kept for the description: its first line, without a
- * compiler's log. */
+static int open_or_fail(struct compute *compute, const struct gemm_backend *backend) {
+    return open_backend(compute, backend) ? error_prefix("GEMM backend %s", backend->name) : 0;
+}
+
+/* Matrix units where they are worth it. Why they are not is kept: the first line, without a compiler's log. */
 static bool open_units(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
@@ -33,7 +36,9 @@ static bool open_units(struct compute *compute) {
     if (open_backend(compute, &gemm_backend_mma) == 0) {
         return true;
     }
-    snprintf(state->refusal, sizeof(state->refusal), "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+    if (!*state->refusal) {
+        snprintf(state->refusal, sizeof(state->refusal), "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+    }
     return false;
 }
 
@@ -41,7 +46,7 @@ static int open_automatically(struct compute *compute) {
     if (open_units(compute) || open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
     }
-    return open_backend(compute, &gemm_backend_clblast);
+    return open_or_fail(compute, &gemm_backend_clblast);
 }
 
 static void gemm_close(struct compute *compute) {
@@ -73,7 +78,7 @@ int gemm_open(struct compute *compute, const char *name, enum element_type opera
     }
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
         if (!strcmp(name, backends[i]->name)) {
-            return open_backend(compute, backends[i]);
+            return open_or_fail(compute, backends[i]);
         }
     }
     return error_set("no GEMM backend \"%s\"; there are: auto, cblas, clblast, mma, portable", name);
@@ -107,6 +112,13 @@ const char *gemm_name(const struct compute *compute) {
 const char *gemm_description(const struct compute *compute) {
     const struct gemm_state *state = compute->gemm_state;
     return state->description;
+}
+
+struct gemm_units gemm_units(const struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    return (struct gemm_units){.unit = state->works_on,
+                               .refusal = *state->refusal ? state->refusal : NULL,
+                               .failed = *state->refusal && state->tried};
 }
 
 /* ---- calls */

@@ -33,3 +33,14 @@ const char *gemm_name(const struct compute *compute);
 /* The same for people: also on which unit it runs, whether with parameters that a search found, and why not on
  * matrix units where "auto" wanted some. */
 const char *gemm_description(const struct compute *compute);
+
+/* How products stand to the device's matrix units. */
+struct gemm_units {
+    const char *unit; /* the name of that on which products of 16 bits run, having passed its test: "mma.sync" for
+                            example; NULL: none, or an emulation of one */
+    const char *refusal; /* why "auto" uses none where it wanted one, a line; NULL: it does, or wanted none */
+    bool failed;         /* the device should have some: they were tried, and did not compile or compute right */
+};
+
+/* The texts stay until the compute is closed. */
+struct gemm_units gemm_units(const struct compute *compute);

@@ -28,8 +28,10 @@ struct gemm_state {
     struct kernel tile;         /* the portable product; both are built at the first need */
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */
-    char refusal[160];          /* why "auto" did without matrix units, "" when it did not want any */
-    char description[384];      /* of gemm_description */
+    const char *works_on;       /* the device's own matrix unit, where products run on one */
+    char refusal[512];          /* why "auto" did without matrix units, "" when it did not want any */
+    char description[640];      /* of gemm_description */
+    bool tried;                 /* the device has matrix units that hctrain knows, perhaps: some were tried */
     enum element_type operands; /* what most products read */
     bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
     bool untuned;               /* wanted: no parameters from the cache folder */

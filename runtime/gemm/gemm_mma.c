@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
+#include <string.h>
 
 static int open_fallback(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
@@ -55,7 +56,7 @@ static int try_unit(struct mma *mma, const struct mma_unit *unit) {
     const struct gemm_state *state = mma->compute->gemm_state;
     mma->unit = *unit;
     if (choose_tiles(mma)) {
-        return -1;
+        return error_prefix("%s", unit->name);
     }
     for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
         const bool wanted = state->operands == ELEMENT_FP32 || state->operands == type;
@@ -67,14 +68,24 @@ static int try_unit(struct mma *mma, const struct mma_unit *unit) {
     return 0;
 }
 
+/* Adds the first line of why a unit was refused to what is known of those before it. */
+static void note_refusal(struct gemm_state *state) {
+    const size_t used = strlen(state->refusal);
+    snprintf(state->refusal + used, sizeof(state->refusal) - used, "%s%.*s", used ? "; " : "",
+             (int)strcspn(error_text(), "\n"), error_text());
+}
+
 static int find_unit(struct mma *mma) {
-    const struct gemm_state *state = mma->compute->gemm_state;
+    struct gemm_state *state = mma->compute->gemm_state;
     struct mma_unit units[MMA_MOST_UNITS];
     const size_t count = mma_units_find(&mma->compute->device, units);
+    state->tried = count > 0;
     for (size_t i = 0; i < count; i++) {
         if (try_unit(mma, &units[i]) == 0) {
+            state->refusal[0] = '\0';
             return 0;
         }
+        note_refusal(state);
     }
     if (state->automatic || count > 0 || mma->compute->device.is_gpu) {
         return -1;
@@ -108,6 +119,7 @@ static int open_units(struct compute *compute) {
         return -1;
     }
     describe(state->mma, state->unit, sizeof(state->unit));
+    state->works_on = state->mma->unit.kind == MMA_EMULATION ? NULL : state->mma->unit.name;
     return 0;
 }
 

@@ -179,6 +179,7 @@ static void print_head(const struct bench_model *bench) {
     const struct model_config *model = &bench->gpt.config;
     printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
            gemm_description(bench->compute));
+    type_choice_print(&bench->choice, stdout);
     printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, %.4g parameters\n",
            model->residual->name, model->n_streams, model->n_layer, model->n_embd,
            (double)bench->gpt.parameters.total);

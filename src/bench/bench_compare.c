@@ -14,7 +14,7 @@
 
 extern char **environ;
 
-enum { MOST_CASES = 32, MORE_ARGUMENTS = 8 };
+enum { MOST_CASES = 32, MORE_ARGUMENTS = 10 };
 
 /* One variant and its process. */
 struct bench_case {
@@ -116,8 +116,8 @@ static int connect_process(struct bench_case *one, char **arguments) {
     return status;
 }
 
-/* The same program with this case's settings, taking turns. */
-static int start(struct bench_case *one, int argc, char **argv) {
+/* The same program with this case's settings, taking turns. type: of its activations, NULL for what the settings say. */
+static int start(struct bench_case *one, const char *type, int argc, char **argv) {
     char streams[24];
     char **arguments = calloc((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
     if (!arguments) {
@@ -125,8 +125,15 @@ static int start(struct bench_case *one, int argc, char **argv) {
     }
     memcpy(arguments, argv, (size_t)argc * sizeof *argv);
     snprintf(streams, sizeof streams, "%" PRId64, one->streams);
-    char *const more[] = {"--compare=",  "--json=", "--turns", "--residual", (char *)one->residual->name,
-                          "--n-streams", streams};
+    char *const more[] = {"--compare=",
+                          "--json=",
+                          "--turns",
+                          "--residual",
+                          (char *)one->residual->name,
+                          "--n-streams",
+                          streams,
+                          type ? "--dtype" : NULL,
+                          (char *)type};
     memcpy(arguments + argc, more, sizeof more);
     const int status = connect_process(one, arguments);
     free(arguments);
@@ -177,6 +184,12 @@ static void release(struct comparison *all) {
 
 /* ---- measuring */
 
+/* Valid until the facts are replaced; "" where there is none of that name. */
+static const char *text_fact(const struct bench_case *one, const char *name) {
+    const char *text = json_string_value(json_object_get(one->facts, name));
+    return text ? text : "";
+}
+
 static int start_all(struct comparison *all, int argc, char **argv) {
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
@@ -185,7 +198,9 @@ static int start_all(struct comparison *all, int argc, char **argv) {
             return error_set("out of memory for the figures");
         }
         one->ratios = one->seconds + all->settings->steps;
-        if (start(one, argc, argv) || !(one->facts = hear(one))) {
+        /* what "auto" was to the first holds for all, or they could not be compared */
+        if (start(one, i == 0 ? NULL : text_fact(&all->cases[0], "dtype"), argc, argv) ||
+            !(one->facts = hear(one))) {
             return -1;
         }
     }
@@ -264,12 +279,21 @@ static double utilisation(const struct comparison *all, const struct bench_case 
     return speed(one) * fact(one, "flops_per_token") / gemm_rate(all);
 }
 
+static void print_type(const struct bench_case *one) {
+    if (*text_fact(one, "dtype_reason")) {
+        printf("dtype    %s: %s\n", text_fact(one, "dtype"), text_fact(one, "dtype_reason"));
+    }
+    if (*text_fact(one, "warning")) {
+        fprintf(stderr, "warning  %s\n", text_fact(one, "warning"));
+    }
+}
+
 static void print_table(const struct comparison *all) {
     const struct bench_case *first = &all->cases[0];
     const double gibi = 1073741824.0;
-    printf("device   %s, products by %s at %.1f GFLOP/s\n",
-           json_string_value(json_object_get(first->facts, "device")),
-           json_string_value(json_object_get(first->facts, "gemm")), 1e-9 * gemm_rate(all));
+    printf("device   %s, products by %s at %.1f GFLOP/s\n", text_fact(first, "device"), text_fact(first, "gemm"),
+           1e-9 * gemm_rate(all));
+    print_type(first);
     printf("model    %.0f layers, %.0f channels, %.0f tokens a step; medians of %" PRId64 " rounds\n",
            fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "tokens"), all->settings->steps);
     printf("%-9s %2s %11s %11s %9s %9s %9s %8s %8s %7s\n", "residual", "n", "parameters", "auxiliary", "step ms",

@@ -91,16 +91,16 @@ static int plan(struct bench_model *bench) {
     if (!bench->tokens) {
         return error_set("out of memory for tokens");
     }
-    return settings_open_device(&train->device, (enum element_type)train->dtype,
-                                (unsigned)bench->ranks->local_index, &bench->compute) ||
-                   data_parallel_plan_model(&bench->parallel, bench->ranks, train, bench->compute, &bench->config,
-                                            &bench->gpt)
-               ? -1
-               : 0;
+    struct train_settings chosen = *train;
+    chosen.dtype = (int)bench->choice.type;
+    return data_parallel_plan_model(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->config,
+                                    &bench->gpt);
 }
 
 int bench_model_set_up(struct bench_model *bench) {
-    if (ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
+    const struct train_settings *train = bench->train;
+    if (type_choice_open(&train->device, train->dtype, bench->ranks, &bench->compute, &bench->choice) ||
+        ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
@@ -146,10 +146,11 @@ json_t *bench_model_facts(struct bench_model *bench) {
                   (json_int_t)gpt->config.n_embd, "block_size", (json_int_t)gpt->config.block_size, "batch_size",
                   (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);
     json_t *sizes =
-        json_pack("{s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "parameters", (json_int_t)gpt->parameters.total,
-                  "auxiliary", (json_int_t)gpt->parameters.auxiliary, "tokens", bench_model_tokens(bench),
-                  "planned_bytes", (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(),
-                  "flops_per_token", gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
+        json_pack("{s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "dtype_reason", bench->choice.reason, "warning",
+                  bench->choice.warning, "parameters", (json_int_t)gpt->parameters.total, "auxiliary",
+                  (json_int_t)gpt->parameters.auxiliary, "tokens", bench_model_tokens(bench), "planned_bytes",
+                  (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(), "flops_per_token",
+                  gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
     int status = json_object_update(facts, sizes);
     if (status == 0 && bench->compute->profiler) {
         status = json_object_set_new(facts, "kernels", profiler_report(bench->compute->profiler));

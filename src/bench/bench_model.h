@@ -1,6 +1,7 @@
 /* A model on random tokens, step by step: what hc_bench measures. */
 #pragma once
 
+#include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
 #include "src/training/train_settings.h"
 #include <jansson.h>
@@ -13,6 +14,7 @@ struct bench_model {
     struct model_config config; /* with a vocabulary */
     struct ranks *ranks;
     struct compute *compute;
+    struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
     struct data_parallel parallel;
     int64_t micro_steps; /* of this rank in a step */

@@ -11,6 +11,7 @@
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
 #include "src/evaluation/score_windows.h"
+#include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
@@ -29,6 +30,7 @@ struct evaluation {
     struct documents *documents;
     struct documents_settings documents_settings;
     struct compute *compute;
+    struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
@@ -177,10 +179,8 @@ static int plan_model(struct evaluation *evaluation, uint32_t vocabulary) {
                                         .sequence = evaluation->config.block_size,
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
-                                        .type = (enum element_type)settings->dtype};
-    return settings_open_device(&settings->device, options.type, (unsigned)evaluation->ranks->local_index,
-                                &evaluation->compute) ||
-                   gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
+                                        .type = evaluation->choice.type};
+    return gpt_plan(evaluation->compute, &evaluation->config, &options, &evaluation->gpt) ||
                    memory_plan_check(&evaluation->gpt.plan, &evaluation->compute->device)
                ? -1
                : 0;
@@ -193,16 +193,24 @@ static void print_model(const struct evaluation *evaluation) {
     }
     fprintf(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
             evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
+    type_choice_print(&evaluation->choice, stderr);
     fprintf(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
             config->residual->name, config->block_size);
     fprintf(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary, config->vocab_size);
+}
+
+static int open_device(struct evaluation *evaluation) {
+    const struct eval_settings *settings = evaluation->settings;
+    return type_choice_open(&settings->device, settings->dtype, evaluation->ranks, &evaluation->compute,
+                            &evaluation->choice);
 }
 
 static int set_up(struct evaluation *evaluation) {
     struct ranks *ranks = evaluation->ranks;
     uint32_t vocabulary;
     if (ranks_agree(ranks, open_inputs(evaluation)) || check_same_inputs(evaluation) ||
-        share_vocabulary(evaluation, &vocabulary) || ranks_agree(ranks, plan_model(evaluation, vocabulary))) {
+        share_vocabulary(evaluation, &vocabulary) || open_device(evaluation) ||
+        ranks_agree(ranks, plan_model(evaluation, vocabulary))) {
         return -1;
     }
     print_model(evaluation);
@@ -222,9 +230,10 @@ static int set_up(struct evaluation *evaluation) {
 static int write_json(struct evaluation *evaluation, json_t *results) {
     FILE *stream = evaluation->json.stream;
     json_t *all =
-        json_pack("{s:o, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
-                  "context", (json_int_t)evaluation->config.block_size, "vocabulary",
-                  (json_int_t)evaluation->gpt.vocabulary, "seconds", evaluation->seconds, "tokens_per_second",
+        json_pack("{s:o, s:s, s:I, s:I, s:f, s:f}", "checkpoint", json_file_name(evaluation->settings->checkpoint),
+                  "dtype", element_name(evaluation->choice.type), "context",
+                  (json_int_t)evaluation->config.block_size, "vocabulary", (json_int_t)evaluation->gpt.vocabulary,
+                  "seconds", evaluation->seconds, "tokens_per_second",
                   (double)evaluation->total.tokens / evaluation->seconds);
     const bool failed = !all || !results || json_object_update(all, results);
     if (!failed && stream) { /* what cannot be written is found by the commit */

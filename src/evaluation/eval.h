@@ -27,7 +27,7 @@ struct eval_settings {
     int64_t limit; /* documents; 0: all */
     char *json, *per_document;
     struct device_settings device;
-    int dtype; /* an enum element_type */
+    int dtype; /* an enum element_type, or TYPE_AUTO */
 };
 
 /* As exit statuses of programs. */

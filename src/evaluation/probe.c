@@ -293,7 +293,7 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
     const struct gpt_options options = {.batch = batches.shape.batch,
                                         .sequence = batches.shape.sequence,
                                         .mode = gradients ? GPT_TRAINING : GPT_ANALYSIS,
-                                        .type = (enum element_type)settings->dtype};
+                                        .type = settings->dtype};
     int status = gpt_plan(compute, &config, &options, &gpt);
     if (status == 0) {
         status = gpt_create(&gpt) || checkpoint_load_weights(settings->checkpoint, &gpt) ||

@@ -9,7 +9,7 @@ struct probe_settings {
     char *batch;      /* safetensors file with x and y, I32 [B, T], or [iterations, micro, B, T] with train */
     char *out;        /* file, or folder with train */
     bool logits, grad, streams, train;
-    int dtype; /* an enum element_type */
+    enum element_type dtype; /* of activations */
     struct optimizer_settings optimizer;
 };
 

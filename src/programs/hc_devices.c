@@ -23,13 +23,28 @@ static const char *type_name(const struct device *device) {
     return device->is_cpu ? "CPU" : "accelerator";
 }
 
-static void print_device(size_t index, const struct device *device) {
+static void print_address(const struct device *devices, size_t count, size_t index) {
+    char text[DEVICE_ADDRESS_SIZE];
+    const size_t card = device_card(devices, count, index);
+    if (!devices[index].address.known) {
+        return;
+    }
+    printf("   PCI address   %s", device_address_text(&devices[index].address, text));
+    if (card != index) {
+        printf(": the same card as %zu, which --device gpu takes for it", card);
+    }
+    putchar('\n');
+}
+
+static void print_device(const struct device *devices, size_t count, size_t index) {
     const double mebibyte = 1024.0 * 1024.0;
+    const struct device *device = &devices[index];
     printf("%zu: %s\n", index, device->name);
     printf("   platform      %s\n", device->platform_name);
     printf("   version       %s, driver %s\n", device->version, device->driver);
     printf("   type          %s, %u compute units, float vectors of %u\n", type_name(device), device->compute_units,
            device->vector_width);
+    print_address(devices, count, index);
     printf("   memory        %.0f MiB%s, buffers up to %.0f MiB\n", (double)device->memory_bytes / mebibyte,
            device->shares_host_memory ? " (the host's, available now)" : "",
            (double)device->max_buffer_bytes / mebibyte);
@@ -47,6 +62,21 @@ static void print_choice(const char *word, unsigned local_rank) {
     }
 }
 
+/* Which GPU each rank of a node gets. */
+static void print_order(const struct device *devices, size_t count) {
+    size_t order[DEVICE_MOST];
+    const size_t gpus = device_order_gpus(devices, count, order);
+    if (!gpus) {
+        return;
+    }
+    printf("\n--device gpu gives the ranks of a node, in turn:");
+    for (size_t i = 0; i < gpus; i++) {
+        printf("%s %zu", i ? "," : "", order[i]);
+    }
+    printf(" (%s)\n", devices[order[0]].shares_host_memory ? "integrated GPUs: there is none with memory of its own"
+                                                           : "each card once, those with memory of their own");
+}
+
 static int print_all(void) {
     static const char *const words[] = {"auto", "gpu", "cpu", "pocl"};
     struct device *devices;
@@ -55,11 +85,12 @@ static int print_all(void) {
         return PROGRAM_FAILED;
     }
     for (size_t i = 0; i < count; i++) {
-        print_device(i, &devices[i]);
+        print_device(devices, count, i);
     }
     if (!count) {
         printf("No device: %s\n", device_missing_text());
     }
+    print_order(devices, count);
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
     for (size_t i = 0; i < COUNT(words); i++) {

@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
         TEXT("per_document", &settings.per_document, NULL, "write a line of JSON for each document to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer),
         DEVICE_OPTIONS(&settings.device),
-        TYPE_OPTION(&settings.dtype),
+        TYPE_OPTION(&settings.dtype, "auto"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -3,6 +3,7 @@
 #include "src/evaluation/probe.h"
 #include "src/programs/program.h"
 #include "src/settings/shared_rows.h"
+#include "src/settings/type_choice.h"
 #include <signal.h>
 
 static struct program program = {
@@ -17,16 +18,20 @@ static struct program program = {
     .computes = true,
 };
 
-static int run(const struct probe_settings *settings, const struct device_settings *device) {
+static int run(struct probe_settings *settings, const struct device_settings *device, int dtype) {
     struct compute *compute = NULL;
+    struct type_choice choice;
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     if (!settings->checkpoint || !settings->batch || !settings->out) {
         error_set("--checkpoint, --batch and --out are all needed; see hc_probe --help");
         return PROGRAM_WRONG;
     }
-    if (settings_open_device(device, (enum element_type)settings->dtype, 0, &compute)) {
+    if (type_choice_open(device, dtype, &program.ranks, &compute, &choice)) {
+        compute_close(compute);
         return PROGRAM_FAILED;
     }
+    type_choice_print(&choice, stderr);
+    settings->dtype = choice.type;
     const int status = probe_run(compute, settings);
     compute_close(compute);
     return status ? PROGRAM_FAILED : PROGRAM_DONE;
@@ -35,6 +40,7 @@ static int run(const struct probe_settings *settings, const struct device_settin
 int main(int argc, char **argv) {
     struct probe_settings settings = {0};
     struct device_settings device = {0};
+    int dtype; /* enum element_type, or TYPE_AUTO */
     struct option_spec specs[] = {
         HEADING("What to run"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
@@ -49,10 +55,10 @@ int main(int argc, char **argv) {
              "run optimiser steps on the batches; writes model.safetensors and losses.json"),
         OPTIMIZER_OPTIONS(&settings.optimizer),
         DEVICE_OPTIONS(&device),
-        TYPE_OPTION(&settings.dtype),
+        TYPE_OPTION(&dtype, "fp32"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
-        program.status = run(&settings, &device);
+        program.status = run(&settings, &device, dtype);
     }
     return program_end(&program);
 }

@@ -6,6 +6,7 @@
 #include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
 #include "src/settings/shared_rows.h"
+#include "src/settings/type_choice.h"
 #include "src/text/model_tokenizer.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ struct settings {
     struct sample_settings sample;
     struct tokenizer_settings tokenizer;
     char *checkpoint, *prompt, *prompt_file, *stop;
-    int dtype; /* enum element_type */
+    int dtype; /* enum element_type, or TYPE_AUTO */
     int64_t seed, batch_size;
 };
 
@@ -133,13 +134,17 @@ static int64_t sequence_of(const struct session *session) {
 static int open_model(struct session *session) {
     const struct settings *settings = session->settings;
     const int64_t samples = settings->sample.samples;
+    struct type_choice choice;
+    if (type_choice_open(&settings->device, settings->dtype, &program.ranks, &session->compute, &choice)) {
+        return -1;
+    }
+    type_choice_print(&choice, choice.type == ELEMENT_FP32 ? NULL : stderr); /* fp32 is what anybody expects */
     const struct gpt_options options = {.batch = samples < settings->batch_size ? samples : settings->batch_size,
                                         .sequence = sequence_of(session),
                                         .mode = GPT_GENERATION,
-                                        .type = (enum element_type)settings->dtype};
-    return settings_open_device(&settings->device, options.type, 0, &session->compute) ||
-                   gpt_plan(session->compute, &session->config, &options, &session->gpt) ||
-                   gpt_create(&session->gpt) || checkpoint_load_weights(settings->checkpoint, &session->gpt)
+                                        .type = choice.type};
+    return gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt) ||
+                   checkpoint_load_weights(settings->checkpoint, &session->gpt)
                ? -1
                : 0;
 }
@@ -208,7 +213,7 @@ int main(int argc, char **argv) {
         INT("batch_size", &settings.batch_size, "8", 1, FEW_ROWS,
             "samples written side by side: faster, for more memory"),
         DEVICE_OPTIONS(&settings.device),
-        TYPE_OPTION(&settings.dtype),
+        TYPE_OPTION(&settings.dtype, "auto"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -7,8 +7,9 @@
 #define GEMM_WORDS "auto|clblast|cblas|mma|portable"
 enum gemm_word { GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_MMA, GEMM_PORTABLE };
 
-/* --dtype: an enum element_type */
-#define TYPE_WORDS "fp32|bf16|fp16"
+/* --dtype: an enum element_type, or TYPE_AUTO, for which type_choice.h finds one */
+#define TYPE_WORDS "fp32|bf16|fp16|auto"
+enum { TYPE_AUTO = ELEMENT_FP16 + 1 };
 
 /* --invalid: what is done about text that is not UTF-8 */
 #define INVALID_WORDS "error|replace"

@@ -16,11 +16,12 @@
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 
-/* type: an int *, for an enum element_type */
-#define TYPE_OPTION(type)                                                                                          \
-    CHOICE("dtype", type, "fp32", TYPE_WORDS,                                                                      \
+/* type: an int *, for an enum element_type or TYPE_AUTO; initial: the default's word */
+#define TYPE_OPTION(type, initial)                                                                                 \
+    CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
            "what activations, their gradients and the weights in matrix products are stored in; sums, master "     \
-           "weights and the optimiser's moments are fp32 in any case")
+           "weights and the optimiser's moments are fp32 in any case. auto: bf16 on GPUs whose matrix units pass " \
+           "a test at the start, fp32 elsewhere")
 
 /* settings: a struct optimizer_settings * */
 #define OPTIMIZER_OPTIONS(settings)                                                                                \

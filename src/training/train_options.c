@@ -55,7 +55,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE("activation", &settings->activation, "gelu", ACTIVATION_WORDS,
                "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2"),
         FLOAT("dropout", &settings->model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
-        TYPE_OPTION(&settings->dtype),
+        TYPE_OPTION(&settings->dtype, "auto"),
         CHOICE("recompute", &settings->recompute, "off", RECOMPUTE_WORDS,
                "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
                "backward pass; the same results with less memory, in about a quarter more time"),

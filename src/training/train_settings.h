@@ -24,7 +24,8 @@ struct train_settings {
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
     int64_t seed;
-    int dtype, allreduce_dtype;            /* enum element_type */
+    int dtype;                             /* enum element_type, or TYPE_AUTO until a device is open */
+    int allreduce_dtype;                   /* enum element_type */
     int recompute;                         /* enum recompute_word */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "src/checkpoint/config_file.h"
+#include "src/settings/type_choice.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
 #include "src/training/trainer.h"
@@ -183,19 +184,29 @@ static void warn_shared_device(const struct trainer *trainer) {
     }
 }
 
-static int plan_model(struct trainer *trainer) {
+/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one.
+ * Collective. */
+static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    if (model_config_check(&settings->model)) {
-        return fail_usage(trainer);
+    struct type_choice choice;
+    if (type_choice_open(&settings->device, settings->dtype, trainer->ranks, &trainer->compute, &choice)) {
+        return -1;
     }
-    if (settings_open_device(&settings->device, (enum element_type)settings->dtype,
-                             (unsigned)trainer->ranks->local_index, &trainer->compute) ||
-        data_parallel_plan_model(&trainer->parallel, trainer->ranks, settings, trainer->compute, &settings->model,
+    settings->dtype = (int)choice.type;
+    if (trainer_is_first(trainer)) {
+        fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
+                trainer->compute->device.platform_name, gemm_description(trainer->compute));
+        type_choice_print(&choice, trainer->console);
+    }
+    return 0;
+}
+
+static int plan_model(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    if (data_parallel_plan_model(&trainer->parallel, trainer->ranks, settings, trainer->compute, &settings->model,
                                  &trainer->gpt)) {
         return -1;
     }
-    fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
-            trainer->compute->device.platform_name, gemm_description(trainer->compute));
     print_ranks(trainer);
     warn_shared_device(trainer);
     print_model(trainer);
@@ -404,7 +415,10 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
         return fail_usage(trainer);
     }
-    return settings->model.vocab_size == 0 ? open_data(trainer) : 0;
+    if (settings->model.vocab_size == 0 && open_data(trainer)) {
+        return -1;
+    }
+    return model_config_check(&settings->model) ? fail_usage(trainer) : 0;
 }
 
 static int prepare_run(struct trainer *trainer, const char *folder) {
@@ -429,7 +443,7 @@ int trainer_set_up(struct trainer *trainer) {
     if (!trainer->console) {
         trainer->console = stderr;
     }
-    int status = ranks_agree(trainer->ranks, read_inputs(trainer, &folder)) ||
+    int status = ranks_agree(trainer->ranks, read_inputs(trainer, &folder)) || open_device(trainer) ||
                  ranks_agree(trainer->ranks, plan_model(trainer));
     if (status == 0 && !trainer->settings->plan_only) {
         status = prepare_run(trainer, folder);

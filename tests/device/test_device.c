@@ -10,6 +10,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include <ctype.h>
+#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,18 +85,11 @@ static void test_missing(void **state) {
     check_missing("");
 }
 
-static size_t count_gpus(void) {
-    size_t gpus = 0;
-    for (size_t i = 0; i < device_count; i++) {
-        gpus += devices[i].is_gpu;
-    }
-    return gpus;
-}
-
 static void test_words(void **state) {
     (void)state;
     struct device chosen, again;
-    size_t gpus = count_gpus();
+    size_t order[DEVICE_MOST];
+    size_t gpus = device_order_gpus(devices, device_count, order);
     assert_int_equal(device_choose("auto", 0, &chosen), 0);
     assert_true(chosen.is_gpu == (gpus > 0));
     if (!device_choose("cpu", 0, &chosen)) {
@@ -109,10 +103,235 @@ static void test_words(void **state) {
         return;
     }
     assert_int_equal(device_choose("gpu", 1, &chosen), 0);
-    assert_true(chosen.is_gpu);
+    assert_true(chosen.is_gpu && chosen.gpus == gpus);
     assert_int_equal(device_choose("gpu", (unsigned)gpus + 1, &again), 0);
     assert_ptr_equal(chosen.id, again.id);
 }
+
+/* ---- which GPU, in machines that are not here */
+
+#define AT(bus_number)          .address = {.known = true, .has_domain = true, .bus = bus_number}
+#define AT_BUS_ONLY(bus_number) .address = {.known = true, .bus = bus_number}
+/* The device's own number is its id, so that what is chosen can be told. */
+#define HANDLE(type, number) ((type)(uintptr_t)(number))
+#define MADE(platform_number, platform_text, number)                                                               \
+    .platform = HANDLE(cl_platform_id, platform_number), .id = HANDLE(cl_device_id, number), .name = "made",       \
+    .platform_name = platform_text
+
+static const struct device host = {MADE(90, "Portable Computing Language", 900), .is_cpu = true,
+                                   .native_kernels = true, .shares_host_memory = true};
+static const struct device integrated = {MADE(1, "Intel(R) OpenCL Graphics", 100), .is_gpu = true,
+                                         .shares_host_memory = true, AT(0x10)};
+
+/* That "gpu" goes through the devices with these ids (0 ends them), again and again, and so does "auto". */
+static void check_order(const struct device *list, size_t count, const uintptr_t *ids) {
+    size_t expected = 0, order[DEVICE_MOST];
+    while (ids[expected]) {
+        expected++;
+    }
+    assert_int_equal(device_order_gpus(list, count, order), expected);
+    for (unsigned rank = 0; rank < 2 * expected + 1; rank++) {
+        static const char *const words[] = {"gpu", "auto"};
+        for (size_t i = 0; i < 2; i++) {
+            struct device chosen;
+            assert_int_equal(device_choose_from(list, count, words[i], rank, &chosen), 0);
+            assert_int_equal((uintptr_t)chosen.id, ids[rank % expected]);
+            assert_int_equal(chosen.gpus, expected);
+        }
+    }
+}
+
+#define CHECK_ORDER(list, ...)                                                                                     \
+    check_order((list), sizeof(list) / sizeof *(list), (const uintptr_t[]){__VA_ARGS__, 0})
+
+static void discrete_gpus_come_before_integrated_ones(void **state) {
+    (void)state;
+    const struct device list[] = {host, integrated, {MADE(2, "NVIDIA CUDA", 200), .is_gpu = true, AT(0x41)}};
+    struct device chosen;
+    CHECK_ORDER(list, 200);
+    assert_int_equal(device_choose_from(list, 3, "1", 0, &chosen), 0); /* who names it gets it */
+    assert_ptr_equal(chosen.id, integrated.id);
+    assert_int_equal(device_choose_from(list, 3, "intel", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, integrated.id);
+    assert_int_equal(device_choose_from(list, 3, "cpu", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, host.id);
+}
+
+static void integrated_gpus_are_taken_where_there_are_no_others(void **state) {
+    (void)state;
+    const struct device one[] = {host, integrated};
+    const struct device two[] = {integrated,
+                                 host,
+                                 {MADE(2, "Apple", 200), .is_gpu = true, .shares_host_memory = true}};
+    CHECK_ORDER(one, 100);
+    CHECK_ORDER(two, 100, 200);
+}
+
+static void a_card_of_two_platforms_counts_once(void **state) {
+    (void)state;
+    const struct device nvidia[2] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true, AT(0x41)},
+                                     {MADE(1, "NVIDIA CUDA", 102), .is_gpu = true, AT(0x42)}};
+    const struct device mesa[2] = {{MADE(2, "rusticl", 201), .is_gpu = true, AT(0x42)},
+                                   {MADE(2, "rusticl", 202), .is_gpu = true, AT(0x41)}};
+    const struct device pocl[2] = {{MADE(3, "Portable Computing Language", 301), .is_gpu = true, AT(0x41)},
+                                   {MADE(3, "Portable Computing Language", 302), .is_gpu = true, AT(0x42)}};
+    const struct device all[] = {mesa[0], mesa[1], pocl[0], nvidia[0], pocl[1], nvidia[1]};
+    const struct device others[] = {mesa[0], pocl[1], mesa[1], pocl[0]};
+    const struct device some[] = {mesa[0], nvidia[0], mesa[1]}; /* the vendor's driver knows one of them only */
+    CHECK_ORDER(all, 101, 102);
+    CHECK_ORDER(others, 302, 301);
+    CHECK_ORDER(some, 201, 101);
+    assert_int_equal(device_card(all, 6, 0), 5);
+    assert_int_equal(device_card(all, 6, 2), 3);
+    assert_int_equal(device_card(all, 6, 3), 3);
+    /* an integrated card in Mesa's list is not a second one either */
+    struct device both[] = {integrated, integrated};
+    both[0].platform = HANDLE(cl_platform_id, 2);
+    both[0].id = HANDLE(cl_device_id, 203);
+    strcpy(both[0].platform_name, "rusticl");
+    CHECK_ORDER(both, 100);
+    /* a platform that is registered twice */
+    const struct device twice[] = {nvidia[0], nvidia[1], nvidia[0], nvidia[1]};
+    CHECK_ORDER(twice, 101, 102);
+}
+
+static void equal_cards_are_told_apart(void **state) {
+    (void)state;
+    struct device list[] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true, AT(0x41)},
+                            {MADE(1, "NVIDIA CUDA", 102), .is_gpu = true, AT(0x61)}};
+    CHECK_ORDER(list, 101, 102);
+    list[1].address = list[0].address; /* parts of one card, each with memory of its own */
+    CHECK_ORDER(list, 101, 102);
+}
+
+static void eight_ranks_get_eight_cards(void **state) {
+    (void)state;
+    struct device list[18] = {host, integrated};
+    for (unsigned i = 0; i < 8; i++) {
+        const struct device mesa = {MADE(2, "rusticl", 201 + i), .is_gpu = true, AT(0xc0 - 0x10 * i)};
+        const struct device amd = {MADE(3, "AMD Accelerated Parallel Processing", 301 + i), .is_gpu = true,
+                                   AT(0x10 * (i + 1) + 0x40)};
+        list[2 + i] = mesa;
+        list[10 + i] = amd;
+    }
+    CHECK_ORDER(list, 301, 302, 303, 304, 305, 306, 307, 308);
+}
+
+static void without_an_address_cards_are_different(void **state) {
+    (void)state;
+    const struct device list[] = {{MADE(1, "NVIDIA CUDA", 101), .is_gpu = true},
+                                  {MADE(2, "rusticl", 201), .is_gpu = true},
+                                  {MADE(2, "rusticl", 202), .is_gpu = true, AT(0x41)}};
+    CHECK_ORDER(list, 101, 201, 202);
+}
+
+/* Clouds give each card a domain of its own, and the same bus. */
+static void domains_count_where_they_are_told(void **state) {
+    (void)state;
+    struct device list[] = {{MADE(1, "AMD Accelerated Parallel Processing", 101), .is_gpu = true, AT_BUS_ONLY(1)},
+                            {MADE(1, "AMD Accelerated Parallel Processing", 102), .is_gpu = true, AT_BUS_ONLY(1)},
+                            {MADE(2, "rusticl", 201), .is_gpu = true, AT(1)},
+                            {MADE(2, "rusticl", 202), .is_gpu = true, AT(1)}};
+    list[3].address.domain = 1;
+    CHECK_ORDER(list, 101, 102); /* those of two platforms may be the same: never two ranks on one card */
+    list[0].address.has_domain = list[1].address.has_domain = true;
+    list[1].address.domain = 2;
+    CHECK_ORDER(list, 101, 102, 202);
+}
+
+static void no_gpu_is_none(void **state) {
+    (void)state;
+    struct device chosen;
+    const struct device two[] = {host, {MADE(1, "FPGA", 100)}};
+    assert_int_equal(device_choose_from(two, 2, "gpu", 0, &chosen), -1);
+    assert_non_null(strstr(error_text(), "no OpenCL device \"gpu\""));
+    assert_int_equal(device_choose_from(two, 2, "auto", 3, &chosen), 0);
+    assert_ptr_equal(chosen.id, host.id);
+    assert_int_equal(chosen.gpus, 0);
+    assert_int_equal(device_choose_from(two + 1, 1, "auto", 3, &chosen), 0); /* better than nothing */
+    assert_int_equal(device_choose_from(two, 0, "auto", 0, &chosen), -1);
+}
+
+/* ---- where drivers say that a card is */
+
+/* What the devices tell of their address while this test runs, in one of the vendors' ways. */
+static struct {
+    cl_device_info what[3];
+    cl_uint value[3];
+    unsigned char bytes[24]; /* the first one's value, if there are so many */
+    size_t count, length;
+} told;
+
+/* In the place of the library's, which is behind it. */
+cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
+    __typeof__(&clGetDeviceInfo) next;
+    void *symbol = dlsym(RTLD_NEXT, "clGetDeviceInfo");
+    memcpy(&next, &symbol, sizeof next);
+    for (size_t i = 0; i < told.count; i++) {
+        if (told.what[i] == what) {
+            const size_t length = told.length ? told.length : sizeof(cl_uint);
+            assert_true(room >= length);
+            memcpy(value, told.length ? (const void *)told.bytes : &told.value[i], length);
+            *bytes = length;
+            return CL_SUCCESS;
+        }
+    }
+    return next(id, what, room, value, bytes);
+}
+
+static void check_address(const char *expected) {
+    struct device *list;
+    size_t count;
+    char text[DEVICE_ADDRESS_SIZE];
+    assert_int_equal(device_list(&list, &count), 0);
+    assert_true(count > 0);
+    assert_string_equal(device_address_text(&list[0].address, text), expected);
+    assert_true(list[0].address.known == (*expected != '\0'));
+    free(list);
+}
+
+static void addresses_are_read_as_each_driver_tells_them(void **state) {
+    (void)state;
+    const cl_uint khronos[] = {1, 0x41, 2, 3}, nothing[] = {0, 0, 0, 0};
+    check_address("");
+    told.what[0] = 0x410F; /* CL_DEVICE_PCI_BUS_INFO_KHR */
+    told.count = 1;
+    told.length = sizeof khronos;
+    memcpy(told.bytes, khronos, sizeof khronos);
+    check_address("0001:41:02.3");
+    memcpy(told.bytes, nothing, sizeof nothing);
+    check_address("");
+
+    told.length = 0;
+    told.count = 3;
+    told.what[0] = 0x4008; /* CL_DEVICE_PCI_BUS_ID_NV, SLOT, DOMAIN */
+    told.what[1] = 0x4009;
+    told.what[2] = 0x400A;
+    told.value[0] = 0xc1;
+    told.value[1] = 0x1f << 3 | 5;
+    told.value[2] = 0x10000; /* as virtual machines have them */
+    check_address("10000:c1:1f.5");
+    told.count = 2;
+    check_address("c1:1f.5");
+    told.count = 1;
+    check_address("");
+
+    told.what[0] = 0x4037; /* CL_DEVICE_TOPOLOGY_AMD */
+    told.length = 24;
+    memset(told.bytes, 0, sizeof told.bytes);
+    told.bytes[21] = 0xe3;
+    told.bytes[22] = 4;
+    told.bytes[23] = 1;
+    check_address(""); /* of an unknown type */
+    const cl_uint express = 1;
+    memcpy(told.bytes, &express, sizeof express);
+    check_address("e3:04.1");
+    told.length = 0;
+    check_address(""); /* of another size */
+    told.count = 0;
+}
+
+/* ---- the host */
 
 static void test_local_rank(void **state) {
     (void)state;
@@ -197,9 +416,24 @@ static void test_error_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_description), cmocka_unit_test(test_index),       cmocka_unit_test(test_substring),
-        cmocka_unit_test(test_missing),     cmocka_unit_test(test_words),       cmocka_unit_test(test_local_rank),
-        cmocka_unit_test(test_host_cores),  cmocka_unit_test(test_error_names), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_description),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_substring),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(discrete_gpus_come_before_integrated_ones),
+        cmocka_unit_test(integrated_gpus_are_taken_where_there_are_no_others),
+        cmocka_unit_test(a_card_of_two_platforms_counts_once),
+        cmocka_unit_test(equal_cards_are_told_apart),
+        cmocka_unit_test(eight_ranks_get_eight_cards),
+        cmocka_unit_test(without_an_address_cards_are_different),
+        cmocka_unit_test(domains_count_where_they_are_told),
+        cmocka_unit_test(no_gpu_is_none),
+        cmocka_unit_test(addresses_are_read_as_each_driver_tells_them),
+        cmocka_unit_test(test_local_rank),
+        cmocka_unit_test(test_host_cores),
+        cmocka_unit_test(test_error_names),
+        cmocka_unit_test(test_environment),
     };
     device_prepare_environment();
     return cmocka_run_group_tests(tests, list_devices, free_devices);

@@ -222,6 +222,7 @@ static void test_tune(void **state) {
     compute_close(compute);
     compute = open_compute("mma", ELEMENT_BF16);
     assert_string_equal(gemm_name(compute), "mma");
+    assert_null(gemm_units(compute).unit); /* of the device */
     assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
     assert_int_equal(gemm_tune(compute, 32, 32, 32, 0.0, &known, &result), 0);
     assert_true(result.tried == 1 && result.refused == 0);

@@ -1,6 +1,9 @@
-/* Preloaded into a program, an OpenCL whose calls begin to fail, as a device's do that is lost:
+/* Preloaded into a program, an OpenCL whose calls begin to fail, as a device's do that is lost, or whose devices say
+ * that they are what they are not:
  *
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
+ *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
+ *   HC_GPU="no-units"             GPUs of a vendor whose matrix units do not compile
  */
 #include <CL/cl.h>
 #include <dlfcn.h>
@@ -16,6 +19,25 @@ static int fails(const char *function, cl_int *code) {
     const char *fault = getenv("HC_FAULT");
     return fault && sscanf(fault, "%63s %d %lu", wanted, code, &first) == 3 && strcmp(wanted, function) == 0 &&
            ++calls >= first;
+}
+
+/* What HC_GPU is, "" where it is not there. */
+static const char *gpu(void) {
+    const char *word = getenv("HC_GPU");
+    return word ? word : "";
+}
+
+static cl_int tell(const void *told, size_t told_bytes, size_t room, void *value, size_t *bytes) {
+    if (value && room < told_bytes) {
+        return CL_INVALID_VALUE;
+    }
+    if (value) {
+        memcpy(value, told, told_bytes);
+    }
+    if (bytes) {
+        *bytes = told_bytes;
+    }
+    return CL_SUCCESS;
 }
 
 /* The function itself, in the library behind this one. */
@@ -48,4 +70,49 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
         return NULL;
     }
     return next(context, flags, bytes, host, result);
+}
+
+/* ---- devices that are something else */
+
+#define COMPUTE_CAPABILITY_MAJOR_NV 0x4000
+#define COMPUTE_CAPABILITY_MINOR_NV 0x4001
+
+cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
+    NEXT(clGetDeviceInfo);
+    static const char nvidia[] = "NVIDIA Corporation", amd[] = "Advanced Micro Devices, Inc.";
+    const cl_device_type type = CL_DEVICE_TYPE_GPU;
+    const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
+    const cl_uint capability[2] = {8, 0};
+    const int units = strcmp(gpu(), "units") == 0;
+    if (!*gpu()) {
+        return next(id, what, room, value, bytes);
+    }
+    switch (what) {
+    case CL_DEVICE_TYPE:
+        return tell(&type, sizeof type, room, value, bytes);
+    case CL_DEVICE_LOCAL_MEM_SIZE:
+        return units ? tell(&local, sizeof local, room, value, bytes) : next(id, what, room, value, bytes);
+    case CL_DEVICE_VENDOR:
+        return units ? tell(nvidia, sizeof nvidia, room, value, bytes) : tell(amd, sizeof amd, room, value, bytes);
+    case COMPUTE_CAPABILITY_MAJOR_NV:
+    case COMPUTE_CAPABILITY_MINOR_NV:
+        return tell(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, room, value, bytes);
+    default:
+        return next(id, what, room, value, bytes);
+    }
+}
+
+/* As the emulation where NVIDIA's unit is asked for: UNIT of cl/matrix_unit.cl. */
+cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                      void (*notify)(cl_program, void *), void *context) {
+    NEXT(clBuildProgram);
+    static const char unit[] = "-DUNIT=1 ";
+    char changed[4096];
+    snprintf(changed, sizeof changed, "%s", options ? options : "");
+    char *found = strstr(changed, unit);
+    if (found && strcmp(gpu(), "units") == 0) {
+        found[sizeof unit - 3] = '5';
+        options = changed;
+    }
+    return next(program, count, devices, options, notify, context);
 }

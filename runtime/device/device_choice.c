@@ -1,0 +1,188 @@
+#include "runtime/device/device.h"
+#include "runtime/system/error.h"
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define POCL_PLATFORM "Portable Computing Language"
+
+/* ---- cards */
+
+const char *device_address_text(const struct device_address *address, char text[DEVICE_ADDRESS_SIZE]) {
+    char domain[16] = "";
+    text[0] = '\0';
+    if (address->has_domain) {
+        snprintf(domain, sizeof(domain), "%04x:", address->domain);
+    }
+    if (address->known) {
+        snprintf(text, DEVICE_ADDRESS_SIZE, "%s%02x:%02x.%x", domain, address->bus, address->device,
+                 address->function);
+    }
+    return text;
+}
+
+/* Where one does not know its domain, the rest decides. */
+static bool is_same_address(const struct device_address *a, const struct device_address *b) {
+    return a->known && b->known && a->bus == b->bus && a->device == b->device && a->function == b->function &&
+           (!a->has_domain || !b->has_domain || a->domain == b->domain);
+}
+
+/* A platform that is registered twice lists the same devices again. Several devices of one platform at one address
+ * are parts of a card (tiles, MIG instances), each with memory and units of its own. */
+static bool is_same_card(const struct device *a, const struct device *b) {
+    return (a->id && a->id == b->id) || (a->platform != b->platform && is_same_address(&a->address, &b->address));
+}
+
+/* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that go
+ * through the vendor's, then Mesa's. */
+static size_t preference(const struct device *device) {
+    static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover"};
+    const size_t count = sizeof(others) / sizeof(*others);
+    for (size_t i = 0; i < count; i++) {
+        if (!strcasecmp(device->platform_name, others[i])) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+size_t device_card(const struct device *devices, size_t count, size_t index) {
+    size_t best = index;
+    for (size_t i = 0; i < count; i++) {
+        if (i == index || !devices[i].is_gpu || !devices[index].is_gpu ||
+            !is_same_card(&devices[i], &devices[index])) {
+            continue;
+        }
+        const size_t new = preference(&devices[i]), old = preference(&devices[best]);
+        if (new < old || (new == old &&i < best)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static size_t append_gpus(const struct device *devices, size_t count, bool integrated, size_t *order) {
+    size_t gpus = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i].is_gpu && devices[i].shares_host_memory == integrated &&
+            device_card(devices, count, i) == i) {
+            order[gpus++] = i;
+        }
+    }
+    return gpus;
+}
+
+size_t device_order_gpus(const struct device *devices, size_t count, size_t *order) {
+    const size_t discrete = append_gpus(devices, count, false, order);
+    return discrete ? discrete : append_gpus(devices, count, true, order);
+}
+
+/* ---- choosing */
+
+static const struct device *find_gpu(const struct device *devices, size_t count, unsigned local_rank) {
+    size_t order[DEVICE_MOST];
+    const size_t gpus = device_order_gpus(devices, count, order);
+    return gpus ? &devices[order[local_rank % gpus]] : NULL;
+}
+
+/* The first CPU device that runs native kernels, since those get the host's BLAS; else the first at all. */
+static const struct device *find_cpu(const struct device *devices, size_t count, bool only_pocl) {
+    const struct device *found = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!devices[i].is_cpu || (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
+            continue;
+        }
+        if (devices[i].native_kernels) {
+            return &devices[i];
+        }
+        if (!found) {
+            found = &devices[i];
+        }
+    }
+    return found;
+}
+
+static const struct device *find_by_number_or_name(const struct device *devices, size_t count, const char *word) {
+    if (*word && word[strspn(word, "0123456789")] == '\0') {
+        errno = 0;
+        unsigned long long index = strtoull(word, NULL, 10);
+        if (!errno && index < count) {
+            return &devices[index];
+        }
+    }
+    for (size_t i = 0; i < count && *word; i++) {
+        if (strcasestr(devices[i].name, word) || strcasestr(devices[i].platform_name, word)) {
+            return &devices[i];
+        }
+    }
+    return NULL;
+}
+
+static const struct device *find(const struct device *devices, size_t count, const char *word,
+                                 unsigned local_rank) {
+    if (!strcasecmp(word, "gpu")) {
+        return find_gpu(devices, count, local_rank);
+    }
+    if (!strcasecmp(word, "cpu")) {
+        return find_cpu(devices, count, false);
+    }
+    if (!strcasecmp(word, "pocl")) {
+        return find_cpu(devices, count, true);
+    }
+    if (strcasecmp(word, "auto") != 0) {
+        return find_by_number_or_name(devices, count, word);
+    }
+    const struct device *found = find_gpu(devices, count, local_rank);
+    if (!found) {
+        found = find_cpu(devices, count, false);
+    }
+    return found || !count ? found : &devices[0]; /* an accelerator is better than nothing */
+}
+
+const char *device_missing_text(void) {
+    const char *problem = device_pocl_problem();
+    return problem
+               ? problem
+               : "there is no OpenCL device on this machine; install a GPU's OpenCL driver, or PoCL for the CPU";
+}
+
+static int fail_choice(const struct device *devices, size_t count, const char *word) {
+    const char *problem = device_pocl_problem();
+    char list[4096] = "";
+    for (size_t i = 0; i < count; i++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof(list) - used, "%s%zu: %s (%s)", i ? ", " : "", i, devices[i].name,
+                 devices[i].platform_name);
+    }
+    if (!count) {
+        return error_set("device \"%s\": %s", word, device_missing_text());
+    }
+    return error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, problem ? "; " : "",
+                     problem ? problem : "");
+}
+
+int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,
+                       struct device *chosen) {
+    size_t order[DEVICE_MOST];
+    const struct device *found = find(devices, count, word, local_rank);
+    if (!found) {
+        return fail_choice(devices, count, word);
+    }
+    *chosen = *found;
+    chosen->gpus = (unsigned)device_order_gpus(devices, count, order);
+    return 0;
+}
+
+int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
+    struct device *devices;
+    size_t count;
+    if (device_list(&devices, &count)) {
+        return -1;
+    }
+    const int status = device_choose_from(devices, count, word, local_rank, chosen);
+    free(devices);
+    return status;
+}

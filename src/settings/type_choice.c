@@ -1,0 +1,131 @@
+#include "src/settings/type_choice.h"
+#include "runtime/options/options.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one rank */
+
+/* Whether these products are in fp32 whatever the type: then 16 bits would cost time. */
+static bool multiplies_in_fp32(int gemm) {
+    return gemm != GEMM_AUTO && gemm != GEMM_MMA;
+}
+
+static void choose(const struct type_facts *facts, struct type_choice *choice) {
+    char word[16];
+    if (multiplies_in_fp32(facts->gemm)) {
+        snprintf(choice->reason, sizeof choice->reason, "--gemm %s multiplies in fp32",
+                 options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
+    } else if (!facts->is_gpu) {
+        snprintf(choice->reason, sizeof choice->reason, "%s is no GPU, and only those are faster in bf16",
+                 facts->device);
+    } else if (facts->units.unit) {
+        choice->type = ELEMENT_BF16;
+        snprintf(choice->reason, sizeof choice->reason, "products on %s passed their self-test", facts->units.unit);
+    } else if (facts->units.failed) { /* of which the warning says more */
+        snprintf(choice->reason, sizeof choice->reason, "no matrix unit of %s passed its self-test", facts->device);
+    } else {
+        snprintf(choice->reason, sizeof choice->reason, "no matrix units%s%s", facts->units.refusal ? ": " : "",
+                 facts->units.refusal ? facts->units.refusal : "");
+    }
+}
+
+void type_choice_make(const struct type_facts *facts, struct type_choice *choice) {
+    *choice = (struct type_choice){.type = ELEMENT_FP32};
+    if (facts->wanted == TYPE_AUTO) {
+        choose(facts, choice);
+    } else {
+        choice->type = (enum element_type)facts->wanted;
+    }
+    if (facts->units.failed) {
+        snprintf(choice->warning, sizeof choice->warning,
+                 "products on %s take several times as long without matrix units: %s", facts->device,
+                 facts->units.refusal);
+    }
+}
+
+static int open_own(const struct device_settings *settings, int wanted, const struct ranks *ranks,
+                    struct compute **compute, struct type_choice *choice) {
+    const enum element_type operands = wanted != TYPE_AUTO                  ? (enum element_type)wanted
+                                       : multiplies_in_fp32(settings->gemm) ? ELEMENT_FP32
+                                                                            : ELEMENT_BF16;
+    if (settings_open_device(settings, operands, (unsigned)ranks->local_index, compute)) {
+        return -1;
+    }
+    const struct type_facts facts = {.wanted = wanted,
+                                     .gemm = settings->gemm,
+                                     .device = (*compute)->device.name,
+                                     .is_gpu = (*compute)->device.is_gpu,
+                                     .units = gemm_units(*compute)};
+    type_choice_make(&facts, choice);
+    return 0;
+}
+
+/* ---- all ranks */
+
+void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged) {
+    int in_fp32 = -1, warns = -1;
+    bool any_16 = false;
+    for (int rank = count - 1; rank >= 0; rank--) {
+        const struct type_choice *choice = &all[rank].choice;
+        in_fp32 = choice->type == ELEMENT_FP32 && *choice->reason ? rank : in_fp32;
+        warns = *choice->warning ? rank : warns;
+        any_16 |= choice->type != ELEMENT_FP32;
+    }
+    *merged = all[own].choice;
+    if (in_fp32 >= 0 && any_16) {
+        const struct rank_choice *first = &all[in_fp32];
+        merged->type = ELEMENT_FP32;
+        snprintf(merged->reason, sizeof merged->reason, "rank %d on %.255s: %.600s", in_fp32, first->host,
+                 first->choice.reason);
+        snprintf(merged->warning, sizeof merged->warning,
+                 "all ranks work in fp32 because of rank %d on %.255s, though others have matrix units that work: "
+                 "--dtype bf16 uses those%s%.600s",
+                 in_fp32, first->host, *first->choice.warning ? "; " : "", first->choice.warning);
+    } else if (warns >= 0 && warns != own) {
+        snprintf(merged->warning, sizeof merged->warning, "rank %d on %.255s: %.600s", warns, all[warns].host,
+                 all[warns].choice.warning);
+    }
+}
+
+static int merge_all(struct ranks *ranks, struct type_choice *choice) {
+    struct rank_choice own = {.choice = *choice};
+    struct rank_choice *all = calloc((size_t)ranks->count, sizeof *all);
+    memcpy(own.host, ranks->host, sizeof own.host);
+    int status = ranks_agree(ranks, all ? 0 : error_set("out of memory"));
+    if (status == 0 && (status = ranks_gather(ranks, &own, sizeof own, all)) == 0) {
+        type_choice_merge(all, ranks->count, ranks->index, choice);
+    }
+    free(all);
+    return status ? -1 : 0;
+}
+
+/* Opens it anew, as a whole: a kernel that failed its test may have left the device unable to go on. */
+static int reopen_in_fp32(const struct device_settings *settings, const struct ranks *ranks,
+                          struct compute **compute) {
+    compute_close(*compute);
+    *compute = NULL;
+    return settings_open_device(settings, ELEMENT_FP32, (unsigned)ranks->local_index, compute);
+}
+
+int type_choice_open(const struct device_settings *settings, int wanted, struct ranks *ranks,
+                     struct compute **compute, struct type_choice *choice) {
+    *compute = NULL;
+    if (ranks_agree(ranks, open_own(settings, wanted, ranks, compute, choice)) ||
+        (ranks->count > 1 && merge_all(ranks, choice))) {
+        return -1;
+    }
+    /* CPUs have the same products for either type */
+    const bool again = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && (*compute)->device.is_gpu &&
+                       !multiplies_in_fp32(settings->gemm);
+    return ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0);
+}
+
+void type_choice_print(const struct type_choice *choice, FILE *lines) {
+    if (lines && *choice->reason) {
+        fprintf(lines, "dtype    %s: %s\n", element_name(choice->type), choice->reason);
+    }
+    if (*choice->warning) {
+        fprintf(stderr, "warning  %s\n", choice->warning);
+    }
+}

@@ -1,0 +1,44 @@
+/* What --dtype auto stands for: bf16 where a GPU's matrix units multiply it, fp32 elsewhere. */
+#pragma once
+
+#include "runtime/gemm/gemm.h"
+#include "runtime/ranks/ranks.h"
+#include "src/settings/settings.h"
+#include <stdio.h>
+
+struct type_choice {
+    enum element_type type;
+    char reason[1024];  /* why that one, in words; "" where it was given */
+    char warning[1024]; /* what the user should know, "" for nothing */
+};
+
+/* Opens the device that the settings name, for products of the type wanted (enum element_type, or TYPE_AUTO); of
+ * several GPUs that of the rank's number on its host. Which type it is comes to *choice, the same for all ranks: with
+ * "auto" fp32 for all where one of them has no matrix units that work. Collective; on failure all ranks have the
+ * error, and a *compute that is not NULL is still to be closed. */
+int type_choice_open(const struct device_settings *settings, int wanted, struct ranks *ranks,
+                     struct compute **compute, struct type_choice *choice);
+
+/* For rank 0: "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to stderr. */
+void type_choice_print(const struct type_choice *choice, FILE *lines);
+
+/* ---- the decisions themselves */
+
+/* What one rank's choice goes by. */
+struct type_facts {
+    int wanted;         /* enum element_type, or TYPE_AUTO */
+    int gemm;           /* enum gemm_word */
+    const char *device; /* its name */
+    bool is_gpu;
+    struct gemm_units units; /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
+};
+
+void type_choice_make(const struct type_facts *facts, struct type_choice *choice);
+
+struct rank_choice {
+    struct type_choice choice;
+    char host[256];
+};
+
+/* From what all ranks [count] have chosen to what rank number `own` takes. */
+void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged);

@@ -1,0 +1,207 @@
+/* What --dtype auto stands for, on devices that are here and on others. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/device/device.h"
+#include "runtime/system/error.h"
+#include "src/settings/type_choice.h"
+#include "tests/support/scratch.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define UNITS_WORK                                                                                                 \
+    { .unit = "mma.sync" }
+#define UNITS_FAIL                                                                                                 \
+    { .refusal = "WMMA: wrong; MFMA: unknown", .failed = true }
+#define UNITS_UNKNOWN                                                                                              \
+    { .refusal = "hctrain knows no matrix units of this device" }
+
+/* ---- one rank */
+
+struct decision {
+    struct type_facts facts;
+    enum element_type type;
+    const char *reason, *warning; /* what they contain; "" for none */
+};
+
+static void check_text(const char *text, const char *expected) {
+    if (*expected ? !strstr(text, expected) : *text != '\0') {
+        fail_msg("'%s' expected in '%s'", expected, text);
+    }
+}
+
+static void decisions_are_those_of_the_table(void **state) {
+    (void)state;
+    static const struct decision table[] = {
+        /* a GPU, by what its units do */
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK}, ELEMENT_BF16, "products on mma.sync passed", ""},
+        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK}, ELEMENT_BF16, "products on mma.sync passed", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL},
+         ELEMENT_FP32,
+         "no matrix unit of gfx1030 passed its self-test",
+         "products on gfx1030 take several times as long without matrix units: WMMA: wrong; MFMA: unknown"},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, UNITS_UNKNOWN}, ELEMENT_FP32, "hctrain knows no matrix units", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.unit = NULL}}, ELEMENT_FP32, "no matrix units", ""},
+        /* a CPU, also where it emulates units */
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.unit = NULL}}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.unit = NULL}}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        /* products that are in fp32 in any case */
+        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.unit = NULL}}, ELEMENT_FP32, "--gemm clblast multiplies", ""},
+        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.unit = NULL}}, ELEMENT_FP32, "--gemm cblas multiplies", ""},
+        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.unit = NULL}}, ELEMENT_FP32, "--gemm portable", ""},
+        /* what is given is given */
+        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.unit = NULL}}, ELEMENT_FP32, "", ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.unit = NULL}}, ELEMENT_BF16, "", ""},
+        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK}, ELEMENT_FP16, "", ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL}, ELEMENT_BF16, "", "products on gfx1030 take"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct type_choice choice;
+        type_choice_make(&table[i].facts, &choice);
+        assert_int_equal(choice.type, table[i].type);
+        check_text(choice.reason, table[i].reason);
+        check_text(choice.warning, table[i].warning);
+    }
+}
+
+/* ---- several */
+
+static const struct rank_choice in_bf16 = {{ELEMENT_BF16, "units work", ""}, "node-a"};
+static const struct rank_choice in_fp32 = {{ELEMENT_FP32, "EPYC is no GPU", ""}, "node-b"};
+static const struct rank_choice failed = {{ELEMENT_FP32, "no unit passed", "slow: WMMA"}, "node-c"};
+static const struct rank_choice given = {{ELEMENT_BF16, "", ""}, "node-d"};
+static const struct rank_choice given_slow = {{ELEMENT_BF16, "", "slow: WMMA"}, "node-e"};
+
+#define CHECK_MERGED(type, reason, warning, ...)                                                                   \
+    check_merged((type), (reason), (warning), (const struct rank_choice[]){__VA_ARGS__},                           \
+                 sizeof((const struct rank_choice[]){__VA_ARGS__}) / sizeof(struct rank_choice))
+
+/* That all take that type, and that rank 0, which talks, says so. */
+static void check_merged(enum element_type type, const char *reason, const char *warning,
+                         const struct rank_choice *all, size_t count) {
+    for (size_t own = 0; own < count; own++) {
+        struct type_choice merged;
+        type_choice_merge(all, (int)count, (int)own, &merged);
+        assert_int_equal(merged.type, type);
+        if (own == 0) {
+            check_text(merged.reason, reason);
+            check_text(merged.warning, warning);
+        }
+    }
+}
+
+static void all_ranks_take_one_type(void **state) {
+    (void)state;
+    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, in_bf16);
+    CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "", in_fp32, in_fp32, in_fp32);
+    CHECK_MERGED(ELEMENT_FP32, "rank 2 on node-b: EPYC is no GPU", "because of rank 2 on node-b", in_bf16, in_bf16,
+                 in_fp32);
+    CHECK_MERGED(ELEMENT_FP32, "rank 0 on node-b: EPYC is no GPU", "because of rank 0 on node-b", in_fp32, in_bf16);
+    CHECK_MERGED(ELEMENT_FP32, "rank 1 on node-c: no unit passed", "--dtype bf16 uses those; slow: WMMA", in_bf16,
+                 failed, in_fp32);
+    CHECK_MERGED(ELEMENT_FP32, "no unit passed", "slow: WMMA", failed, failed);
+    CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "rank 1 on node-c: slow: WMMA", in_fp32, failed);
+    CHECK_MERGED(ELEMENT_BF16, "", "", given, given);
+    CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-e: slow: WMMA", given, given, given_slow);
+}
+
+/* Names of hosts and devices may be as long as they like. */
+static void long_names_fit(void **state) {
+    (void)state;
+    static struct rank_choice all[2];
+    struct type_choice merged;
+    all[0].choice.type = ELEMENT_BF16;
+    all[1].choice.type = ELEMENT_FP32;
+    memset(all[1].choice.reason, 'r', sizeof all[1].choice.reason - 1);
+    memset(all[1].choice.warning, 'w', sizeof all[1].choice.warning - 1);
+    memset(all[1].host, 'h', sizeof all[1].host - 1);
+    type_choice_merge(all, 2, 0, &merged);
+    assert_non_null(strstr(merged.reason, "hhh: rrr"));
+    assert_non_null(strstr(merged.warning, "--dtype bf16 uses those; www"));
+}
+
+/* ---- what is here */
+
+static struct ranks alone;
+
+/* Opens PoCL; the number of programs that it needed. */
+static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *choice, char description[256]) {
+    const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
+    struct compute *compute;
+    if (type_choice_open(&settings, wanted, &alone, &compute, choice)) {
+        fail_msg("%s", error_text());
+    }
+    snprintf(description, 256, "%s", gemm_description(compute));
+    assert_null(gemm_units(compute).unit);
+    assert_null(gemm_units(compute).refusal);
+    assert_false(gemm_units(compute).failed);
+    const unsigned programs = compute->programs_compiled + compute->programs_cached;
+    compute_close(compute);
+    return programs;
+}
+
+static void cpus_are_opened_as_for_fp32(void **state) {
+    (void)state;
+    struct type_choice choice;
+    char chosen[256], given_type[256];
+    static const enum gemm_word words[] = {GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_PORTABLE};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const enum gemm_word gemm = words[i];
+        const unsigned programs = open_pocl(gemm, TYPE_AUTO, &choice, chosen);
+        assert_int_equal(choice.type, ELEMENT_FP32);
+        assert_true(*choice.reason != '\0');
+        assert_string_equal(choice.warning, "");
+        assert_int_equal(programs, open_pocl(gemm, ELEMENT_FP32, &choice, given_type));
+        assert_int_equal(choice.type, ELEMENT_FP32);
+        assert_string_equal(choice.reason, "");
+        assert_string_equal(chosen, given_type);
+    }
+}
+
+static void device_that_is_not_there_is_an_error(void **state) {
+    (void)state;
+    const struct device_settings settings = {.device = "no-such-device"};
+    struct compute *compute;
+    struct type_choice choice;
+    assert_int_equal(type_choice_open(&settings, TYPE_AUTO, &alone, &compute, &choice), -1);
+    assert_null(compute);
+    assert_non_null(strstr(error_text(), "no-such-device"));
+}
+
+static void line_is_printed_unless_the_type_was_given(void **state) {
+    (void)state;
+    char *text;
+    size_t size;
+    FILE *lines = open_memstream(&text, &size);
+    assert_non_null(lines);
+    type_choice_print(&in_bf16.choice, lines);
+    type_choice_print(&given.choice, lines);
+    type_choice_print(&in_fp32.choice, NULL);
+    type_choice_print(&in_fp32.choice, lines);
+    fclose(lines);
+    assert_string_equal(text, "dtype    bf16: units work\ndtype    fp32: EPYC is no GPU\n");
+    free(text);
+}
+
+static int set_up(void **state) {
+    alone = ranks_alone;
+    return scratch_begin(state) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decisions_are_those_of_the_table),
+        cmocka_unit_test(all_ranks_take_one_type),
+        cmocka_unit_test(long_names_fit),
+        cmocka_unit_test(cpus_are_opened_as_for_fp32),
+        cmocka_unit_test(device_that_is_not_there_is_an_error),
+        cmocka_unit_test(line_is_printed_unless_the_type_was_given),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, set_up, scratch_end);
+}

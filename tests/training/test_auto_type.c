@@ -1,0 +1,191 @@
+/* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/training.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ON_NO_GPU     NULL
+#define OF_CHECKPOINT "--checkpoint", scratch_path("gpu/ckpt-3") /* of the first test */
+
+/* Runs a program on a GPU that says it is one ("units", "no-units", see faulty_opencl.c), or on PoCL as it is. */
+static int run_on(const char *gpu, const char *const *arguments) {
+    char preload[512], kind[64];
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
+    snprintf(kind, sizeof kind, "HC_GPU=%s", gpu ? gpu : "");
+    const char *const environment[] = {kind, preload, NULL};
+    const struct child_setup setup = {.output = scratch_path("said"), .environment = gpu ? environment : NULL};
+    return child_finish(child_start_with(&setup, arguments));
+}
+
+#define RUN_ON(gpu, ...) run_on((gpu), (const char *const[]){__VA_ARGS__, NULL})
+#define TRAIN_ON(gpu, run, ...)                                                                                    \
+    run_on((gpu), TRAIN_ARGUMENTS(run, "--device", (gpu) ? "gpu" : "pocl", ##__VA_ARGS__))
+
+/* That stderr of the last program has this text, or has not. */
+static void assert_told(const char *text, bool expected) {
+    if ((strstr(child_message(), text) != NULL) != expected) {
+        fail_msg("'%s' %sexpected in: %s", text, expected ? "" : "un", child_message());
+    }
+}
+
+/* That a file in the scratch folder has this text, or has not. */
+static void assert_has(const char *name, const char *text, bool expected) {
+    size_t bytes;
+    char *content = scratch_read(scratch_path(name), &bytes);
+    assert_non_null(content);
+    if ((strstr(content, text) != NULL) != expected) {
+        fail_msg("'%s' %sexpected in %s: %s", text, expected ? "" : "un", name, content);
+    }
+    free(content);
+}
+
+/* ---- hc_train */
+
+/* The type that was chosen is the run's, wherever it goes on, unless another one is asked for. */
+static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
+    (void)state;
+    assert_done(TRAIN_ON("units", "gpu", "--max-iters", "1"));
+    assert_told("dtype    bf16: products on mma.sync passed their self-test\n", true);
+    assert_told("activations in bf16", true);
+    assert_told("warning", false);
+    assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
+    assert_int_equal(unlink(scratch_path("gpu/settings.conf")), 0); /* the checkpoint knows it too */
+    assert_done(RUN_ON(ON_NO_GPU, TRAIN_PROGRAM, "--out-dir", scratch_path("gpu"), "--init-from", "resume",
+                       "--device", "pocl", "--max-iters", "2"));
+    assert_told("activations in bf16", true);
+    assert_told("dtype ", false);
+    assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
+    assert_done(TRAIN_ON(ON_NO_GPU, "gpu", "--init-from", "resume", "--max-iters", "3", "--dtype", "auto"));
+    assert_told(" is no GPU, and only those are faster in bf16\n", true);
+    assert_has("gpu/settings.conf", "dtype = \"fp32\"\n", true);
+}
+
+static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
+    (void)state;
+    assert_done(TRAIN_ON(ON_NO_GPU, "cpu", "--max-iters", "1"));
+    assert_told("dtype    fp32: ", true);
+    assert_told(" is no GPU, and only those are faster in bf16\n", true);
+    assert_told("activations in", false);
+    assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
+    assert_has("cpu/ckpt-1/state.json", "\\ndtype = \\\"fp32\\\"\\n", true);
+    assert_done(TRAIN_ON("units", "cpu", "--init-from", "resume", "--max-iters", "2"));
+    assert_told("products by cblas", true);
+    assert_told("dtype ", false);
+    assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
+    /* the same bits as with the type given */
+    assert_done(TRAIN_ON(ON_NO_GPU, "given", "--max-iters", "1", "--dtype", "fp32"));
+    assert_told("dtype ", false);
+    assert_same_checkpoint("cpu", "given", "ckpt-1");
+}
+
+/* A run that says nothing of its type is from before there was a choice. */
+static void run_without_a_type_is_in_fp32(void **state) {
+    (void)state;
+    assert_done(TRAIN_ON(ON_NO_GPU, "old", "--max-iters", "1"));
+    size_t bytes;
+    char *text = scratch_read(scratch_path("old/ckpt-1/state.json"), &bytes);
+    char *line = strstr(text, "\\ndtype = ");
+    assert_non_null(line);
+    line[strlen("\\n")] = '#'; /* a comment */
+    scratch_write("old/ckpt-1/state.json", text, bytes);
+    free(text);
+    assert_int_equal(unlink(scratch_path("old/settings.conf")), 0);
+    assert_done(TRAIN_ON("units", "old", "--init-from", "resume", "--max-iters", "2"));
+    assert_has("old/settings.conf", "dtype = \"fp32\"\n", true);
+}
+
+static void units_that_fail_are_warned_of(void **state) {
+    (void)state;
+    assert_done(TRAIN_ON("no-units", "failing", "--max-iters", "1"));
+    assert_told("dtype    fp32: no matrix unit of ", true);
+    assert_told("warning  products on ", true);
+    assert_told("WMMA: self-test with bf16", true);
+    assert_told("MFMA: self-test with bf16", true);
+    assert_told("(options", false);
+    assert_has("failing/settings.conf", "dtype = \"fp32\"\n", true);
+    assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "bf16"));
+    assert_told("activations in bf16", true);
+    assert_told("warning  products on ", true);
+    assert_done(TRAIN_ON("no-units", "failing", "--plan-only", "--dtype", "fp32"));
+    assert_told("warning", false);
+    assert_done(TRAIN_ON("units", "failing", "--plan-only", "--gemm", "cblas"));
+    assert_told("dtype    fp32: --gemm cblas multiplies in fp32\n", true);
+}
+
+/* ---- the others */
+
+static void other_programs_say_it_beside_their_data(void **state) {
+    (void)state;
+    assert_done(
+        RUN_ON("units", HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "gpu", "--max-new-tokens", "2"));
+    assert_told("dtype    bf16: ", true);
+    assert_has("said", "dtype", false);
+    assert_done(
+        RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "pocl", "--max-new-tokens", "2"));
+    assert_string_equal(child_message(), "");
+#define EVALUATED HC_PROGRAMS "/hc_eval", OF_CHECKPOINT, "--data", scratch_path("data"), "--json", "-"
+    assert_done(RUN_ON("units", EVALUATED, "--device", "gpu", "--eval-iters", "1"));
+    assert_told("dtype    bf16: ", true);
+    assert_has("said", "\"dtype\": \"bf16\"", true);
+    assert_done(RUN_ON(ON_NO_GPU, EVALUATED, "--device", "pocl", "--eval-iters", "1"));
+    assert_told("dtype    fp32: ", true);
+    assert_has("said", "\"dtype\": \"fp32\"", true);
+    assert_done(RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_bench", "--config", scratch_path("tiny.conf"), "--compare",
+                       "rc,shc", "--steps", "1", "--warmup", "0", "--json", scratch_path("bench.json")));
+    assert_has("said", "dtype    fp32: ", true);
+    assert_has("bench.json", "\"dtype\": \"fp32\"", true);
+}
+
+/* Rank 0 is on PoCL as it is, rank 1 on a GPU, or the other way round. */
+static void ranks_take_what_all_can_do(void **state) {
+    (void)state;
+    char preload[512];
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
+#define PLANNED                                                                                                    \
+    TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
+        scratch_path("ranks"), "--gradient-accumulation-steps", "2", "--plan-only"
+#define ON_CPU "-np", "1", PLANNED, "--device", "pocl"
+#define ON_GPU "-np", "1", "-x", preload, "-x", "HC_GPU=units", PLANNED, "--device", "gpu"
+    assert_done(CHILD_RUN(HC_MPIRUN, ON_CPU, ":", ON_GPU));
+    assert_told("dtype    fp32: rank 0 on ", true);
+    assert_told("warning  all ranks work in fp32 because of rank 0 on ", true);
+    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_CPU));
+    assert_told("products by cblas\n", true); /* opened anew, without the units that are left idle */
+    assert_told("dtype    fp32: rank 1 on ", true);
+    assert_told(" is no GPU", true);
+    assert_told("activations in", false);
+    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, "--dtype", "bf16", ":", ON_CPU, "--dtype", "bf16"));
+    assert_told("products by mma on mma.sync", true);
+    assert_told("activations in bf16", true);
+    assert_told("dtype ", false);
+    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_GPU));
+    assert_told("dtype    bf16: products on mma.sync", true);
+}
+
+static int set_up(void **state) {
+    /* what is compiled for devices that are not there is not for the user's cache; the tests share it */
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpu_with_units_takes_bf16_and_its_run_keeps_it),
+        cmocka_unit_test(cpu_takes_fp32_and_its_run_keeps_it),
+        cmocka_unit_test(run_without_a_type_is_in_fp32),
+        cmocka_unit_test(units_that_fail_are_warned_of),
+        cmocka_unit_test(other_programs_say_it_beside_their_data),
+        cmocka_unit_test(ranks_take_what_all_can_do),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_end);
+}
