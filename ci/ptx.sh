@@ -52,7 +52,7 @@ variants() {
 options() {
     echo "-DUNIT=$1 -DUNIT_WARP=$2 -DBLOCK_M=$4 -DBLOCK_N=$5 -DBLOCK_K=$6 -DWARP_M=$7 -DWARP_N=$8 -DSTAGES=$9" \
         "-DUNIT_FP16=${10} -DTRANSPOSE_A=${11} -DTRANSPOSE_B=${12} -DLOAD=${13} -DTYPE_C=${14} -DRUN=${15} -DADDS=${16}" \
-        "-DBIAS=${17} -DSIDE=${18} -DGELU_TANH=${19} -DPARTS=${20} -DTYPE_BIAS=0 -DTYPE_SIDE=$((1 + ${10}))" \
+        "-DBIAS=${17} -DSIDE=${18} -DGELU_TANH=${19} -DPARTS=${20} -DTURNS=$(($1 > 1)) -DTYPE_BIAS=0 -DTYPE_SIDE=$((1 + ${10}))" \
         "-DVEC=1 -DVEC_MAX=4 -DLANES=64"
 }
 

@@ -14,6 +14,8 @@
  *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at the
  *               matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
  *   PARTS       whether there are blocks that several groups make
+ *   TURNS       whether tiles whose rows lie across k are turned on their way into local memory, for units that can read fragments
+ *               fast along k only; there are two stages then
  *
  * Comes after mma_finish.cl and what that comes after.
  */
@@ -23,23 +25,22 @@
 #define DOWN         (WARP_M / UNIT_M) /* fragments of a warp */
 #define ACROSS       (WARP_N / UNIT_N)
 
-/* Tiles as the operands lie in memory, so that loading never turns anything. */
-#if TRANSPOSE_A
-#define A_ROWS  BLOCK_K
+#define TURN_A       (TURNS && TRANSPOSE_A)
+#define TURN_B       (TURNS && !TRANSPOSE_B)
+
+/* Tiles as the operands lie in memory, so that loading never turns anything, unless they are turned. */
+#if TRANSPOSE_A && !TURNS
 #define A_WIDTH BLOCK_M
 #else
-#define A_ROWS  BLOCK_M
 #define A_WIDTH BLOCK_K
 #endif
-#if TRANSPOSE_B
-#define B_ROWS  BLOCK_N
+#if TRANSPOSE_B || TURNS
 #define B_WIDTH BLOCK_K
 #else
-#define B_ROWS  BLOCK_K
 #define B_WIDTH BLOCK_N
 #endif
-#define A_SIZE   (A_ROWS * A_WIDTH)
-#define B_SIZE   (B_ROWS * B_WIDTH)
+#define A_SIZE   (BLOCK_M * BLOCK_K)
+#define B_SIZE   (BLOCK_N * BLOCK_K)
 #define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
 #define B_CHUNKS (B_SIZE / CHUNK / ITEMS)
 
@@ -92,8 +93,25 @@ INLINED void tile_stream(__local ushort *tile, struct source source, uint width,
     }
 }
 
-/* The same in two steps: into registers, and from there into the tile. */
-INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks) {
+/* The same in two steps: into registers, and from there into the tile. Of one that is turned a work-item has chunks from two rows
+ * below each other where it has an even number, which are neighbours then; work-items that are neighbours have the next rows, so
+ * that they write to different banks. */
+#define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
+
+INLINED uint2 turned_place(uint i, uint chunks) {
+    const uint rows = BLOCK_K / TOGETHER(chunks), place = get_local_id(0) + i * ITEMS;
+    return (uint2)(place % rows * TOGETHER(chunks), place / rows * CHUNK);
+}
+
+INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks, bool turn) {
+    if (turn) {
+        UNIT_UNROLL
+        for (uint i = 0; i < chunks; i++) {
+            const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
+            registers[i] = chunk_fetch(source, place.x + i % TOGETHER(chunks), place.y);
+        }
+        return;
+    }
     UNIT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
@@ -101,7 +119,32 @@ INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint
     }
 }
 
-INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks) {
+INLINED ushort chunk_element(uint4 chunk, uint i) {
+    const uint words[CHUNK / 2] = {chunk.x, chunk.y, chunk.z, chunk.w};
+    return (ushort)(words[i / 2] >> i % 2 * 16);
+}
+
+INLINED void tile_put_turned(__local ushort *tile, const uint4 *registers, uint chunks) {
+    UNIT_UNROLL
+    for (uint i = 0; i < chunks; i += TOGETHER(chunks)) {
+        const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
+        UNIT_UNROLL
+        for (uint e = 0; e < CHUNK; e++) {
+            __local ushort *to = tile + tile_at(BLOCK_K, place.y + e, place.x);
+            const ushort first = chunk_element(registers[i], e);
+            if (TOGETHER(chunks) == 2)
+                *(__local uint *)to = (uint)chunk_element(registers[i + TOGETHER(chunks) - 1], e) << 16 | first;
+            else
+                *to = first;
+        }
+    }
+}
+
+INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool turn) {
+    if (turn) {
+        tile_put_turned(tile, registers, chunks);
+        return;
+    }
     UNIT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
@@ -122,7 +165,7 @@ INLINED void source_advance(struct source *source, bool below) {
 }
 
 INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row, uint k) {
-#if TRANSPOSE_A
+#if TRANSPOSE_A && !TURNS
     return unit_load_a_transposed(unit, tile, A_WIDTH, k, row);
 #else
     return unit_load_a(unit, tile, A_WIDTH, row, k);
@@ -130,7 +173,7 @@ INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row
 }
 
 INLINED unit_b fragment_b(struct unit unit, __local const ushort *tile, uint k, uint column) {
-#if TRANSPOSE_B
+#if TRANSPOSE_B || TURNS
     return unit_load_b_transposed(unit, tile, B_WIDTH, column, k);
 #else
     return unit_load_b(unit, tile, B_WIDTH, k, column);
@@ -212,22 +255,22 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
     uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
-    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS);
-    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS);
-    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS);
-    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS);
+    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
+    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
+    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
+    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
     for (uint step = 0; step < steps; step++) {
         const uint present = step & 1, next = present ^ 1;
         barrier(CLK_LOCAL_MEM_FENCE); /* the present tile is there, and nobody reads the one before */
         sources_advance(&sources);
         if (step + 1 < steps) {
-            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS);
-            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS);
+            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
+            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
         }
         tiles_multiply(unit, tiles_a[present], tiles_b[present], sum);
         if (step + 1 < steps) {
-            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS);
-            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS);
+            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
+            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
         }
     }
 }

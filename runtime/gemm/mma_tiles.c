@@ -20,8 +20,16 @@
 /* ---- units */
 
 struct mma_unit mma_unit_emulation(void) {
-    return (struct mma_unit){MMA_EMULATION, 32,    16,        16,        16, 4, 1024, "an emulation for tests",
-                             false,         false, MOST_SUMS, MOST_ITEMS};
+    return (struct mma_unit){.kind = MMA_EMULATION,
+                             .name = "an emulation for tests",
+                             .warp = 32,
+                             .m = 16,
+                             .n = 16,
+                             .k = 16,
+                             .most_stages = 4,
+                             .most_sums = MOST_SUMS,
+                             .most_items = MOST_ITEMS,
+                             .scratch_bytes = 1024};
 }
 
 /* Whether that text of the device has the part. */
@@ -37,10 +45,16 @@ static size_t find_nvidia(const struct device *device, struct mma_unit *unit) {
     cl_uint major = 0, minor = 0;
     clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof(major), &major, NULL);
     clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV, sizeof(minor), &minor, NULL);
-    *unit = (struct mma_unit){MMA_NVIDIA, 32,         16,
-                              16,         16,         4,
-                              0,          "mma.sync", has(device, CL_DEVICE_EXTENSIONS, "cl_nv_compiler_options"),
-                              false,      MOST_SUMS,  MOST_ITEMS};
+    *unit = (struct mma_unit){.kind = MMA_NVIDIA,
+                              .name = "mma.sync",
+                              .warp = 32,
+                              .m = 16,
+                              .n = 16,
+                              .k = 16,
+                              .most_stages = 4,
+                              .most_sums = MOST_SUMS,
+                              .most_items = MOST_ITEMS,
+                              .bounds_registers = has(device, CL_DEVICE_EXTENSIONS, "cl_nv_compiler_options")};
     if (major >= 8) {
         return 1;
     }
@@ -56,8 +70,16 @@ static size_t find_intel(const struct device *device, struct mma_unit *unit) {
             smallest = !smallest || sizes[i] < smallest ? sizes[i] : smallest;
         }
     }
-    *unit = (struct mma_unit){MMA_INTEL, (unsigned)smallest, 8,         (unsigned)smallest, 16, 2, 0, "XMX", false,
-                              false,     MOST_SUMS_INTEL,    MOST_ITEMS};
+    *unit = (struct mma_unit){.kind = MMA_INTEL,
+                              .name = "XMX",
+                              .warp = (unsigned)smallest,
+                              .m = 8,
+                              .n = (unsigned)smallest,
+                              .k = 16,
+                              .most_stages = 2,
+                              .most_sums = MOST_SUMS_INTEL,
+                              .most_items = MOST_ITEMS,
+                              .turns = true};
     if (smallest == 8 || smallest == 16) {
         return 1;
     }
@@ -77,10 +99,22 @@ size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOS
         return find_intel(device, units);
     }
     if (has(device, CL_DEVICE_VENDOR, "Advanced Micro Devices") || has(device, CL_DEVICE_VENDOR, "AMD")) {
-        units[0] =
-            (struct mma_unit){MMA_AMD_WMMA, 32, 16, 16, 16, 2, 0, "WMMA", false, true, MOST_SUMS, MOST_ITEMS_AMD};
-        units[1] =
-            (struct mma_unit){MMA_AMD_MFMA, 64, 16, 16, 16, 2, 0, "MFMA", false, false, MOST_SUMS, MOST_ITEMS_AMD};
+        units[0] = (struct mma_unit){.kind = MMA_AMD_WMMA,
+                                     .name = "WMMA",
+                                     .warp = 32,
+                                     .m = 16,
+                                     .n = 16,
+                                     .k = 16,
+                                     .most_stages = 2,
+                                     .most_sums = MOST_SUMS,
+                                     .most_items = MOST_ITEMS_AMD,
+                                     .wide_fragments = true,
+                                     .turns = true};
+        units[1] = units[0];
+        units[1].kind = MMA_AMD_MFMA;
+        units[1].name = "MFMA";
+        units[1].warp = 64;
+        units[1].wide_fragments = false;
         return 2;
     }
     error_set("hctrain knows no matrix units of this device");

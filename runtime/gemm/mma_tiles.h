@@ -22,6 +22,7 @@ struct mma_unit {
     bool wide_fragments;    /* of A and B, which take twice the registers of other units' */
     unsigned most_sums;     /* of a work-item, so that they leave registers for the operands */
     unsigned most_items;    /* of a work-group, besides what the device says */
+    bool turns;             /* fragments are read fast along k only: tiles that lie across it are turned */
 };
 
 /* A block of C per work-group, block_m x block_n, of parts of warp_m x warp_n per warp, in steps of block_k, with

@@ -100,6 +100,28 @@ static void test_sizes_tt(void **state) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
+/* Tiles turned on their way into local memory, as for units that need it: two chunks of a work-item at a time, and one. */
+static void check_turned(const struct mma_tiles *tiles) {
+    struct compute *compute = open_compute("portable", ELEMENT_FP32);
+    struct mma mma = emulation(compute, tiles);
+    mma.unit.turns = true;
+    struct gemm_case wanted = sized_case(sizes[3], true, false, ELEMENT_BF16);
+    check(&mma, &wanted);
+    wanted = sized_case((const size_t[]){66, 72, 80}, false, false, ELEMENT_BF16);
+    check(&mma, &wanted);
+    wanted = sized_case((const size_t[]){72, 66, 80}, true, true, ELEMENT_BF16);
+    wanted.pads[0] = 3;
+    check(&mma, &wanted);
+    mma_release(&mma);
+    compute_close(compute);
+}
+
+static void test_turned(void **state) {
+    (void)state;
+    check_turned(&four_warps);
+    check_turned(&two_warps);
+}
+
 /* Bias, and GELU or its way back, each with and without the other; C by elements, and in runs of 8. */
 static const struct gemm_case epilogues[] = {
     {.bias = true},
@@ -114,7 +136,7 @@ static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     struct mma mma = emulation(compute, &two_warps);
     mma.parts = parts;
     mma.whole = parts - 1; /* so that blocks of both kinds end there */
-    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++) {
+    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i += runs ? 1 : 2) {
         struct gemm_case wanted = sized_case(size, false, true, i % 2 ? ELEMENT_FP16 : ELEMENT_BF16);
         wanted.bias = epilogues[i].bias;
         wanted.activated = epilogues[i].activated;
@@ -214,7 +236,14 @@ static void test_planted_error(void **state) {
 
 static void test_tiles(void **state) {
     (void)state;
-    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false, false, 128, 1024};
+    const struct mma_unit unit = {.kind = MMA_NVIDIA,
+                                  .warp = 32,
+                                  .m = 16,
+                                  .n = 16,
+                                  .k = 16,
+                                  .most_stages = 4,
+                                  .most_sums = 128,
+                                  .most_items = 1024};
     struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
     struct mma_tiles tiles;
     assert_int_equal(mma_tiles_default(&unit, &limits, MMA_LARGE, &tiles), 0);
@@ -295,10 +324,10 @@ static void test_small(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles),         cmocka_unit_test(test_file),     cmocka_unit_test(test_sizes_nn),
-        cmocka_unit_test(test_sizes_nt),      cmocka_unit_test(test_sizes_tn), cmocka_unit_test(test_sizes_tt),
-        cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),    cmocka_unit_test(test_backend),
-        cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_file),          cmocka_unit_test(test_sizes_nn),
+        cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt),
+        cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

@@ -78,7 +78,14 @@ static struct gemm_call call_of(const struct named_product *product) {
 }
 
 static struct mma_device a6000(void) {
-    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false, false, 128, 1024};
+    const struct mma_unit unit = {.kind = MMA_NVIDIA,
+                                  .warp = 32,
+                                  .m = 16,
+                                  .n = 16,
+                                  .k = 16,
+                                  .most_stages = 4,
+                                  .most_sums = 128,
+                                  .most_items = 1024};
     const struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
     struct mma_device device = {.warp = 32, .compute_units = COMPUTE_UNITS};
     for (int shape = 0; shape < MMA_SHAPES; shape++) {
