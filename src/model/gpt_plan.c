@@ -240,6 +240,25 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
+/* What the way back would compute again is kept, where a GPU has room: if everything planned stays within three quarters of
+ * its memory then. */
+static void plan_inner(struct gpt *gpt, const struct sizes *sizes) {
+    const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
+    const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);
+    uint64_t bytes = gpt->plan.total_bytes;
+    for (int i = 0; i < BRANCHES; i++) {
+        bytes += branches[i].inner_again ? layers * (uint64_t)branches[i].inner * each : 0;
+    }
+    gpt->keeps_inner = gpt->compute->device.is_gpu && is_training(gpt) && !gpt->options.recompute && bytes <= room;
+    for (int64_t i = BRANCHES; gpt->keeps_inner && i < BRANCHES * gpt->config.n_layer; i++) {
+        struct sublayer *sublayer = &gpt->sublayers[i];
+        if (sublayer->branch->inner_again) {
+            sublayer->inner =
+                add_activation(gpt, "branch activations", (uint64_t)sublayer->branch->inner * sizes->width);
+        }
+    }
+}
+
 /* ---- all of it */
 
 static int check_sizes(const struct gpt *gpt) {
@@ -312,6 +331,8 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_scratch(gpt, &sizes);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
+    memory_plan_count(&gpt->plan, "parts of products", gemm_parts_bytes(compute, options->type));
+    plan_inner(gpt, &sizes);
     return 0;
 }
 

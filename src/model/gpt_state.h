@@ -110,8 +110,9 @@ struct gpt {
     size_t logit_rows;             /* tokens whose logits are in memory at a time */
     const struct buffer *losses;   /* [N] */
     const struct buffer *loss;     /* [1] sum since gpt_zero */
-    const struct buffer *gradient_norm;    /* [1] of the last optimiser step, unscaled */
-    struct loss_scale loss_scale;          /* of the gradients in the arena; the training loop updates it */
+    const struct buffer *gradient_norm; /* [1] of the last optimiser step, unscaled */
+    bool keeps_inner;                   /* every MLP has its own `inner`, which the way back need not fill again */
+    struct loss_scale loss_scale;       /* of the gradients in the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct token_shape shape;              /* of the batch that is set */
