@@ -282,9 +282,8 @@ static int create_tables(struct gpt *gpt) {
         return -1;
     }
     gpt->sublayers = calloc(BRANCHES * (size_t)gpt->config.n_layer + 1, sizeof *gpt->sublayers);
-    gpt->token_scratch =
-        calloc((size_t)gpt->config.vocab_size + 3 * gpt_tokens(gpt) + 1, sizeof *gpt->token_scratch);
-    return gpt->sublayers && gpt->token_scratch ? 0 : error_set("out of memory for the model's tables");
+    gpt->token_counts = calloc((size_t)gpt->config.vocab_size, sizeof *gpt->token_counts);
+    return gpt->sublayers && gpt->token_counts ? 0 : error_set("out of memory for the model's tables");
 }
 
 static struct operation_shape operation_shape(const struct gpt *gpt) {
@@ -356,10 +355,15 @@ static int list_projections(struct gpt *gpt) {
     return status;
 }
 
+static int create_upload(struct gpt *gpt) {
+    gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
+    return upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t));
+}
+
 int gpt_create(struct gpt *gpt) {
     const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt)) {
+        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt)) {
         return -1;
     }
     attention_open_units(&gpt->operations);
@@ -370,11 +374,12 @@ void gpt_release(struct gpt *gpt) {
     if (gpt->compute && !compute_settle(gpt->compute)) {
         return;
     }
+    upload_release(&gpt->upload);
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     parameters_release(&gpt->parameters);
     free(gpt->sublayers);
-    free(gpt->token_scratch);
+    free(gpt->token_counts);
     memset(gpt, 0, sizeof *gpt);
 }
 

@@ -319,8 +319,10 @@ static void test_bytes_by_hand(void **state) {
     (void)state;
     json_t *ledger = count(&(struct model){"shc", "bf16", "auto"});
     const double values = TOKENS * CHANNELS, size = 2.0, h = STREAMS * (STREAMS + 2);
-    check_kernel(ledger, "depth_mix_forward", SUBLAYERS, (STREAMS + 1) * values * size + TOKENS * h * 4.0,
+    /* behind the topmost branch; the others' is in the fused frame */
+    check_kernel(ledger, "depth_mix_forward", 1, (STREAMS + 1) * values * size + TOKENS * h * 4.0,
                  STREAMS * values * size + TOKENS * STREAMS * 4.0, 0.0);
+    check_kernel(ledger, "frame_output_gradient", 1, STREAMS * values * size + TOKENS * h * 4.0, values * size, 0.0);
     check_kernel(ledger, "gemm_nt 64x192x64", 1, (values + 3.0 * CHANNELS * CHANNELS) * size, 3 * values * size,
                  2 * 64.0 * 192.0 * 64.0);
     /* the gradient of a weight is fp32 and added to what is there */
