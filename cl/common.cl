@@ -6,8 +6,8 @@
  *   VEC_MAX  the widest vector that suits the device
  *   ACT      how activations are stored: 0 fp32, 1 bf16, 2 fp16; what is not told is fp32
  *
- * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC)  so that one source serves
- * both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on GPUs.
+ * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC),  or by LANE_STEPS, so that one
+ * source serves both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on GPUs.
  */
 #pragma OPENCL FP_CONTRACT ON
 
@@ -32,15 +32,66 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
-/* ---- vectors of VEC floats */
+/* The work-item's place among those that share its row, and the row's place in the work-group, which has ROWS of them. */
+#ifndef ROWS
+#define ROWS 1
+#endif
+#if LANES == 1
+#define LANE 0
+#define ROW  ((int)get_local_id(0))
+#elif ROWS == 1
+#define LANE ((int)get_local_id(0))
+#define ROW  0
+#else
+#define LANE ((int)get_local_id(0) % LANES)
+#define ROW  ((int)get_local_id(0) / LANES)
+#endif
+
+/* ---- vectors of VEC floats
+ *
+ * In global memory a vector lies on a multiple of its size: buffers do, the parts of an arena begin there, and VEC divides what a
+ * row is counted in. Told that, NVIDIA's compiler moves a vector by one instruction and not number by number. VEC_LOAD_ANY and
+ * VEC_STORE_ANY are for places that are not such a multiple. In local and private memory both take any place.
+ */
 #if VEC == 1
 typedef float vec_t;
-#define VEC_LOAD(p)     (*(p))
-#define VEC_STORE(v, p) (*(p) = (v))
+#define VEC_LOAD_ANY(p)     (*(p))
+#define VEC_STORE_ANY(v, p) (*(p) = (v))
 #else
 typedef CONCAT(float, VEC) vec_t;
-#define VEC_LOAD(p)     CONCAT(vload, VEC)(0, p)
-#define VEC_STORE(v, p) CONCAT(vstore, VEC)(v, 0, p)
+#define VEC_LOAD_ANY(p)     CONCAT(vload, VEC)(0, p)
+#define VEC_STORE_ANY(v, p) CONCAT(vstore, VEC)(v, 0, p)
+#endif
+
+#ifdef __has_attribute
+#if __has_attribute(overloadable) && VEC > 1
+#define OVERLOADED static inline __attribute__((overloadable, always_inline))
+#endif
+#endif
+#ifdef OVERLOADED
+OVERLOADED vec_t vec_load(__global const float *p) {
+    return *(__global const vec_t *)p;
+}
+OVERLOADED vec_t vec_load(__local const float *p) {
+    return VEC_LOAD_ANY(p);
+}
+OVERLOADED vec_t vec_load(__private const float *p) {
+    return VEC_LOAD_ANY(p);
+}
+OVERLOADED void vec_store(vec_t v, __global float *p) {
+    *(__global vec_t *)p = v;
+}
+OVERLOADED void vec_store(vec_t v, __local float *p) {
+    VEC_STORE_ANY(v, p);
+}
+OVERLOADED void vec_store(vec_t v, __private float *p) {
+    VEC_STORE_ANY(v, p);
+}
+#define VEC_LOAD(p)     vec_load(p)
+#define VEC_STORE(v, p) vec_store(v, p)
+#else
+#define VEC_LOAD(p)     VEC_LOAD_ANY(p)
+#define VEC_STORE(v, p) VEC_STORE_ANY(v, p)
 #endif
 
 static inline float sum2(float2 v) {
@@ -79,9 +130,10 @@ static inline float highest16(float16 v) {
 
 /* ---- activations: stored as act_t, computed in float
  *
- * act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8, 16; p need not be aligned to more than one. Storing
- * rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its
- * bits, and fp16 goes through vload_half and vstore_half, which every device has.
+ * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
+ * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8,
+ * 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper
+ * half of a float, is rounded by its bits, and fp16 goes through vload_half and vstore_half, which every device has.
  */
 #ifndef ACT
 #define ACT 0
@@ -99,6 +151,9 @@ typedef float act_t;
 #define act_store4(v, p)  vstore4(v, 0, p)
 #define act_store8(v, p)  vstore8(v, 0, p)
 #define act_store16(v, p) vstore16(v, 0, p)
+#define ACT_LOAD(p)       VEC_LOAD(p)
+#define ACT_STORE(v, p)   VEC_STORE(v, p)
+#define ACT_ROUND(v)      (v)
 
 #elif ACT == 1
 typedef ushort act_t;
@@ -108,11 +163,13 @@ typedef ushort act_t;
     static inline float##n act_load##width(__global const act_t *p) {                                                   \
         return as_float##n(convert_uint##n(READ) << 16);                                                                \
     }                                                                                                                   \
-    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
+    static inline uint##n act_upper##width(float##n v) {                                                                \
         const uint##n bits = as_uint##n(v);                                                                             \
         const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                                   \
-        const uint##n upper = select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;              \
-        const ushort##n stored = convert_ushort##n(upper);                                                              \
+        return select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;                             \
+    }                                                                                                                   \
+    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
+        const ushort##n stored = convert_ushort##n(act_upper##width(v));                                                \
         WRITE;                                                                                                          \
     }
 BF16(1, , *p, *p = stored)
@@ -122,6 +179,21 @@ BF16(4, 4, vload4(0, p), vstore4(stored, 0, p))
 BF16(8, 8, vload8(0, p), vstore8(stored, 0, p))
 BF16(16, 16, vload16(0, p), vstore16(stored, 0, p))
 #endif
+#if VEC > 1
+typedef CONCAT(ushort, VEC) act_vec_t;
+#define BF16_OF(width, n, READ, WRITE) BF16(width, n, READ, WRITE)
+BF16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
+#define ACT_LOAD(p)     act_load_vector(p)
+#define ACT_STORE(v, p) act_store_vector(v, p)
+static inline vec_t act_round(vec_t v) {
+    return CONCAT(as_float, VEC)(act_upper_vector(v) << 16);
+}
+#else
+static inline vec_t act_round(vec_t v) {
+    return as_float(act_upper1(v) << 16);
+}
+#endif
+#define ACT_ROUND(v) act_round(v)
 
 #else
 typedef half act_t;
@@ -135,39 +207,121 @@ typedef half act_t;
 #define act_store4(v, p)  vstore_half4_rte(v, 0, p)
 #define act_store8(v, p)  vstore_half8_rte(v, 0, p)
 #define act_store16(v, p) vstore_half16_rte(v, 0, p)
+#if VEC > 1
+#define ACT_LOAD(p)     CONCAT(vloada_half, VEC)(0, p)
+#define ACT_STORE(v, p) CONCAT(CONCAT(vstorea_half, VEC), _rte)(v, 0, p)
+static inline vec_t act_round(vec_t v) {
+    ushort stored[VEC];
+    CONCAT(CONCAT(vstore_half, VEC), _rte)(v, 0, (half *)stored);
+    return CONCAT(vload_half, VEC)(0, (const half *)stored);
+}
+#else
+static inline vec_t act_round(vec_t v) {
+    ushort stored;
+    vstore_half_rte(v, 0, (half *)&stored);
+    return vload_half(0, (const half *)&stored);
+}
+#endif
+#define ACT_ROUND(v) act_round(v)
 #endif
 
-#define ACT_LOAD(p)            CONCAT(act_load, VEC)(p)
-#define ACT_STORE(v, p)        CONCAT(act_store, VEC)(v, p)
+#define ACT_LOAD_ANY(p)     CONCAT(act_load, VEC)(p)
+#define ACT_STORE_ANY(v, p) CONCAT(act_store, VEC)(v, p)
+#ifndef ACT_LOAD
+#define ACT_LOAD(p)     ACT_LOAD_ANY(p)
+#define ACT_STORE(v, p) ACT_STORE_ANY(v, p)
+#endif
 #define ACT_LOAD_SCALAR(p)     act_load1(p)
 #define ACT_STORE_SCALAR(v, p) act_store1(v, p)
 
-/* ---- sums and maxima over the lanes of a work-group; every lane gets the result. The tree is fixed. */
+/* ---- sums and maxima over the lanes of a work-group, in a fixed order
+ *
+ *   GROUP_SUM(x, scratch), GROUP_MAX(x, scratch)     of one number, which every lane gets
+ *   GROUP_SUMS(values, count, scratch)               of `count` numbers, a private array, at once: then every lane may have
+ *   GROUP_TOTAL(values, scratch, i)                  the i-th sum
+ *   GROUP_STORE_TOTALS(to, values, count, scratch)   writes all of them to `to`, a lane each
+ *
+ * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS) bytes, declared at
+ * the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however many numbers there are; totals
+ * stay until the next use of the same scratch.
+ */
 #if LANES == 1
 #define GROUP_SCRATCH(name)
+#define GROUP_SUMS_SCRATCH(name, count)
 #define GROUP_SUM(x, name) (x)
 #define GROUP_MAX(x, name) (x)
+#define GROUP_SUMS(values, count, name)
+#define GROUP_TOTAL(values, name, i) ((values)[i])
 #define GROUP_BARRIER()
 #else
+/* Of each number GROUP_PARTS work-items add a part of what the lanes have, then whoever reads the total adds the parts. With the
+ * gaps between numbers neighbouring work-items read neighbouring banks of local memory. */
+#define GROUP_PARTS     (LANES >= 64 ? 8 : LANES >= 16 ? 4 : LANES >= 4 ? 2 : 1)
+#define GROUP_DISTANCE  (LANES + GROUP_PARTS)
 #define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
-#define GROUP_SCRATCH(name) __local float name[LANES]
-#define GROUP_SUM(x, name)  group_reduce(x, name, 0)
-#define GROUP_MAX(x, name)  group_reduce(x, name, 1)
-static inline float group_reduce(float x, __local float *scratch, int take_max) {
-    const int lane = get_local_id(0);
+#define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
+    __local float name##_rows[ROWS * (count) * GROUP_DISTANCE];                                                         \
+    __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
+#define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
+#define GROUP_SUM(x, name)              group_sum(x, name)
+#define GROUP_MAX(x, name)              group_max(x, name)
+#define GROUP_TOTAL(values, name, i)    group_total(name, i)
+#define GROUP_SUMS(values, count, name)                                                                                 \
+    do {                                                                                                                \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
+        UNROLL(count) for (int group_i = 0; group_i < (count); group_i++) {                                             \
+            name[group_i * GROUP_DISTANCE + LANE] = (values)[group_i];                                                  \
+        }                                                                                                               \
+        group_sums(count, name);                                                                                        \
+    } while (0)
+
+static inline void group_sums(int count, __local float *scratch) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int task = LANE; task < count * GROUP_PARTS; task += LANES) {
+        __local float *part = scratch + task / GROUP_PARTS * GROUP_DISTANCE + task % GROUP_PARTS;
+        float sum = part[0];
+        for (int k = GROUP_PARTS; k < LANES; k += GROUP_PARTS) {
+            sum += part[k];
+        }
+        part[0] = sum; /* nobody else reads this one */
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+static inline float group_total(__local const float *scratch, int i) {
+    float sum = scratch[i * GROUP_DISTANCE];
+    for (int part = 1; part < GROUP_PARTS; part++) {
+        sum += scratch[i * GROUP_DISTANCE + part];
+    }
+    return sum;
+}
+
+static inline float group_sum(float x, __local float *scratch) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    scratch[LANE] = x;
+    group_sums(1, scratch);
+    return group_total(scratch, 0);
+}
+
+static inline float group_max(float x, __local float *scratch) {
+    const int lane = LANE;
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int width = LANES / 2; width > 0; width /= 2) {
         if (lane < width) {
-            const float other = scratch[lane + width];
-            scratch[lane] = take_max ? fmax(scratch[lane], other) : scratch[lane] + other;
+            scratch[lane] = fmax(scratch[lane], scratch[lane + width]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     return scratch[0];
 }
 #endif
+
+#define GROUP_STORE_TOTALS(to, values, count, name)                                                                     \
+    for (int group_i = LANE; group_i < (count); group_i += LANES) {                                                     \
+        (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                             \
+    }
 
 /* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float each. */
 #if LANES == 1
@@ -180,10 +334,17 @@ typedef float products_t;
 #define PRODUCTS_SUM(v) (v)
 #endif
 
-/* Steps that a lane takes along a row, for private arrays that hold its share of it. */
+/* Steps that a lane takes along a row of `width` elements, for private arrays that hold its share of it. */
 #define SLOTS(width) (((width) / VEC + LANES - 1) / LANES)
 
-#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
+/* Those steps as a loop: slot counts them, c is the first of the step's VEC elements. Every lane makes the same number of turns,
+ * known to the compiler, which only then unrolls the loop and keeps arrays indexed by slot in registers; the last turn may be
+ * empty. `width` is a constant. */
+#define LANE_STEPS(slot, c, width)                                                                                      \
+    UNROLL_LANES(SLOTS(width))                                                                                          \
+    for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                                   \
+        if ((width) % (LANES * VEC) == 0 || c < (width))
+#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES *ROWS, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {

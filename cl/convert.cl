@@ -5,7 +5,11 @@
 __kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong count, __global float *to, ulong to_at) {
     size_t i = get_global_id(0) * VEC;
     if (i + VEC <= count) {
-        VEC_STORE(ACT_LOAD(from + from_at + i), to + to_at + i);
+        if (from_at % VEC == 0 && to_at % VEC == 0) {
+            VEC_STORE(ACT_LOAD(from + from_at + i), to + to_at + i);
+        } else {
+            VEC_STORE_ANY(ACT_LOAD_ANY(from + from_at + i), to + to_at + i);
+        }
         return;
     }
     for (; i < count; i++) {
@@ -16,7 +20,11 @@ __kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong c
 __kernel void convert_from_fp32(__global const float *from, ulong from_at, ulong count, __global act_t *to, ulong to_at) {
     size_t i = get_global_id(0) * VEC;
     if (i + VEC <= count) {
-        ACT_STORE(VEC_LOAD(from + from_at + i), to + to_at + i);
+        if (from_at % VEC == 0 && to_at % VEC == 0) {
+            ACT_STORE(VEC_LOAD(from + from_at + i), to + to_at + i);
+        } else {
+            ACT_STORE_ANY(VEC_LOAD_ANY(from + from_at + i), to + to_at + i);
+        }
         return;
     }
     for (; i < count; i++) {

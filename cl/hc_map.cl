@@ -18,6 +18,18 @@ static inline float rms_inverse(__global const float *squares, int group) {
     return rsqrt(sum / RMS_GROUP_LENGTH + RMS_EPSILON);
 }
 
+/* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
+static inline void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
+                                     __global float *h) {
+    for (int group = 0; group < RMS_GROUPS; group++) {
+        const float inverse = rms_inverse(squares, group);
+        for (int k = 0; k < COLUMNS; k++) {
+            z[group * COLUMNS + k] *= inverse;
+        }
+    }
+    hc_forward(theta, z, h);
+}
+
 /* One work-item a token. z [N, Z_ROW]: raw projections in, normalised out. squares [N, S]. h [N, H_ROW]. */
 __kernel void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
                              ulong tokens, __global float *z_all, __global float *h_all) {
@@ -25,19 +37,28 @@ __kernel void hc_map_forward(__global const float *parameters, ulong theta_at, _
     if (token >= tokens) {
         return;
     }
-    __global float *z = z_all + token * Z_ROW;
-    for (int group = 0; group < RMS_GROUPS; group++) {
-        const float inverse = rms_inverse(squares + token * STREAMS, group);
-        for (int k = 0; k < COLUMNS; k++) {
-            z[group * COLUMNS + k] *= inverse;
-        }
-    }
-    hc_forward(parameters + theta_at, z, h_all + token * H_ROW);
+    map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW);
 }
 
-/* One work-item a chunk of tokens.
- * d_z [N, Z_ROW]: gradient of the raw projections. rms_scale [N, RMS_GROUPS]: the factor of x in its own gradient, since
- *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k.
+/* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
+ *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
+ * and its part of the gradients of theta. */
+static inline void map_token_backward(__global const float *theta, __global const float *squares,
+                                      __global const float *z, __global const float *h, __global const float *d_h,
+                                      __global float *d_z, __global float *rms_scale, __global float *d_theta) {
+    hc_backward(theta, z, h, d_h, d_z, d_theta);
+    for (int group = 0; group < RMS_GROUPS; group++) {
+        const float inverse = rms_inverse(squares, group);
+        float product = 0.0f;
+        for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
+            product += z[k] * d_z[k];
+            d_z[k] *= inverse;
+        }
+        rms_scale[group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
+    }
+}
+
+/* One work-item a chunk of tokens. d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as above.
  * partials [chunks, THETA]: the chunk's gradients of theta. */
 __kernel void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
                               __global const float *z_all, __global const float *h_all, __global const float *d_h,
@@ -54,17 +75,7 @@ __kernel void hc_map_backward(__global const float *parameters, ulong theta_at, 
         d_theta[k] = 0.0f;
     }
     for (size_t token = first; token < last; token++) {
-        __global const float *z = z_all + token * Z_ROW;
-        __global float *d_z = d_z_all + token * Z_ROW;
-        hc_backward(parameters + theta_at, z, h_all + token * H_ROW, d_h + token * H_ROW, d_z, d_theta);
-        for (int group = 0; group < RMS_GROUPS; group++) {
-            const float inverse = rms_inverse(squares + token * STREAMS, group);
-            float product = 0.0f;
-            for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
-                product += z[k] * d_z[k];
-                d_z[k] *= inverse;
-            }
-            rms_scale[token * RMS_GROUPS + group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
-        }
+        map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW,
+                           d_h + token * H_ROW, d_z_all + token * Z_ROW, rms_scale + token * RMS_GROUPS, d_theta);
     }
 }

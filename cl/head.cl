@@ -126,7 +126,7 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     vec_t high = (vec_t)(-INFINITY);
     float highest = -INFINITY;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        high = fmax(high, VEC_LOAD(row + v));
+        high = fmax(high, VEC_LOAD_ANY(row + v));
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
         highest = fmax(highest, row[v]);
@@ -135,7 +135,7 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     vec_t sums = (vec_t)(0.0f);
     float sum = 0.0f;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        sums += exp(VEC_LOAD(row + v) - highest);
+        sums += exp(VEC_LOAD_ANY(row + v) - highest);
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
         sum += exp(row[v] - highest);
@@ -152,7 +152,7 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     GROUP_BARRIER();
     const float factor = target < 0 ? 0.0f : scale;
     for (int v = lane * VEC; v < whole; v += LANES * VEC) {
-        ACT_STORE(factor * exp(VEC_LOAD(row + v) - log_sum), d_row + v);
+        ACT_STORE_ANY(factor * exp(VEC_LOAD_ANY(row + v) - log_sum), d_row + v);
     }
     for (int v = whole + lane; v < VOCABULARY; v += LANES) {
         ACT_STORE_SCALAR(factor * exp(row[v] - log_sum), d_row + v);

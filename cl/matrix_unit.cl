@@ -19,6 +19,7 @@
  *   UNIT_ASYNC           1 where unit_copy is worth its while: copies of 16 bytes from global to local memory that go on
  *                        while the kernel computes; unit_copy_commit closes a group of them, UNIT_COPY_WAIT(n) waits until
  *                        at most n groups are under way (then a barrier, for those of other work-items)
+ *   UNIT_WARP_FENCE()    what lanes of a warp wrote to local memory before it the others read after it. May be a barrier.
  *
  * Comes after element.cl. All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since it
  * exchanges through barriers.
@@ -58,6 +59,7 @@ INLINED ushort unit_round(float x) {
 #else
 #define UNIT_UNROLL _Pragma("unroll")
 #endif
+#define UNIT_ROLLED _Pragma("unroll 1") /* before others that would make code too long */
 
 #if UNIT == 1 || UNIT == 5
 /* ==== NVIDIA: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type". B and C are two fragments side by side,
@@ -139,6 +141,8 @@ INLINED void unit_copy(__local ushort *to, __global const ushort *from, uint byt
 INLINED void unit_copy_commit(void) {
     __asm__ volatile("cp.async.commit_group;" ::: "memory");
 }
+
+#define UNIT_WARP_FENCE() __asm__ volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 
 #define UNIT_COPY_WAIT_(groups) __asm__ volatile("cp.async.wait_group " #groups ";" ::: "memory")
 #define UNIT_COPY_WAIT(groups)  UNIT_COPY_WAIT_(groups)
@@ -495,6 +499,17 @@ INLINED void unit_clear(unit_c *c) {
     for (uint i = 0; i < UNIT_ELEMENTS; i++)
         c->v[i] = 0.0f;
 }
+
+#if UNIT == 2 || UNIT == 3
+/* A wave's accesses to local memory happen in order; the compiler has to know. */
+#define UNIT_WARP_FENCE()                                                                                          \
+    do {                                                                                                           \
+        __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");                                                     \
+        __builtin_amdgcn_wave_barrier();                                                                           \
+    } while (0)
+#elif UNIT != 1
+#define UNIT_WARP_FENCE() barrier(CLK_LOCAL_MEM_FENCE)
+#endif
 
 #if !UNIT_ASYNC
 INLINED void unit_copy(__local ushort *to, __global const ushort *from, uint bytes) {

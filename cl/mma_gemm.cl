@@ -1,45 +1,46 @@
-/* Matrix products on matrix units: C = op(A) op(B) + beta C + bias, and activated = GELU(C), where bias and activated may be
- * missing. op(A) is [m, k], op(B) [k, n], C and activated [m, n], bias [n]; A and B in the 16-bit type of the unit, the others of
- * any type, sums in float. GELU sees C before it is rounded.
+/* Matrix products on matrix units: sums op(A) op(B), which mma_finish.cl makes C of. op(A) is [m, k], op(B) [k, n], C [m, n]; A and
+ * B are in the 16-bit type of the unit, sums are in float.
  *
  * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local memory, each
  * warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile waits in registers while
- * the present one is multiplied; from three on it is on its way by asynchronous copies, STAGES - 1 steps ahead.
+ * the present one is multiplied; from three on it is on its way by asynchronous copies, STAGES - 1 steps ahead. At the end the sums
+ * pass through the same local memory, so that each work-item gets neighbours of a row, whatever the unit's fragments are like.
+ *
+ * Blocks from number `whole` on are made by `parts` groups each, of which each takes `depth` of k (a multiple of BLOCK_K); what they
+ * make are blocks in `partial`, [blocks - whole, parts, BLOCK_M, BLOCK_N], and mma_parts.cl adds those.
  *
  * Constants given at build time, besides those:
  *   TRANSPOSE_A, _B  whether op is the transpose of how the matrix lies in memory
  *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at the
  *               matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
- *   TYPE_C      of C's elements
- *   EVEN_C      elements of C may be written in pairs: its offset and stride are even
- *   EPILOGUE    whether there may be a bias and an activation
+ *   PARTS       whether there are blocks that several groups make
+ *   TURNS       whether tiles whose rows lie across k are turned on their way into local memory, for units that can read fragments
+ *               fast along k only; there are two stages then
  *
- * Comes after element.cl and matrix_unit.cl, with EPILOGUE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
+ * Comes after mma_finish.cl and what that comes after.
  */
 #define WARPS_ACROSS (BLOCK_N / WARP_N)
 #define WARPS        (BLOCK_M / WARP_M * WARPS_ACROSS)
 #define ITEMS        (WARPS * UNIT_WARP)
-#define PAIRS        (EVEN_C && UNIT_PAIRS)
 #define DOWN         (WARP_M / UNIT_M) /* fragments of a warp */
 #define ACROSS       (WARP_N / UNIT_N)
 
-/* Tiles as the operands lie in memory, so that loading never turns anything. */
-#if TRANSPOSE_A
-#define A_ROWS  BLOCK_K
+#define TURN_A       (TURNS && TRANSPOSE_A)
+#define TURN_B       (TURNS && !TRANSPOSE_B)
+
+/* Tiles as the operands lie in memory, so that loading never turns anything, unless they are turned. */
+#if TRANSPOSE_A && !TURNS
 #define A_WIDTH BLOCK_M
 #else
-#define A_ROWS  BLOCK_M
 #define A_WIDTH BLOCK_K
 #endif
-#if TRANSPOSE_B
-#define B_ROWS  BLOCK_N
+#if TRANSPOSE_B || TURNS
 #define B_WIDTH BLOCK_K
 #else
-#define B_ROWS  BLOCK_K
 #define B_WIDTH BLOCK_N
 #endif
-#define A_SIZE   (A_ROWS * A_WIDTH)
-#define B_SIZE   (B_ROWS * B_WIDTH)
+#define A_SIZE   (BLOCK_M * BLOCK_K)
+#define B_SIZE   (BLOCK_N * BLOCK_K)
 #define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
 #define B_CHUNKS (B_SIZE / CHUNK / ITEMS)
 
@@ -92,8 +93,25 @@ INLINED void tile_stream(__local ushort *tile, struct source source, uint width,
     }
 }
 
-/* The same in two steps: into registers, and from there into the tile. */
-INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks) {
+/* The same in two steps: into registers, and from there into the tile. Of one that is turned a work-item has chunks from two rows
+ * below each other where it has an even number, which are neighbours then; work-items that are neighbours have the next rows, so
+ * that they write to different banks. */
+#define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
+
+INLINED uint2 turned_place(uint i, uint chunks) {
+    const uint rows = BLOCK_K / TOGETHER(chunks), place = get_local_id(0) + i * ITEMS;
+    return (uint2)(place % rows * TOGETHER(chunks), place / rows * CHUNK);
+}
+
+INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks, bool turn) {
+    if (turn) {
+        UNIT_UNROLL
+        for (uint i = 0; i < chunks; i++) {
+            const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
+            registers[i] = chunk_fetch(source, place.x + i % TOGETHER(chunks), place.y);
+        }
+        return;
+    }
     UNIT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
@@ -101,7 +119,32 @@ INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint
     }
 }
 
-INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks) {
+INLINED ushort chunk_element(uint4 chunk, uint i) {
+    const uint words[CHUNK / 2] = {chunk.x, chunk.y, chunk.z, chunk.w};
+    return (ushort)(words[i / 2] >> i % 2 * 16);
+}
+
+INLINED void tile_put_turned(__local ushort *tile, const uint4 *registers, uint chunks) {
+    UNIT_UNROLL
+    for (uint i = 0; i < chunks; i += TOGETHER(chunks)) {
+        const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
+        UNIT_UNROLL
+        for (uint e = 0; e < CHUNK; e++) {
+            __local ushort *to = tile + tile_at(BLOCK_K, place.y + e, place.x);
+            const ushort first = chunk_element(registers[i], e);
+            if (TOGETHER(chunks) == 2)
+                *(__local uint *)to = (uint)chunk_element(registers[i + TOGETHER(chunks) - 1], e) << 16 | first;
+            else
+                *to = first;
+        }
+    }
+}
+
+INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool turn) {
+    if (turn) {
+        tile_put_turned(tile, registers, chunks);
+        return;
+    }
     UNIT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
@@ -122,7 +165,7 @@ INLINED void source_advance(struct source *source, bool below) {
 }
 
 INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row, uint k) {
-#if TRANSPOSE_A
+#if TRANSPOSE_A && !TURNS
     return unit_load_a_transposed(unit, tile, A_WIDTH, k, row);
 #else
     return unit_load_a(unit, tile, A_WIDTH, row, k);
@@ -130,7 +173,7 @@ INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row
 }
 
 INLINED unit_b fragment_b(struct unit unit, __local const ushort *tile, uint k, uint column) {
-#if TRANSPOSE_B
+#if TRANSPOSE_B || TURNS
     return unit_load_b_transposed(unit, tile, B_WIDTH, column, k);
 #else
     return unit_load_b(unit, tile, B_WIDTH, k, column);
@@ -158,15 +201,6 @@ INLINED void tiles_multiply(struct unit unit, __local const ushort *tile_a, __lo
                 unit_multiply(unit, &sum[i][j], a[i], b[j]);
         }
     }
-}
-
-/* Which block this group makes: eight rows of blocks are walked together, so that what neighbours in time read stays in the
- * cache. */
-#define WALK 8
-INLINED uint2 block_of(uint group, uint blocks_down, uint blocks_across) {
-    const uint first = group / (WALK * blocks_across) * WALK, inside = group % (WALK * blocks_across);
-    const uint rows = min(blocks_down - first, (uint)WALK);
-    return (uint2)(first + inside % rows, inside / rows);
 }
 
 /* The two sources of the present tiles, and the next ones. */
@@ -221,104 +255,152 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
     uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
-    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS);
-    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS);
-    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS);
-    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS);
+    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
+    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
+    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
+    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
     for (uint step = 0; step < steps; step++) {
         const uint present = step & 1, next = present ^ 1;
         barrier(CLK_LOCAL_MEM_FENCE); /* the present tile is there, and nobody reads the one before */
         sources_advance(&sources);
         if (step + 1 < steps) {
-            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS);
-            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS);
+            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
+            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
         }
         tiles_multiply(unit, tiles_a[present], tiles_b[present], sum);
         if (step + 1 < steps) {
-            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS);
-            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS);
+            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
+            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
         }
     }
 }
 
 #endif
 
-#if EPILOGUE
-/* `parts` says what there is. */
-#define PART_BIAS      1
-#define PART_ACTIVATED 2
-#define MORE_PARAMETERS                                                                                            \
-    , uint parts, __global const void *bias, ulong bias_at, int bias_type, __global void *activated, ulong activated_at, \
-        ulong activated_stride, int activated_type
-#define MORE_ARGUMENTS                                                                                             \
-    , parts, bias, bias_at, bias_type, activated, activated_at, activated_stride, activated_type
+/* ---- sums to C: as many rows of the warp's part at a time as there is local memory for all warps, as floats. Fours of them are
+ * permuted within each row, so that rows below each other lie in different banks, in twos, so that a run stays whole. */
+#define TILES_BYTES        (STAGES * (A_SIZE + B_SIZE) * 2)
+#define STRIPS_BYTES(down) (WARPS * UNIT_M * (down)*WARP_N * 4)
+#if DOWN % 4 == 0 && STRIPS_BYTES(4) <= TILES_BYTES
+#define STRIP_DOWN 4 /* fragments */
+#elif DOWN % 2 == 0 && STRIPS_BYTES(2) <= TILES_BYTES
+#define STRIP_DOWN 2
 #else
-#define MORE_PARAMETERS
-#define MORE_ARGUMENTS
+#define STRIP_DOWN 1
 #endif
+#define STRIP_SIZE   (STRIP_DOWN * UNIT_M * WARP_N) /* floats */
+#define MEMORY_BYTES (STRIPS_BYTES(STRIP_DOWN) > TILES_BYTES ? STRIPS_BYTES(STRIP_DOWN) : TILES_BYTES)
 
-/* C, of which this warp has a part that begins at (row, column). */
-struct target {
-    __global void *elements;
-    ulong at, stride;
-    uint rows, columns;
-    uint row, column;
-    float beta;
+INLINED uint strip_at(uint row, uint column) {
+    const uint quads = WARP_N / 4, together = quads < 8 ? 8 / quads : 1;
+    const uint turn = row / together * 2 & (min(quads, 8u) - 1);
+    return row * WARP_N + ((column / 4 ^ turn) * 4 | column % 4);
+}
+
+INLINED void strip_put(struct unit unit, __local float *strip, uint row, const unit_c *sum) {
+    UNIT_UNROLL
+    for (uint j = 0; j < ACROSS; j++) {
+        UNIT_UNROLL
+        for (uint e = 0; e < UNIT_ELEMENTS; e += UNIT_PAIRS + 1) {
+            __local float *to = strip + strip_at(row + unit_row(unit, e), j * UNIT_N + unit_column(unit, e));
+#if UNIT_PAIRS
+            *(__local float2 *)to = (float2)(sum[j].v[e], sum[j].v[e + 1]);
+#else
+            *to = sum[j].v[e];
+#endif
+        }
+    }
+}
+
+/* What a group makes of its block. */
+struct task {
+    uint row, column;        /* where the block begins in C */
+    uint first, terms;       /* of k */
+    __global float *partial; /* where the block goes instead of C; only with PARTS, and NULL for C */
 };
 
-/* What goes into an element of C. */
-INLINED float element_finish(float sum, struct target c, uint row, uint column MORE_PARAMETERS) {
-    float y = sum;
-    if (c.beta != 0.0f)
-        y += c.beta * element_load(c.elements, c.at + row * c.stride + column, TYPE_C);
-#if EPILOGUE
-    if (parts & PART_BIAS)
-        y += element_load(bias, bias_at + column, bias_type);
-    if (parts & PART_ACTIVATED)
-        element_store(y * gelu_factor(y), activated, activated_at + row * activated_stride + column, activated_type);
+INLINED struct task task_of(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial) {
+    const uint group = get_group_id(0);
+#if PARTS
+    if (group >= whole) {
+        const uint divided = group - whole, part = divided % parts;
+        const uint2 corner = block_corner(whole + divided / parts, m, n);
+        const uint first = part * depth;
+        return (struct task){corner.x, corner.y, first, min(k - first, depth),
+                             partial + (ulong)divided * (BLOCK_M * BLOCK_N)};
+    }
 #endif
-    return y;
+    const uint2 corner = block_corner(group, m, n);
+    return (struct task){corner.x, corner.y, 0, k, 0};
 }
 
-INLINED void fragment_store(struct unit unit, unit_c sum, struct target c, uint row, uint column MORE_PARAMETERS) {
-    UNIT_UNROLL
-    for (uint e = 0; e < UNIT_ELEMENTS; e += PAIRS + 1) {
-        const uint at_row = row + unit_row(unit, e), at_column = column + unit_column(unit, e);
-        const ulong at = c.at + at_row * c.stride + at_column;
-        if (LOAD < 2 && (at_row >= c.rows || at_column >= c.columns))
-            continue;
-        const float first = element_finish(sum.v[e], c, at_row, at_column MORE_ARGUMENTS);
-#if PAIRS
-        if (LOAD == 2 || at_column + 1 < c.columns) {
-            const float second = element_finish(sum.v[e + 1], c, at_row, at_column + 1 MORE_ARGUMENTS);
-            element_store2((float2)(first, second), c.elements, at, TYPE_C);
+/* Rows of the block from (row, column) on. */
+INLINED void strip_finish(struct unit unit, __local const float *strip, struct target target, struct task task,
+                          uint row, uint column) {
+    const uint across = WARP_N / RUN;
+    UNIT_ROLLED
+    for (uint run = unit.lane; run < STRIP_SIZE / RUN; run += UNIT_WARP) {
+        const uint below = run / across, beside = run % across * RUN;
+        float y[RUN];
+#if RUN == 8
+        __local const float4 *quads = (__local const float4 *)(strip + strip_at(below, beside));
+        vstore4(quads[0], 0, y);
+        vstore4(quads[1], 1, y);
+#else
+        y[0] = strip[strip_at(below, beside)];
+#endif
+#if PARTS
+        if (task.partial) {
+            run_store(y, task.partial, (row + below) * BLOCK_N + column + beside, TYPE_FP32);
             continue;
         }
 #endif
-        element_store(first, c.elements, at, TYPE_C);
+        const uint at_row = task.row + row + below, at_column = task.column + column + beside;
+        if (LOAD == 2 || (at_row < target.rows && at_column < target.columns))
+            run_finish(y, target, at_row, at_column);
     }
 }
 
-/* Groups: the blocks of C. */
+/* `memory` may still be read as tiles. */
+INLINED void block_finish(struct unit unit, __local uint4 *memory, unit_c sum[DOWN][ACROSS], struct target target,
+                          struct task task) {
+    __local float *strip = (__local float *)memory + unit.warp * STRIP_SIZE;
+    const uint row = unit.warp / WARPS_ACROSS * WARP_M, column = unit.warp % WARPS_ACROSS * WARP_N;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNIT_UNROLL
+    for (uint i = 0; i < DOWN; i += STRIP_DOWN) {
+        if (i > 0)
+            UNIT_WARP_FENCE();
+        UNIT_UNROLL
+        for (uint down = 0; down < STRIP_DOWN; down++)
+            strip_put(unit, strip, down * UNIT_M, sum[i + down]);
+        UNIT_WARP_FENCE();
+        strip_finish(unit, strip, target, task, row + i * UNIT_M, column);
+    }
+}
+
+/* Groups: the blocks of C, as many for each as have a part of it. */
 UNIT_KERNEL(WARPS)
-void mma_gemm(uint m, uint n, uint k, __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b,
-              ulong b_at, uint b_stride, float beta, __global void *c, ulong c_at, ulong c_stride MORE_PARAMETERS) {
-    __local ushort tiles_a[STAGES][A_SIZE] __attribute__((aligned(16)));
-    __local ushort tiles_b[STAGES][B_SIZE] __attribute__((aligned(16)));
+void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial,
+              __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at, uint b_stride,
+              TARGET_PARAMETERS) {
+    __local uint4 memory[(MEMORY_BYTES) / 16];
+    __local ushort *tiles = (__local ushort *)memory;
+    __local ushort(*tiles_a)[A_SIZE] = (__local ushort(*)[A_SIZE])tiles;
+    __local ushort(*tiles_b)[B_SIZE] = (__local ushort(*)[B_SIZE])(tiles + STAGES * A_SIZE);
     UNIT_BEGIN(unit, WARPS);
-    const uint blocks_down = (m - 1) / BLOCK_M + 1, blocks_across = (n - 1) / BLOCK_N + 1;
-    const uint2 block = block_of(get_group_id(0), blocks_down, blocks_across);
-    const uint row = block.x * BLOCK_M, column = block.y * BLOCK_N;
+    const struct target target = TARGET(m, n);
+    const struct task task = task_of(m, n, k, whole, parts, depth, partial);
     const struct sources sources = {
 #if TRANSPOSE_A
-        {a + a_at + row, a_stride, k, m - row},
+        {a + a_at + (ulong)task.first * a_stride + task.row, a_stride, task.terms, m - task.row},
 #else
-        {a + a_at + (ulong)row * a_stride, a_stride, m - row, k},
+        {a + a_at + (ulong)task.row * a_stride + task.first, a_stride, m - task.row, task.terms},
 #endif
 #if TRANSPOSE_B
-        {b + b_at + (ulong)column * b_stride, b_stride, n - column, k},
+        {b + b_at + (ulong)task.column * b_stride + task.first, b_stride, n - task.column, task.terms},
 #else
-        {b + b_at + column, b_stride, k, n - column},
+        {b + b_at + (ulong)task.first * b_stride + task.column, b_stride, task.terms, n - task.column},
 #endif
     };
     unit_c sum[DOWN][ACROSS];
@@ -328,14 +410,6 @@ void mma_gemm(uint m, uint n, uint k, __global const ushort *a, ulong a_at, uint
         for (uint j = 0; j < ACROSS; j++)
             unit_clear(&sum[i][j]);
     }
-    block_multiply(unit, tiles_a, tiles_b, sources, (k - 1) / BLOCK_K + 1, sum);
-    const struct target target = {c, c_at, c_stride, m, n, row + unit.warp / WARPS_ACROSS * WARP_M,
-                                  column + unit.warp % WARPS_ACROSS * WARP_N, beta};
-    UNIT_UNROLL
-    for (uint i = 0; i < DOWN; i++) {
-        UNIT_UNROLL
-        for (uint j = 0; j < ACROSS; j++)
-            fragment_store(unit, sum[i][j], target, target.row + i * UNIT_M,
-                           target.column + j * UNIT_N MORE_ARGUMENTS);
-    }
+    block_multiply(unit, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
+    block_finish(unit, memory, sum, target, task);
 }

@@ -11,39 +11,59 @@
 #define BLOCK_COLUMNS 3 /* of projections_multiply: BLOCK_ROWS x BLOCK_COLUMNS sums stay in registers */
 #define BLOCK_SUMS    6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
-/* Columns of one leaf: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i. */
-__kernel void projections_pack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
-                               __global act_t *packed) {
-    const size_t i = get_global_id(0);
+/* What a leaf's row of the table tells, see struct projection_leaf. */
+#define LEAF_ROW     5
+#define LEAF_W       0
+#define LEAF_GAIN    1
+#define LEAF_WIDTH   2
+#define LEAF_COLUMN  3
+#define LEAF_PACKED  4
+#define PACK_GROUP   64
+#define LEAF_GROUPS  ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
+
+/* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i of a leaf,
+ * LEAF_GROUPS groups a leaf. */
+__kernel void projections_pack(__global const float *parameters, __global const ulong *table, __global act_t *packed) {
+    __global const ulong *leaf = table + get_group_id(0) / LEAF_GROUPS * LEAF_ROW;
+    const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
         return;
     }
-    const float gain = parameters[gain_at + i];
+    const int width = leaf[LEAF_WIDTH];
+    __global const float *w = parameters + leaf[LEAF_W] + i * width;
+    const float gain = parameters[leaf[LEAF_GAIN] + i];
     for (int k = 0; k < width; k++) {
-        ACT_STORE_SCALAR(gain * parameters[w_at + i * width + k], packed + (size_t)(first + k) * LENGTH + i);
+        ACT_STORE_SCALAR(gain * w[k], packed + leaf[LEAF_PACKED] + (leaf[LEAF_COLUMN] + k) * LENGTH + i);
     }
 }
 
-/* And back: d_w[i, k] += gain_i d_packed[first + k, i],  d_gain_i += sum_k w[i, k] d_packed[first + k, i]. */
-__kernel void projections_unpack(__global const float *parameters, ulong w_at, ulong gain_at, int width, int first,
-                                 __global const float *d_packed, __global float *gradients) {
+/* And back, for the leaves of one sublayer, d_packed [COLUMNS, LENGTH]: d_w[i, k] += gain_i d_packed[first + k, i],
+ * d_gain_i += sum_k w[i, k] d_packed[first + k, i]. One work-item an i. */
+__kernel void projections_unpack(__global const float *parameters, __global const ulong *table, int first_leaf,
+                                 int leaves, __global const float *d_packed, __global float *gradients) {
     const size_t i = get_global_id(0);
     if (i >= LENGTH) {
         return;
     }
-    const float gain = parameters[gain_at + i];
-    float d_gain = 0.0f;
-    for (int k = 0; k < width; k++) {
-        const float d = d_packed[(size_t)(first + k) * LENGTH + i];
-        d_gain += d * parameters[w_at + i * width + k];
-        gradients[w_at + i * width + k] += gain * d;
+    for (int at = first_leaf; at < first_leaf + leaves; at++) {
+        __global const ulong *leaf = table + at * LEAF_ROW;
+        const int width = leaf[LEAF_WIDTH];
+        const size_t w_at = leaf[LEAF_W] + i * width, gain_at = leaf[LEAF_GAIN] + i;
+        const float gain = parameters[gain_at];
+        float d_gain = 0.0f;
+        for (int k = 0; k < width; k++) {
+            const float d = d_packed[(leaf[LEAF_COLUMN] + k) * LENGTH + i];
+            d_gain += d * parameters[w_at + k];
+            gradients[w_at + k] += gain * d;
+        }
+        gradients[gain_at] += d_gain;
     }
-    gradients[gain_at + i] += d_gain;
 }
 
 /* z [rows, COLUMNS] = x packed^T. One work-group BLOCK_ROWS rows; those past the end repeat the last one. */
-ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act_t *packed, ulong rows,
-                                     __global float *z) {
+ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act_t *all_packed, ulong packed_at,
+                                     ulong rows, __global float *z) {
+    __global const act_t *packed = all_packed + packed_at;
     GROUP_SCRATCH(scratch);
     const int lane = get_local_id(0);
     const size_t first = get_group_id(0) * BLOCK_ROWS;

@@ -1,6 +1,8 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
+#include "runtime/device/recorder.h"
 #include "runtime/system/error.h"
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,8 +82,9 @@ int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) 
         return error_set("device %s: cannot create a buffer of %zu bytes: the device's largest is %zu",
                          compute->device.name, bytes, compute->device.max_buffer_bytes);
     }
-    cl_int code = compute->device.native_kernels ? create_on_host(compute, buffer, bytes)
-                                                 : create_on_device(compute, buffer, bytes);
+    cl_int code = compute->dry                     ? CL_SUCCESS
+                  : compute->device.native_kernels ? create_on_host(compute, buffer, bytes)
+                                                   : create_on_device(compute, buffer, bytes);
     if (code != CL_SUCCESS) {
         *buffer = (struct buffer){0};
         return error_set("device %s: cannot create a buffer of %zu bytes: %s", compute->device.name, bytes,
@@ -111,11 +114,23 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
 /* Whether there is anything to launch: not after a failure, such as a range that is not inside of the buffer. */
 static bool range_is_inside(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes,
                             const char *doing) {
-    if (!compute->failure && (!buffer->memory || offset > buffer->bytes || bytes > buffer->bytes - offset)) {
+    const bool missing = !buffer->memory && !compute->dry;
+    if (!compute->failure && (missing || offset > buffer->bytes || bytes > buffer->bytes - offset)) {
         compute_fail(compute, "cannot %s %zu bytes at %zu: the buffer has %zu bytes", doing, bytes, offset,
                      buffer->bytes);
     }
     return !compute->failure;
+}
+
+/* A copy or a fill, recorded where that is wanted; whether it is to be done, too. */
+static bool begin_launch(struct compute *compute, const char *name, size_t read, size_t written, bool waits) {
+    struct record record = {.read = (double)read,
+                            .written = (double)written,
+                            .launches = read || written,
+                            .waits = waits};
+    snprintf(record.name, sizeof record.name, "%s", name);
+    compute_record(compute, &record);
+    return !compute->dry;
 }
 
 static void finish_launch(struct compute *compute, const char *name, cl_event event, cl_int code) {
@@ -129,7 +144,8 @@ static void finish_launch(struct compute *compute, const char *name, cl_event ev
 int buffer_write(struct compute *compute, const struct buffer *buffer, size_t offset, const void *data,
                  size_t bytes) {
     cl_event event = NULL;
-    if (range_is_inside(compute, buffer, offset, bytes, "write") && bytes) {
+    if (range_is_inside(compute, buffer, offset, bytes, "write") && bytes &&
+        begin_launch(compute, "buffer_write", 0, bytes, true)) {
         const cl_int code = clEnqueueWriteBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0,
                                                  NULL, compute->profiler ? &event : NULL);
         finish_launch(compute, "buffer_write", event, code);
@@ -143,6 +159,10 @@ int buffer_read(struct compute *compute, const struct buffer *buffer, size_t off
         if (!bytes) {
             return compute_finish(compute);
         }
+        if (!begin_launch(compute, "buffer_read", bytes, 0, true)) {
+            memset(data, 0, bytes);
+            return 0;
+        }
         const cl_int code = clEnqueueReadBuffer(compute->queue, buffer->memory, CL_TRUE, offset, bytes, data, 0,
                                                 NULL, compute->profiler ? &event : NULL);
         finish_launch(compute, "buffer_read", event, code);
@@ -153,7 +173,8 @@ int buffer_read(struct compute *compute, const struct buffer *buffer, size_t off
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes) {
     cl_event event = NULL;
     cl_uint zero = 0;
-    if (!range_is_inside(compute, buffer, offset, bytes, "zero") || !bytes) {
+    if (!range_is_inside(compute, buffer, offset, bytes, "zero") || !bytes ||
+        !begin_launch(compute, "buffer_zero", 0, bytes, false)) {
         return;
     }
     /* The pattern's size must divide offset and length. */
@@ -167,7 +188,8 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
                  size_t to_offset, size_t bytes) {
     cl_event event = NULL;
     if (!range_is_inside(compute, from, from_offset, bytes, "copy from") ||
-        !range_is_inside(compute, to, to_offset, bytes, "copy to") || !bytes) {
+        !range_is_inside(compute, to, to_offset, bytes, "copy to") || !bytes ||
+        !begin_launch(compute, "buffer_copy", bytes, bytes, false)) {
         return;
     }
     const cl_int code = clEnqueueCopyBuffer(compute->queue, from->memory, to->memory, from_offset, to_offset, bytes,

@@ -1,6 +1,8 @@
 #include "runtime/device/compute.h"
+#include "runtime/device/gpu_model.h"
 #include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
+#include "runtime/device/recorder.h"
 #include "runtime/system/error.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -39,7 +41,21 @@ int compute_check(struct compute *compute) {
     return 0;
 }
 
+void compute_record(struct compute *compute, const struct record *record) {
+    if (compute->recorder) {
+        struct record added = *record;
+        added.part = compute->part ? compute->part : "other";
+        if (recorder_add(compute->recorder, &added)) {
+            compute_fail(compute, "%s", error_text());
+        }
+    }
+}
+
 int compute_finish(struct compute *compute) {
+    compute_record(compute, &(struct record){.name = "finish", .waits = true});
+    if (compute->dry) {
+        return compute_check(compute);
+    }
     cl_int code = clFinish(compute->queue);
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot finish the work launched: %s", device_error_text(code));
@@ -107,19 +123,39 @@ static int open_queue(struct compute *compute, bool profile) {
     return 0;
 }
 
+static int choose_device(struct compute *compute, const struct compute_options *options) {
+    compute->dry = options->dry;
+    if (!options->dry &&
+        device_choose(options->device ? options->device : "auto", options->local_rank, &compute->device)) {
+        return -1;
+    }
+    if (options->model) {
+        gpu_model_apply(options->model, &compute->device);
+    }
+    return 0;
+}
+
+static int open_record(struct compute *compute, const struct compute_options *options) {
+    if (options->record || options->dry) {
+        compute->recorder = calloc(1, sizeof *compute->recorder);
+        return compute->recorder ? 0 : error_set("out of memory");
+    }
+    return 0;
+}
+
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = calloc(1, sizeof(*compute));
     *opened = NULL;
     if (!compute) {
         return error_set("out of memory");
     }
-    const char *word = options->device ? options->device : "auto";
-    if (device_choose(word, options->local_rank, &compute->device)) {
+    if (choose_device(compute, options)) {
         free(compute);
         return -1;
     }
     choose_widths(compute);
-    if (open_queue(compute, options->profile) || program_cache_locate(options->cache_dir, &compute->cache_dir)) {
+    if (open_record(compute, options) || (!compute->dry && open_queue(compute, options->profile)) ||
+        program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir)) {
         error_prefix("cannot open device %s", compute->device.name);
         compute_close(compute);
         return -1;
@@ -141,6 +177,7 @@ void compute_close(struct compute *compute) {
     }
     programs_release(compute);
     profiler_destroy(compute->profiler);
+    recorder_release(compute->recorder);
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);
     }

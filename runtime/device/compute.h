@@ -14,6 +14,7 @@
 
 struct gemm_backend; /* runtime/gemm/gemm.h */
 struct profiler;     /* runtime/device/profiler.h */
+struct recorder;     /* runtime/device/recorder.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
@@ -23,6 +24,11 @@ struct compute_options {
     bool profile;               /* record the time of every launch */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
+    const struct gpu_model *model; /* take the shape of this device (gpu_model.h); NULL: the device's own */
+    bool record;                   /* keep a record of all that is put into the queue */
+    bool
+        dry; /* record only: open no device at all, of which there must be a model, and run nothing. Buffers have no
+                 memory, what is read back is zeros */
 };
 
 struct kernel {
@@ -39,6 +45,9 @@ struct compute {
     const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
+    struct recorder *recorder;       /* NULL unless recording */
+    bool dry;                        /* nothing runs, see compute_options */
+    const char *part; /* of the model that is under way, for records: a literal; NULL: none was told */
     struct kernel to_fp32[ELEMENT_FP16 + 1],
         from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
     struct built_program *programs;  /* all so far, for those who ask for one again */
@@ -120,6 +129,9 @@ void programs_release(struct compute *compute); /* the compute's own hold on the
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
 void kernel_release(struct kernel *kernel);
 
+/* For buffers also what the kernel does there: `elements` from `offset` on, of the buffer's type, are read and written so
+ * often. That is for records, which count the bytes that have to pass between memory and device: what one launch needs
+ * several times is counted once where caches can be expected to keep it. */
 struct kernel_argument {
     size_t bytes;
     union {
@@ -129,20 +141,60 @@ struct kernel_argument {
         cl_ulong u64;
         cl_float f32;
     } value;
+    const struct buffer *buffer; /* NULL: nothing is told, or no buffer */
+    size_t offset, elements;
+    unsigned reads, writes;
 };
 
-#define ARG_BUFFER(b) ((struct kernel_argument){sizeof(cl_mem), {.memory = (b)->memory}})
-#define ARG_I32(x)    ((struct kernel_argument){sizeof(cl_int), {.i32 = (cl_int)(x)}})
-#define ARG_U32(x)    ((struct kernel_argument){sizeof(cl_uint), {.u32 = (cl_uint)(x)}})
-#define ARG_U64(x)    ((struct kernel_argument){sizeof(cl_ulong), {.u64 = (cl_ulong)(x)}})
-#define ARG_F32(x)    ((struct kernel_argument){sizeof(cl_float), {.f32 = (cl_float)(x)}})
+#define ARG_I32(x) ((struct kernel_argument){.bytes = sizeof(cl_int), .value.i32 = (cl_int)(x)})
+#define ARG_U32(x) ((struct kernel_argument){.bytes = sizeof(cl_uint), .value.u32 = (cl_uint)(x)})
+#define ARG_U64(x) ((struct kernel_argument){.bytes = sizeof(cl_ulong), .value.u64 = (cl_ulong)(x)})
+#define ARG_F32(x) ((struct kernel_argument){.bytes = sizeof(cl_float), .value.f32 = (cl_float)(x)})
+
+#define ARG_MEMORY_(b, at, count, in, out)                                                                         \
+    ((struct kernel_argument){sizeof(cl_mem), {.memory = (b)->memory}, (b), (at), (count), (in), (out)})
+#define ARG_IN(b, count)     ARG_MEMORY_(b, 0, count, 1, 0)
+#define ARG_OUT(b, count)    ARG_MEMORY_(b, 0, count, 0, 1)
+#define ARG_IN_OUT(b, count) ARG_MEMORY_(b, 0, count, 1, 1)
+#define ARG_UNUSED(b)        ARG_MEMORY_(b, 0, 0, 0, 0) /* where the kernel wants a pointer and does not follow it */
+
 /* A span is two kernel parameters: the pointer and `ulong` offset in elements. */
-#define ARG_SPAN(s) ARG_BUFFER((s).buffer), ARG_U64((s).offset)
+#define ARG_SPAN_(s, count, in, out) ARG_MEMORY_((s).buffer, (s).offset, count, in, out), ARG_U64((s).offset)
+#define ARG_SPAN_IN(s, count)        ARG_SPAN_(s, count, 1, 0)
+#define ARG_SPAN_OUT(s, count)       ARG_SPAN_(s, count, 0, 1)
+#define ARG_SPAN_IN_OUT(s, count)    ARG_SPAN_(s, count, 1, 1)
+#define ARG_SPAN_UNUSED(s)           ARG_SPAN_(s, 0, 0, 0)
 
-/* Launches `groups` work-groups of `local` work-items (1-D). */
+/* What is put into the queue at once. */
+struct launch {
+    const struct kernel *kernel;
+    size_t groups, local; /* work-groups, and work-items of each (1-D) */
+    double flops;         /* of products in it, for profiles and records; 0: not known */
+    double padded_flops;  /* the same with what the edges of tiles add; may be 0 where flops is */
+    bool on_unit;         /* they are the matrix unit's */
+};
+
+#define ARGUMENTS_(...)                                                                                            \
+    (const struct kernel_argument[]){__VA_ARGS__},                                                                 \
+        sizeof((struct kernel_argument[]){__VA_ARGS__}) / sizeof(struct kernel_argument)
+
+/* Launches `groups` work-groups of `local` work-items. */
 #define KERNEL_RUN(compute, kernel, groups, local, ...)                                                            \
-    kernel_run((compute), (kernel), (groups), (local), (const struct kernel_argument[]){__VA_ARGS__},              \
-               sizeof((struct kernel_argument[]){__VA_ARGS__}) / sizeof(struct kernel_argument))
+    kernel_run((compute), &(struct launch){(kernel), (groups), (local), 0.0, 0.0, false}, ARGUMENTS_(__VA_ARGS__))
 
-void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,
-                const struct kernel_argument *arguments, size_t count);
+/* The same of a struct launch *. */
+#define KERNEL_LAUNCH(compute, launch, ...) kernel_run((compute), (launch), ARGUMENTS_(__VA_ARGS__))
+
+/* While a record is kept, an extent that is not inside of its buffer is a failure. */
+void kernel_run(struct compute *compute, const struct launch *launch, const struct kernel_argument *arguments,
+                size_t count);
+
+/* Adds to the record, if one is kept, with the part that was told last. For what is put into the queue in other ways
+ * than by kernel_run and the functions above. */
+struct record;
+void compute_record(struct compute *compute, const struct record *record);
+
+/* Says which part of the model the launches from now on are of, for records: a literal such as "attention". */
+static inline void compute_part(struct compute *compute, const char *part) {
+    compute->part = part;
+}

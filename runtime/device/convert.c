@@ -53,5 +53,5 @@ void convert_elements(struct compute *compute, struct span from, struct span to,
     }
     const size_t vectors = (count - 1) / compute->vector + 1;
     KERNEL_RUN(compute, target == ELEMENT_FP32 ? &compute->to_fp32[narrow] : &compute->from_fp32[narrow],
-               (vectors - 1) / GROUP + 1, GROUP, ARG_SPAN(from), ARG_U64(count), ARG_SPAN(to));
+               (vectors - 1) / GROUP + 1, GROUP, ARG_SPAN_IN(from, count), ARG_U64(count), ARG_SPAN_OUT(to, count));
 }

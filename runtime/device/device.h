@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct gpu_model; /* runtime/device/gpu_model.h */
 enum {
     DEVICE_MOST = 256,       /* devices in a list, at most */
     DEVICE_ADDRESS_SIZE = 48 /* bytes of text */
@@ -37,7 +38,8 @@ struct device {
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
     struct device_address address;
-    unsigned gpus; /* GPUs that "gpu" deals out, set by device_choose */
+    unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */
+    const struct gpu_model *model; /* whose shape it has taken; NULL: its own */
 };
 
 /* Lists every device of every platform in the loader's order; the index in the list is the number that `--device N`

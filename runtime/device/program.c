@@ -1,6 +1,5 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/kernel_sources.h"
-#include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
@@ -189,10 +188,10 @@ int program_build(struct compute *compute, const char *const *files, const char 
     struct recipe recipe = {0};
     int status = recipe_make(compute, files, options, &recipe);
     *program = status ? NULL : find_built(compute, recipe.key);
-    if (status == 0 && !*program) {
+    if (status == 0 && !*program && !compute->dry) {
         status = build(compute, &recipe, program);
     }
-    if (status == 0) {
+    if (*program) {
         clRetainProgram(*program);
     }
     recipe_free(&recipe);
@@ -206,6 +205,9 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
         return error_set("kernel name %s is longer than %zu characters", name, sizeof(kernel->name) - 1);
     }
     strcpy(kernel->name, name);
+    if (compute->dry) {
+        return 0;
+    }
     kernel->handle = clCreateKernel(program, name, &code);
     if (code == CL_SUCCESS) {
         return 0;
@@ -218,41 +220,4 @@ void kernel_release(struct kernel *kernel) {
         clReleaseKernel(kernel->handle);
     }
     kernel->handle = NULL;
-}
-
-static bool set_arguments(struct compute *compute, const struct kernel *kernel,
-                          const struct kernel_argument *arguments, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        cl_int code = clSetKernelArg(kernel->handle, (cl_uint)i, arguments[i].bytes, &arguments[i].value);
-        if (code != CL_SUCCESS) {
-            compute_fail(compute, "cannot set argument %zu of kernel %s: %s", i, kernel->name,
-                         device_error_name(code));
-            return false;
-        }
-    }
-    return true;
-}
-
-void kernel_run(struct compute *compute, const struct kernel *kernel, size_t groups, size_t local,
-                const struct kernel_argument *arguments, size_t count) {
-    size_t global;
-    cl_event event = NULL;
-    if (compute->failure || !groups) {
-        return;
-    }
-    if (!kernel->handle || !local || __builtin_mul_overflow(groups, local, &global)) {
-        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu", kernel->name, groups, local);
-        return;
-    }
-    if (!set_arguments(compute, kernel, arguments, count)) {
-        return;
-    }
-    cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &local, 0, NULL,
-                                         compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, groups, local,
-                     device_error_text(code));
-    } else if (compute->profiler) {
-        profiler_add(compute->profiler, kernel->name, 0.0, NULL, event);
-    }
 }

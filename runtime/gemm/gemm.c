@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/device/convert.h"
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/mma_choice.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,11 @@ bool gemm_copies(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && !compute->gemm->takes;
 }
 
+size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
+    const struct gemm_state *state = compute->gemm_state;
+    return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
+}
+
 bool gemm_fuses(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && compute->gemm->takes;
 }
@@ -145,7 +151,8 @@ static bool call_fits(struct compute *compute, const struct gemm_call *x) {
             (matrix_fits(compute, x, "A", &x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k) &&
              matrix_fits(compute, x, "B", &x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n))) &&
            (!bias.buffer || matrix_fits(compute, x, "bias", &bias, 1, x->n)) &&
-           (!x->activated.buffer || matrix_fits(compute, x, "activated", &x->activated, x->m, x->n));
+           (!x->activated.buffer || matrix_fits(compute, x, "activated", &x->activated, x->m, x->n)) &&
+           (!x->gelu_of.buffer || matrix_fits(compute, x, "gelu_of", &x->gelu_of, x->m, x->n));
 }
 
 static void name_call(struct gemm_call *call) {

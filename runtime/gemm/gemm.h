@@ -24,7 +24,10 @@ void gemm_run(struct compute *compute, const struct gemm_call *call);
  * for A, B and C, as large as the largest: for memory plans. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
-/* Whether products of operands of this type may have a bias and an activation behind them. */
+/* Bytes that such products may need besides, at most, for sums that several work-groups share: for memory plans. */
+size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
+
+/* Whether products of operands of this type may have a bias, an activation or its derivative behind them. */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
 /* The name of the backend in use. */

@@ -11,7 +11,8 @@ struct matrix {
 
 /* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
  * not read C. m, n or k of 0 is allowed. What follows a product can be asked for where gemm_fuses says so:
- * C = op(A) op(B) + beta C + bias, and activated = GELU(C). */
+ * C = op(A) op(B) + beta C + bias, and activated = GELU(C) of C before it is rounded; or instead of that last step C is multiplied
+ * with GELU's derivative at another matrix. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     size_t m, n, k;
@@ -19,15 +20,21 @@ struct gemm_call {
     float beta;
     struct span bias;        /* [n], for every row of C; buffer NULL: none */
     struct matrix activated; /* [m, n]; buffer NULL: none */
-    bool gelu_tanh;          /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
-    char name[64];           /* in profiles, e.g. "gemm_nt 1024x3072x768"; set by gemm_run */
+    struct matrix
+        gelu_of;    /* [m, n]: C becomes C * gelu'(gelu_of), last of all; buffer NULL: not. Without activated */
+    bool gelu_tanh; /* GELU by tanh, as in OpenAI's GPT-2, instead of the one by erf */
+    char name[64];  /* in profiles, e.g. "gemm_nt 1024x3072x768"; set by gemm_run */
 };
 
 /* Whether the matrices are fp32 and nothing follows the product, which every backend takes. */
 bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 
-/* Whether a bias or an activation follows the product. */
+/* Whether a bias, an activation or its derivative follows the product. */
 bool gemm_call_has_epilogue(const struct gemm_call *call);
 
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
+
+/* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
+ * done, too. */
+bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);

@@ -83,6 +83,9 @@ static int cblas_open(struct compute *compute) {
     if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
     }
+    if (compute->dry) {
+        return 0;
+    }
     void *library = load_library();
     if (!library) {
         return -1;
@@ -138,7 +141,7 @@ static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
 }
 
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
-    if (!sizes_fit(compute, call)) {
+    if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
     }
     struct work work = {*call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c), {NULL}};

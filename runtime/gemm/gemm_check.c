@@ -79,11 +79,18 @@ static double sample_number(const struct sample *sample, bool transposed, size_t
 
 /* ---- what comes out */
 
-enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_ACTIVATED, SAMPLES };
+enum { SAMPLE_A, SAMPLE_B, SAMPLE_C, SAMPLE_BIAS, SAMPLE_ACTIVATED, SAMPLE_GELU_OF, SAMPLES };
 
 static double gelu(double x, bool by_tanh) {
     return by_tanh ? 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)))
                    : 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
+}
+
+static double gelu_derivative(double x, bool by_tanh) {
+    const double pi = acos(-1.0), slope = sqrt(2.0 / pi) * (1.0 + 3.0 * 0.044715 * x * x);
+    const double t = tanh(sqrt(2.0 / pi) * (x + 0.044715 * x * x * x));
+    return by_tanh ? 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
+                   : 0.5 * (1.0 + erf(x * sqrt(0.5))) + x * exp(-0.5 * x * x) / sqrt(2.0 * pi);
 }
 
 /* The element of C, and the sum of magnitudes that rounding in fp32 may be relative to: of all terms, unless their
@@ -102,6 +109,9 @@ static double product(const struct gemm_case *wanted, const struct sample *sampl
     }
     if (wanted->bias) {
         sum += sample_number(&samples[SAMPLE_BIAS], false, 0, column);
+    }
+    if (wanted->gelu_of) {
+        sum *= gelu_derivative(sample_number(&samples[SAMPLE_GELU_OF], false, row, column), wanted->gelu_tanh);
     }
     const bool exact = wanted->types[0] != ELEMENT_FP32 && wanted->types[1] != ELEMENT_FP32;
     *magnitude = exact ? 1.0 + fabs(sum) : terms + fabs(sum);
@@ -166,8 +176,11 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
             return -1;
         }
     }
-    return sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, 1, true) ||
-                   sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, 1, 3, false)
+    return sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true) ||
+                   sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, x->pads[2],
+                                 x->offsets[2], false) ||
+                   sample_create(compute, &samples[SAMPLE_GELU_OF], x->types[0], x->m, x->n, x->pads[2],
+                                 x->offsets[2], true)
                ? -1
                : 0;
 }
@@ -185,10 +198,13 @@ static struct gemm_call call_of(const struct gemm_case *x, const struct sample *
                              .gelu_tanh = x->gelu_tanh,
                              .name = "check"};
     if (x->bias) {
-        call.bias = (struct span){&samples[SAMPLE_BIAS].buffer, 1};
+        call.bias = (struct span){&samples[SAMPLE_BIAS].buffer, x->offsets[2]};
     }
     if (x->activated) {
         call.activated = samples[SAMPLE_ACTIVATED].matrix;
+    }
+    if (x->gelu_of) {
+        call.gelu_of = samples[SAMPLE_GELU_OF].matrix;
     }
     return call;
 }
@@ -222,10 +238,10 @@ struct gemm_runner gemm_runner_of(struct compute *compute) {
 /* ---- cases around tiles */
 
 /* All transpositions, rows that begin at multiples of 16 bytes and others, whole tiles and edges, both kinds of C,
- * both activations. */
+ * written in runs or by elements, both activations and the way back. */
 int gemm_check_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type) {
     const struct gemm_case cases[] = {
-        {false, true, m, n, 5 * k, {type, type, type}, .pads = {0, 0, 2}},
+        {false, true, m, n, 5 * k, {type, type, type}, .pads = {0, 0, 8}, .offsets = {0, 0, 16}},
         {false,
          false,
          m + 9,
@@ -239,6 +255,7 @@ int gemm_check_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_
         {true, true, 16, 8, 4 * k, {type, type, type}, .bias = true, .activated = true},
         {false, true, m, n, k, {type, type, ELEMENT_FP32}, .bias = true, .activated = true, .gelu_tanh = true},
         {true, false, m, n, 2 * k, {type, type, ELEMENT_FP32}, .beta = 1},
+        {false, false, m - 3, n + 8, 2 * k, {type, type, type}, .gelu_of = true},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         if (gemm_check(runner, &cases[i])) {

@@ -21,7 +21,7 @@ struct gemm_case {
     size_t pads[3]; /* stride less width */
     size_t offsets[3];
     float beta;
-    bool bias, activated, gelu_tanh;
+    bool bias, activated, gelu_of, gelu_tanh;
 };
 
 /* Computes random matrices' product and compares every element of every matrix written, and what lies around them.

@@ -102,7 +102,8 @@ static cl_event mark_beginning(struct compute *compute) {
 static void clblast_run(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *gemm = compute->gemm_state;
     cl_event end = NULL;
-    if (!sizes_fit(compute, call) || !reserve_scratch(compute, &gemm->scratch, call)) {
+    if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call) ||
+        !reserve_scratch(compute, &gemm->scratch, call)) {
         return;
     }
     cl_event begin = mark_beginning(compute);

@@ -4,9 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define CALLS   3     /* at least */
-#define SECONDS 0.3   /* of calls for a rate */
+#define ROUNDS  3     /* at least */
+#define SECONDS 0.3   /* of rounds for a rate */
 #define PERIOD  65521 /* elements until they repeat: a prime, so that rows differ */
+#define ROUND                                                                                                      \
+    0.01 /* seconds of calls for which the host waits once, since waiting takes as long as a product may */
+#define MOST_CALLS 256 /* in a round */
 
 /* ---- matrices */
 
@@ -45,21 +48,32 @@ int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum ele
 
 /* ---- time */
 
-double gemm_measure_call(struct compute *compute, const struct gemm_call *call, double seconds, double limit) {
-    double best = INFINITY, deadline = 0.0;
-    for (int round = 0;; round++) {
-        const double start = progress_clock();
+/* Seconds of so many calls one after another; -1 with an error. */
+static double time_calls(struct compute *compute, const struct gemm_call *call, size_t calls) {
+    const double start = progress_clock();
+    for (size_t i = 0; i < calls; i++) {
         gemm_run(compute, call);
-        if (compute_finish(compute)) {
+    }
+    return compute_finish(compute) ? -1.0 : progress_clock() - start;
+}
+
+double gemm_measure_call(struct compute *compute, const struct gemm_call *call, double seconds, double limit) {
+    double best = INFINITY, once = time_calls(compute, call, 1);
+    if (once >= 0.0) { /* that compiled */
+        once = time_calls(compute, call, 1);
+    }
+    if (once < 0.0) {
+        return -1.0;
+    }
+    const size_t calls = once < ROUND / MOST_CALLS ? MOST_CALLS : once < ROUND ? (size_t)(ROUND / once) : 1;
+    const double deadline = progress_clock() + seconds;
+    for (int round = 0;; round++) {
+        const double total = time_calls(compute, call, calls);
+        if (total < 0.0) {
             return -1.0;
         }
-        const double end = progress_clock();
-        if (round == 0) {
-            deadline = end + seconds;
-            continue;
-        }
-        best = end - start < best ? end - start : best;
-        if (best > limit || (round >= CALLS && end > deadline)) {
+        best = fmin(best, total / (double)calls);
+        if (best > limit || (round + 1 >= ROUNDS && progress_clock() > deadline)) {
             return best;
         }
     }

@@ -38,13 +38,16 @@ static int choose_tiles(struct mma *mma) {
     const struct device *device = &mma->compute->device;
     const struct tuned_target target = {&gemm_mma_tiles, device, &mma->unit};
     union tuned_values values;
-    if (mma_tiles_default(&mma->unit, device, false, &mma->large) ||
-        mma_tiles_default(&mma->unit, device, true, &mma->small) ||
-        tuned_load(&target, state->untuned ? NULL : mma->compute->cache_dir, &values, &state->tuned)) {
+    for (int shape = 0; shape < MMA_SHAPES; shape++) {
+        if (mma_tiles_default(&mma->unit, device, (enum mma_shape)shape, &mma->shapes[shape])) {
+            return -1;
+        }
+    }
+    if (tuned_load(&target, state->untuned ? NULL : mma->compute->cache_dir, &values, &state->tuned)) {
         return -1;
     }
     if (state->tuned) {
-        mma->large = values.tiles;
+        mma->shapes[MMA_LARGE] = values.tiles;
     }
     return 0;
 }
@@ -59,7 +62,8 @@ static int try_unit(struct mma *mma, const struct mma_unit *unit) {
         return error_prefix("%s", unit->name);
     }
     for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
-        if ((state->operands == ELEMENT_FP32 || state->operands == type) && mma_self_test(mma, type)) {
+        const bool wanted = state->operands == ELEMENT_FP32 || state->operands == type;
+        if (wanted && !mma->compute->device.model && mma_self_test(mma, type)) {
             mma_release(mma);
             return error_prefix("%s", unit->name);
         }
@@ -94,7 +98,7 @@ static int find_unit(struct mma *mma) {
 }
 
 static void describe(const struct mma *mma, char *text, size_t size) {
-    const struct mma_tiles *tiles = &mma->large;
+    const struct mma_tiles *tiles = &mma->shapes[MMA_LARGE];
     snprintf(text, size, "%s, tiles %zux%zux%zu", mma->unit.name, tiles->block_m, tiles->block_n, tiles->block_k);
 }
 

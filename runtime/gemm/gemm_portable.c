@@ -50,10 +50,13 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
     }
     struct kernel named = state->tile;
     memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
-    KERNEL_RUN(compute, &named, groups, local, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k), ARG_SPAN(*a),
-               ARG_U64(call->transpose_a ? 1 : a->stride), ARG_U64(call->transpose_a ? a->stride : 1), ARG_SPAN(*b),
-               ARG_U64(call->transpose_b ? 1 : b->stride), ARG_U64(call->transpose_b ? b->stride : 1),
-               ARG_F32(call->beta), ARG_SPAN(call->c), ARG_U64(call->c.stride));
+    const struct launch launch = {&named, groups, local, gemm_call_flops(call), 0.0, false};
+    KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k),
+                  ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(call->transpose_a ? 1 : a->stride),
+                  ARG_U64(call->transpose_a ? a->stride : 1), ARG_SPAN_IN(*b, call->n * call->k),
+                  ARG_U64(call->transpose_b ? 1 : b->stride), ARG_U64(call->transpose_b ? b->stride : 1),
+                  ARG_F32(call->beta), ARG_SPAN_(call->c, call->m * call->n, call->beta != 0.0f, 1),
+                  ARG_U64(call->c.stride));
 }
 
 const struct gemm_backend gemm_backend_portable = {"portable", prepare, portable_run, NULL, NULL};
@@ -67,6 +70,6 @@ void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
     }
     if (divide(compute, call, 1, &groups, &local)) {
         KERNEL_RUN(compute, &state->scale, groups, local, ARG_U64(call->m), ARG_U64(call->n), ARG_F32(call->beta),
-                   ARG_SPAN(call->c), ARG_U64(call->c.stride));
+                   ARG_SPAN_IN_OUT(call->c, call->m * call->n), ARG_U64(call->c.stride));
     }
 }

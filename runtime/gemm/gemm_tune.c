@@ -85,7 +85,7 @@ static const union tuned_values tiles[] = {
 static int apply_tiles(struct compute *compute, const union tuned_values *values) {
     struct mma *mma = mma_of(compute);
     mma_release(mma);
-    mma->large = mma->small = values->tiles;
+    mma_use_tiles(mma, &values->tiles);
     return 0;
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define CHUNK          8 /* elements that the kernel copies at once */
+#define RUN            8 /* and finishes at once, where C and what lies beside it allow */
+#define PARTS_ITEMS    128
 #define SIZE_LIMIT     (1U << 30)
 #define STRIDE_LIMIT   (1U << 23) /* the kernel counts the elements of a tile's rows, 256 at most, in 32 bits */
 #define SMALLEST_BLOCK 16
@@ -14,21 +16,34 @@
 #define TWO_GROUPS_ITEMS  256
 #define TWO_GROUPS_OPTION " -cl-nv-maxrregcount=128"
 
-/* ---- variants of the kernel */
+/* ---- variants of the kernels */
 
 /* How the kernel reads A and B, LOAD in cl/mma_gemm.cl. */
 enum load { LOAD_ELEMENTS, LOAD_CHUNKS, LOAD_WHOLE_TILES };
 
-enum finish { FINISH_PLAIN, FINISH_EPILOGUE, FINISH_EPILOGUE_TANH };
+/* SIDE in cl/mma_finish.cl. */
+enum side { SIDE_NONE, SIDE_GELU, SIDE_DERIVATIVE };
 
-/* What one is compiled for. Compared by memcmp, so that all its bytes must be set. */
+/* What either kernel is compiled for, see cl/mma_finish.cl. What does not matter is 0. */
+struct finish {
+    int type_c, type_bias, type_side;
+    int adds, bias;
+    enum side side;
+    int gelu_tanh;
+    int run;
+};
+
+/* The kernel of products, which may divide blocks, and that which adds the parts. */
+enum purpose { MAKES_BLOCKS, MAKES_PARTS, ADDS_PARTS };
+
+/* What one is compiled for. Compared by memcmp, so that all bytes must be set. */
 struct variant_key {
-    struct mma_tiles tiles;
+    enum purpose purpose;
+    struct mma_tiles tiles; /* for ADDS_PARTS block_m and block_n only, and none of what follows but `finish` */
     int transpose_a, transpose_b;
     int fp16;
-    int type_c, even_c;
     enum load load;
-    enum finish finish;
+    struct finish finish;
 };
 
 struct mma_variant {
@@ -46,28 +61,40 @@ static struct mma_variant *variant_find(const struct mma *mma, const struct vari
     return NULL;
 }
 
-static int variant_build(struct mma *mma, struct mma_variant *variant) {
-    static const char *const files[] = {"common.cl",      "elementwise.cl", "element.cl",
-                                        "matrix_unit.cl", "mma_gemm.cl",    NULL};
-    const struct variant_key *key = &variant->key;
+static void variant_options(const struct mma *mma, const struct variant_key *key, char *options, size_t size) {
+    const struct finish *finish = &key->finish;
     const struct mma_tiles *tiles = &key->tiles;
-    const bool plain = key->finish == FINISH_PLAIN; /* which needs only what stands from element.cl on */
-    const bool two_groups =
-        mma->unit.bounds_registers && mma_tiles_warps(tiles) * mma->unit.warp == TWO_GROUPS_ITEMS;
-    cl_program program = NULL;
-    char options[512];
-    snprintf(options, sizeof(options),
-             "-DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu "
-             "-DWARP_M=%zu -DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DTYPE_C=%d "
-             "-DEVEN_C=%d -DEPILOGUE=%d -DGELU_TANH=%d%s",
-             (int)mma->unit.kind, mma->unit.warp, key->fp16, tiles->block_m, tiles->block_n, tiles->block_k,
-             tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a, key->transpose_b, (int)key->load,
-             key->type_c, key->even_c, !plain, key->finish == FINISH_EPILOGUE_TANH,
+    const bool two_groups = mma->unit.bounds_registers && key->purpose != ADDS_PARTS &&
+                            mma_tiles_warps(tiles) * mma->unit.warp == TWO_GROUPS_ITEMS;
+    snprintf(options, size,
+             "-DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
+             "-DBIAS=%d -DSIDE=%d -DGELU_TANH=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
+             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d -DTURNS=%d%s",
+             (int)mma->unit.kind, mma->unit.warp, key->fp16, finish->type_c, finish->type_bias, finish->type_side,
+             finish->adds, finish->bias, (int)finish->side, finish->gelu_tanh, finish->run, tiles->block_m,
+             tiles->block_n, tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a,
+             key->transpose_b, (int)key->load, key->purpose == MAKES_PARTS, mma->unit.turns,
              two_groups ? TWO_GROUPS_OPTION : "");
-    if (program_build(mma->compute, plain ? files + 2 : files, options, &program)) {
+}
+
+static int variant_build(struct mma *mma, struct mma_variant *variant) {
+    const struct variant_key *key = &variant->key;
+    const bool adds = key->purpose == ADDS_PARTS;
+    const char *const files[] = {"common.cl",
+                                 "elementwise.cl",
+                                 "element.cl",
+                                 "matrix_unit.cl",
+                                 "mma_finish.cl",
+                                 adds ? "mma_parts.cl" : "mma_gemm.cl",
+                                 NULL};
+    const size_t first = key->finish.side ? 0 : 2; /* without GELU */
+    cl_program program = NULL;
+    char options[640];
+    variant_options(mma, key, options, sizeof(options));
+    if (program_build(mma->compute, files + first, options, &program)) {
         return -1;
     }
-    const int status = kernel_create(mma->compute, program, "mma_gemm", &variant->kernel);
+    const int status = kernel_create(mma->compute, program, adds ? "mma_parts" : "mma_gemm", &variant->kernel);
     clReleaseProgram(program); /* its kernel keeps it */
     return status;
 }
@@ -105,22 +132,30 @@ void mma_release(struct mma *mma) {
         variant_release(mma->variants);
         mma->variants = next;
     }
+    buffer_release(mma->compute, &mma->partial);
 }
 
 /* ---- which variant a call wants */
 
-/* Blocks of C; SIZE_MAX when they cannot be counted. */
-static size_t blocks_of(const struct gemm_call *call, size_t block_m, size_t block_n) {
-    size_t blocks;
-    return __builtin_mul_overflow((call->m - 1) / block_m + 1, (call->n - 1) / block_n + 1, &blocks) ? SIZE_MAX
-                                                                                                     : blocks;
+void mma_use_tiles(struct mma *mma, const struct mma_tiles *tiles) {
+    for (int shape = 0; shape < MMA_SHAPES; shape++) {
+        mma->shapes[shape] = *tiles;
+    }
 }
 
 bool mma_takes(const struct gemm_call *call) {
+    static const struct mma_tiles smallest = {.block_m = SMALLEST_BLOCK, .block_n = SMALLEST_BLOCK};
     const enum element_type type = call->a.buffer->type;
     return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
            call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
-           blocks_of(call, SMALLEST_BLOCK, SMALLEST_BLOCK) <= UINT32_MAX;
+           mma_blocks(call, &smallest) <= UINT32_MAX && !(call->activated.buffer && call->gelu_of.buffer);
+}
+
+static struct mma_choice choose(const struct mma *mma, const struct gemm_call *call) {
+    struct mma_device device = {.warp = mma->unit.warp, .compute_units = mma->compute->device.compute_units};
+    memcpy(device.shapes, mma->shapes, sizeof(device.shapes));
+    return mma->parts ? mma_divide(&device, call, &mma->shapes[MMA_LARGE], mma->whole, mma->parts)
+                      : mma_choose(&device, call);
 }
 
 static bool is_aligned(const struct matrix *matrix, size_t elements) {
@@ -136,59 +171,140 @@ static enum load load_of(const struct gemm_call *call, const struct mma_tiles *t
     return whole ? LOAD_WHOLE_TILES : LOAD_CHUNKS;
 }
 
-static struct variant_key key_of(const struct mma *mma, const struct gemm_call *call) {
+/* What lies beside C; C where nothing does, since kernels want some. */
+static const struct matrix *side_of(const struct gemm_call *call) {
+    return call->activated.buffer ? &call->activated : call->gelu_of.buffer ? &call->gelu_of : &call->c;
+}
+
+static struct finish finish_of(const struct gemm_call *call) {
+    struct finish finish;
+    const struct matrix *side = side_of(call);
+    memset(&finish, 0, sizeof(finish));
+    finish.side = call->activated.buffer ? SIDE_GELU : call->gelu_of.buffer ? SIDE_DERIVATIVE : SIDE_NONE;
+    finish.type_c = (int)call->c.buffer->type;
+    finish.bias = call->bias.buffer != NULL;
+    finish.type_bias = finish.bias ? (int)call->bias.buffer->type : 0;
+    finish.type_side = finish.side ? (int)side->buffer->type : 0;
+    finish.adds = call->beta != 0.0f;
+    finish.gelu_tanh = finish.side && call->gelu_tanh;
+    finish.run = call->n % RUN == 0 && is_aligned(&call->c, RUN) && is_aligned(side, RUN) &&
+                         (!finish.bias || call->bias.offset % RUN == 0)
+                     ? RUN
+                     : 1;
+    return finish;
+}
+
+static struct variant_key product_key(const struct gemm_call *call, const struct mma_choice *choice) {
     struct variant_key key;
-    const bool enough =
-        blocks_of(call, mma->large.block_m, mma->large.block_n) >= mma->compute->device.compute_units;
     memset(&key, 0, sizeof(key));
-    key.tiles = enough ? mma->large : mma->small;
+    key.purpose = choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS;
+    key.tiles = choice->tiles;
     key.transpose_a = call->transpose_a;
     key.transpose_b = call->transpose_b;
     key.fp16 = call->a.buffer->type == ELEMENT_FP16;
-    key.type_c = (int)call->c.buffer->type;
-    key.even_c = is_aligned(&call->c, 2);
-    key.load = load_of(call, &key.tiles);
-    key.finish = !gemm_call_has_epilogue(call) ? FINISH_PLAIN
-                 : call->gelu_tanh             ? FINISH_EPILOGUE_TANH
-                                               : FINISH_EPILOGUE;
+    key.load = load_of(call, &choice->tiles);
+    key.finish = finish_of(call);
+    return key;
+}
+
+static struct variant_key sum_key(const struct gemm_call *call, const struct mma_choice *choice) {
+    struct variant_key key;
+    memset(&key, 0, sizeof(key));
+    key.purpose = ADDS_PARTS;
+    key.tiles.block_m = choice->tiles.block_m;
+    key.tiles.block_n = choice->tiles.block_n;
+    key.finish = finish_of(call);
     return key;
 }
 
 /* ---- running */
 
-/* As in cl/mma_gemm.cl. */
-enum part { PART_BIAS = 1, PART_ACTIVATED = 2 };
+#define ARG_SIZES(x) ARG_U32((x)->m), ARG_U32((x)->n)
+#define ARG_OPERANDS(x)                                                                                            \
+    ARG_SPAN_IN((x)->a, (x)->m *(x)->k), ARG_U32((x)->a.stride), ARG_SPAN_IN((x)->b, (x)->n *(x)->k),              \
+        ARG_U32((x)->b.stride)
+/* Of C and of what lies beside it so many elements. */
+#define ARG_TARGET(x, row, side, elements)                                                                         \
+    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f, 1), ARG_U64((x)->c.stride),                 \
+        ARG_SPAN_IN(row, (x)->bias.buffer ? (x)->n : 0),                                                           \
+        ARG_SPAN_(*(side), elements, (x)->gelu_of.buffer != NULL, (x)->activated.buffer != NULL),                  \
+        ARG_U64((side)->stride)
 
-#define ARG_PRODUCT(x)                                                                                             \
-    ARG_U32((x)->m), ARG_U32((x)->n), ARG_U32((x)->k), ARG_SPAN((x)->a), ARG_U32((x)->a.stride), ARG_SPAN((x)->b), \
-        ARG_U32((x)->b.stride), ARG_F32((x)->beta), ARG_SPAN((x)->c), ARG_U64((x)->c.stride)
+/* The variant's kernel under the call's name, for profiles; without a handle on failure. */
+static struct kernel kernel_of(struct mma *mma, const struct variant_key *key, const struct gemm_call *call) {
+    const struct mma_variant *variant = mma->compute->failure ? NULL : variant_obtain(mma, key);
+    struct kernel named = {0};
+    if (variant) {
+        named = variant->kernel;
+        memcpy(named.name, call->name, sizeof(named.name));
+    }
+    return named;
+}
 
-/* Pointers to what is missing are those of C, since kernels want some. */
-static void run_epilogue(struct compute *compute, const struct kernel *kernel, size_t groups, size_t items,
-                         const struct gemm_call *call) {
-    const struct span bias = call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
-    const struct matrix activated = call->activated.buffer ? call->activated : call->c;
-    const unsigned parts = (call->bias.buffer ? PART_BIAS : 0U) | (call->activated.buffer ? PART_ACTIVATED : 0U);
-    KERNEL_RUN(compute, kernel, groups, items, ARG_PRODUCT(call), ARG_U32(parts), ARG_SPAN(bias),
-               ARG_I32(bias.buffer->type), ARG_SPAN(activated), ARG_U64(activated.stride),
-               ARG_I32(activated.buffer->type));
+static struct span bias_of(const struct gemm_call *call) {
+    return call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
+}
+
+/* Of C, no more than so many. */
+static size_t elements_of(const struct gemm_call *call, size_t most) {
+    const size_t all = call->m * call->n;
+    return all < most ? all : most;
+}
+
+static void run_product(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
+    const struct variant_key key = product_key(call, choice);
+    const struct mma_tiles *tiles = &choice->tiles;
+    const struct kernel kernel = kernel_of(mma, &key, call);
+    const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
+    const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
+    const bool parts = choice->parts > 1;
+    const struct launch launch = {
+        .kernel = &kernel,
+        .groups = mma_choice_groups(choice),
+        .local = mma_tiles_warps(tiles) * mma->unit.warp,
+        .flops = gemm_call_flops(call),
+        .padded_flops = 2.0 * (double)(choice->blocks * block) * (double)(steps * tiles->block_k),
+        .on_unit = true,
+    };
+    KERNEL_LAUNCH(mma->compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(choice->whole),
+                  ARG_U32(choice->parts), ARG_U32(choice->depth),
+                  ARG_OUT(parts ? &mma->partial : call->c.buffer, parts ? divided : 0), ARG_OPERANDS(call),
+                  ARG_TARGET(call, bias_of(call), side_of(call),
+                             elements_of(call, parts ? choice->whole * block : SIZE_MAX)));
+}
+
+static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
+    const struct variant_key key = sum_key(call, choice);
+    const struct kernel kernel = kernel_of(mma, &key, call);
+    const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
+    const size_t size = choice->tiles.block_m * choice->tiles.block_n / (size_t)key.finish.run;
+    const size_t runs = (choice->blocks - choice->whole) * size;
+    const size_t divided = (choice->blocks - choice->whole) * choice->tiles.block_m * choice->tiles.block_n;
+    KERNEL_RUN(mma->compute, &kernel, (runs - 1) / items + 1, items, ARG_SIZES(call), ARG_U32(choice->whole),
+               ARG_U32(choice->parts), ARG_U64(runs), ARG_IN(&mma->partial, divided * choice->parts),
+               ARG_TARGET(call, bias_of(call), side_of(call), elements_of(call, divided)));
+}
+
+/* False on failure, which is kept in the compute. */
+static bool make_room(struct mma *mma, size_t bytes) {
+    if (mma->partial.bytes < bytes) {
+        buffer_release(mma->compute, &mma->partial);
+        if (buffer_create(mma->compute, &mma->partial, bytes)) {
+            compute_fail(mma->compute, "no memory for parts of a matrix product: %s", error_text());
+            return false;
+        }
+    }
+    return true;
 }
 
 void mma_run(struct mma *mma, const struct gemm_call *call) {
-    struct compute *compute = mma->compute;
-    const struct variant_key key = key_of(mma, call);
-    const struct mma_variant *variant = compute->failure ? NULL : variant_obtain(mma, &key);
-    if (!variant) {
+    const struct mma_choice choice = choose(mma, call);
+    if (mma->compute->failure || !make_room(mma, mma_choice_bytes(&choice))) {
         return;
     }
-    const size_t groups = blocks_of(call, key.tiles.block_m, key.tiles.block_n);
-    const size_t items = mma_tiles_warps(&key.tiles) * mma->unit.warp;
-    struct kernel named = variant->kernel;
-    memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
-    if (key.finish == FINISH_PLAIN) {
-        KERNEL_RUN(compute, &named, groups, items, ARG_PRODUCT(call));
-    } else {
-        run_epilogue(compute, &named, groups, items, call);
+    run_product(mma, call, &choice);
+    if (choice.parts > 1) {
+        run_sum(mma, call, &choice);
     }
 }
 
@@ -198,17 +314,28 @@ static void run_on_unit(void *mma, const struct gemm_call *call) {
     mma_run(mma, call);
 }
 
-int mma_self_test(struct mma *mma, enum element_type type) {
-    /* one tile at a time, whatever a product's size would choose */
+static int test_tiles(struct mma *mma, const struct mma_tiles *tiles, size_t parts, enum element_type type) {
     const struct gemm_runner runner = {mma->compute, run_on_unit, mma};
-    const struct mma_tiles tiles[] = {mma->large, mma->small};
+    mma_use_tiles(mma, tiles);
+    mma->whole = parts > 1; /* the first block is not divided */
+    mma->parts = parts;
+    return gemm_check_tiles(&runner, tiles->block_m, tiles->block_n, tiles->block_k, type);
+}
+
+/* One kind of tiles at a time, whatever a product's size would choose; then small ones with blocks divided. */
+int mma_self_test(struct mma *mma, enum element_type type) {
+    struct mma_tiles shapes[MMA_SHAPES];
+    const size_t whole = mma->whole, parts = mma->parts;
     int status = 0;
-    for (int i = 0; i < 2 && status == 0; i++) {
-        mma->large = mma->small = tiles[i];
-        status = gemm_check_tiles(&runner, tiles[i].block_m, tiles[i].block_n, tiles[i].block_k, type);
+    memcpy(shapes, mma->shapes, sizeof(shapes));
+    for (int i = 0; i < MMA_SHAPES && status == 0; i++) {
+        const bool known = i > 0 && !memcmp(&shapes[i], &shapes[i - 1], sizeof(*shapes));
+        status = known ? 0 : test_tiles(mma, &shapes[i], 1, type);
     }
-    mma->large = tiles[0];
-    mma->small = tiles[1];
+    status = status || test_tiles(mma, &shapes[MMA_SMALL], 2, type) ? -1 : 0;
+    memcpy(mma->shapes, shapes, sizeof(shapes));
+    mma->whole = whole;
+    mma->parts = parts;
     compute_forget(mma->compute);
     return status ? error_prefix("self-test with %s", element_name(type)) : 0;
 }

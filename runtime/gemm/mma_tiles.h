@@ -20,6 +20,9 @@ struct mma_unit {
     const char *name;       /* for people */
     bool bounds_registers;  /* the compiler takes NVIDIA's option for that */
     bool wide_fragments;    /* of A and B, which take twice the registers of other units' */
+    unsigned most_sums;     /* of a work-item, so that they leave registers for the operands */
+    unsigned most_items;    /* of a work-group, besides what the device says */
+    bool turns;             /* fragments are read fast along k only: tiles that lie across it are turned */
 };
 
 /* A block of C per work-group, block_m x block_n, of parts of warp_m x warp_n per warp, in steps of block_k, with
@@ -29,6 +32,10 @@ struct mma_tiles {
     size_t warp_m, warp_n;
     size_t stages;
 };
+
+/* Tiles to choose from (mma_choice.h): large ones; medium ones, which fill the device's last wave better; for products that those
+ * make too few work-groups of, small ones; for a C of few columns, or few rows, narrow or flat ones. */
+enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHAPES };
 
 #define MMA_MOST_UNITS 2 /* of one device */
 
@@ -41,9 +48,8 @@ struct mma_unit mma_unit_emulation(void);
 /* Whether the kernel is defined for these tiles and they fit into the device's local memory and work-groups. */
 bool mma_tiles_allowed(const struct mma_tiles *tiles, const struct mma_unit *unit, const struct device *device);
 
-/* Tiles to begin with. `small`: for products that large ones would not make enough work-groups of. -1 with an error
- * when nothing fits. */
-int mma_tiles_default(const struct mma_unit *unit, const struct device *device, bool small,
+/* Tiles to begin with; where those of a shape do not fit, smaller ones. -1 with an error when nothing fits. */
+int mma_tiles_default(const struct mma_unit *unit, const struct device *device, enum mma_shape shape,
                       struct mma_tiles *tiles);
 
 size_t mma_tiles_warps(const struct mma_tiles *tiles);

@@ -13,6 +13,9 @@ struct bench_settings {
     bool turns;    /* bench_turns_run: steps on demand */
     bool tune;     /* bench_tune_run: CLBlast instead */
     int64_t tune_minutes;
+    bool ledger; /* bench_ledger_run: what a step puts into the queue, counted */
+    char *as;    /* of the ledger: name of a gpu_model.h, "" for the one that the device is */
+    bool run;    /* of the ledger: on the device, in that shape, not only counted */
 };
 
 enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
@@ -37,6 +40,11 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
  *
  * As bench_run. */
 enum bench_status bench_turns_run(const struct bench_settings *settings, struct ranks *ranks);
+
+/* The ledger: all that a micro-step and the optimiser's step put into the queue of a device known by its data sheet, with
+ * the seconds that its roofline gives each launch. Nothing runs, and no device has to be there, unless settings->run says
+ * so. Prints tables on stdout, and writes settings->json. One rank. */
+enum bench_status bench_ledger_run(const struct bench_settings *settings, struct ranks *ranks);
 
 /* Looks for CLBlast's fastest parameters on the device, or for tiles of matrix units, for the products of the settings'
  * model, settings->tune_minutes long, and keeps them in the cache folder for all later runs. Prints what it found on

@@ -24,17 +24,23 @@ static int set_batch(struct bench_model *bench, uint64_t number) {
     return gpt_set_batch(&bench->gpt, shape, bench->tokens, bench->tokens + count);
 }
 
+int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro) {
+    if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
+        return -1;
+    }
+    gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
+    gpt_loss(&bench->gpt, 1.0f / (float)bench->train->gradient_accumulation_steps, true);
+    data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
+    return compute_check(bench->compute);
+}
+
 /* The clock when all gradients are there; what was exchanged on the way is in the times. */
 static int run_backward(struct bench_model *bench, uint64_t step) {
-    const struct train_settings *train = bench->train;
     gpt_zero(&bench->gpt);
     for (int64_t micro = 0; micro < bench->micro_steps; micro++) {
-        if (set_batch(bench, step * (uint64_t)bench->micro_steps + (uint64_t)micro)) {
+        if (bench_model_micro_step(bench, step, micro)) {
             return -1;
         }
-        gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
-        gpt_loss(&bench->gpt, 1.0f / (float)train->gradient_accumulation_steps, true);
-        data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
     }
     /* alone, nothing else waits for the device here */
     return bench->parallel.collective ? compute_check(bench->compute) : compute_finish(bench->compute);
@@ -98,7 +104,8 @@ int bench_model_set_up(struct bench_model *bench) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
-    const int status = parameters_initialise(bench->compute, parameters, &bench->config, 1) ||
+    const bool dry = bench->compute->dry; /* without memory that weights could go to */
+    const int status = (!dry && parameters_initialise(bench->compute, parameters, &bench->config, 1)) ||
                        data_parallel_create(&bench->parallel);
     return ranks_agree(bench->ranks, status);
 }

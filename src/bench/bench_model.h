@@ -31,6 +31,10 @@ int bench_model_set_up(struct bench_model *bench);
 int bench_model_measure_rate(struct bench_model *bench);
 void bench_model_release(struct bench_model *bench);
 
+/* Micro-step `micro` of step number `step`: forward and backward; gpt_zero comes before the first one. A launch, but for
+ * what sets the batch. */
+int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro);
+
 /* Forward, backward and optimiser step number `step`, over all ranks. Collective. */
 int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]);
 

@@ -6,8 +6,9 @@
 #include "src/bench/bench.h"
 #include <stdlib.h>
 
-#define ROWS_MOST 1024         /* more tokens take longer to measure and say no more */
-#define TYPE      ELEMENT_BF16 /* on matrix units; fp16 runs at the same rate */
+#define ROWS_MOST     1024         /* more tokens take longer to measure and say no more */
+#define ROWS_MOST_GPU 8192         /* which fewer would not keep busy */
+#define TYPE          ELEMENT_BF16 /* on matrix units; fp16 runs at the same rate */
 
 static int check(const struct bench_settings *settings, const struct ranks *ranks) {
     const int gemm = settings->train.device.gemm;
@@ -71,7 +72,8 @@ static int tune_and_keep(const struct bench_settings *settings, struct compute *
                          const struct tuned_target *target, const char *path) {
     const struct model_config *model = &settings->train.model;
     const int64_t tokens = settings->train.batch_size * model->block_size;
-    const size_t m = tokens < ROWS_MOST ? (size_t)tokens : ROWS_MOST, k = (size_t)model->n_embd, n = 4 * k;
+    const int64_t most = compute->device.is_gpu ? ROWS_MOST_GPU : ROWS_MOST;
+    const size_t m = (size_t)(tokens < most ? tokens : most), k = (size_t)model->n_embd, n = 4 * k;
     union tuned_values known;
     struct gemm_tune_result result;
     bool found = false;

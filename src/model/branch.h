@@ -14,7 +14,8 @@ struct branch {
     const char *hyper_connection; /* and of those of the hyper-connection around it */
     int64_t wide, inner;          /* after the layer in, and before the one out: multiples of C */
     bool attends;                 /* keeps what attention needs, and keys and values in generation */
-    bool inner_again;             /* the way back computes `inner` again, so that one buffer serves all layers */
+    bool inner_again;             /* the way back computes `inner` again, so that one buffer serves all layers;
+                                     but see gpt->keeps_inner */
 
     /* sublayer->mix.normed -> wide -> inner */
     void (*forward)(struct gpt *gpt, const struct sublayer *sublayer);

@@ -16,6 +16,7 @@ static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
     linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
                    sublayer->wide, NULL);
+    compute_part(gpt->compute, "attention");
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
                        sublayer->inner);
@@ -33,11 +34,12 @@ static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
     const size_t tokens = gpt_tokens(gpt);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
-                    scratch->d_inner);
+                    scratch->d_inner, NULL);
+    compute_part(gpt->compute, "attention");
     attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
                        scratch->d_inner, scratch->d_wide);
     linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, scratch->d_wide,
-                    scratch->d_normed);
+                    scratch->d_normed, NULL);
 }
 
 /* ---- MLP */
@@ -47,16 +49,20 @@ static void expand(struct gpt *gpt, const struct sublayer *sublayer) {
                    sublayer->wide, sublayer->inner);
 }
 
-/* The GELU's output is the larger half of an MLP's memory: it is computed again. */
+/* The GELU's output is the larger half of an MLP's memory: it is computed again unless the plan keeps it. */
 static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
     const struct buffer *d_inner = gpt->scratch.d_inner;
     const struct linear in = sublayer->at->in;
     const size_t tokens = gpt_tokens(gpt);
-    gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner);
-    gelu_backward(operations, tokens * in.out, sublayer->wide, d_inner);
-    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed);
+    if (!gpt->keeps_inner) {
+        compute_part(gpt->compute, "GELU");
+        gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
+    }
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner,
+                    sublayer->wide);
+    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed,
+                    NULL);
 }
 
 /* ---- either */
@@ -67,6 +73,7 @@ const struct branch branches[BRANCHES] = {
 };
 
 static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
+    compute_part(gpt->compute, "dropout");
     dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
                   gpt_dropout(gpt, "%" PRId64 " output", sublayer->index), output);
 }

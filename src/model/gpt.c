@@ -21,15 +21,18 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
     gpt->pass = pass;
+    compute_part(gpt->compute, "embedding");
     embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
                       embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
                       sublayer->map.squares);
+    hyper_connection_pack(gpt);
+    hyper_connection_enter(gpt, sublayer);
     for (; sublayer->branch; sublayer++) {
-        hyper_connection_enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
-        hyper_connection_leave(gpt, sublayer);
+        hyper_connection_pass(gpt, sublayer);
     }
+    compute_part(gpt->compute, "head");
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
                        gpt_norm(parameters->weights, parameters->final), gpt->final, gpt->final_statistics);
 }
@@ -64,6 +67,7 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     const size_t tokens = gpt_tokens(gpt);
+    compute_part(gpt->compute, "head");
     const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
     for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
         const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
@@ -85,11 +89,11 @@ static void tell(const struct gpt_listener *listener, int64_t sublayer) {
 
 /* A layer forward again, from its streams to all that its backward pass needs. */
 static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
+    hyper_connection_enter(gpt, &layer[0]);
     for (int i = 0; i < BRANCHES; i++) {
-        hyper_connection_enter(gpt, &layer[i]);
         branch_forward(gpt, &layer[i]);
         if (i + 1 < BRANCHES) {
-            hyper_connection_leave(gpt, &layer[i]);
+            hyper_connection_pass(gpt, &layer[i]);
         }
     }
 }
@@ -97,9 +101,9 @@ static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
-        const struct buffer *d_output = hyper_connection_leave_backward(gpt, &layer[i]);
+        const struct buffer *d_output = hyper_connection_output_gradient(gpt, &layer[i]);
         branch_backward(gpt, &layer[i], d_output);
-        hyper_connection_enter_backward(gpt, &layer[i]);
+        hyper_connection_backward(gpt, &layer[i]);
         tell(listener, layer[i].index);
     }
 }
@@ -109,6 +113,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
     const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+    compute_part(gpt->compute, "head");
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
@@ -119,12 +124,14 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
         }
         layer_backward(gpt, first, listener);
     }
+    compute_part(gpt->compute, "embedding");
     embedding_backward(&gpt->operations, gpt->shape, gpt->groups, gpt_dropout(gpt, "embedding"), scratch->d_streams,
                        scratch->d_embedding, embedding_of(gpt, parameters->gradients));
     tell(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {
+    compute_part(gpt->compute, "clearing gradients");
     if (gpt->options.mode == GPT_TRAINING) {
         buffer_zero(gpt->compute, gpt->parameters.gradients, 0, gpt->parameters.elements * sizeof(float));
     }

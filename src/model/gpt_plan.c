@@ -10,7 +10,7 @@
 struct sizes {
     uint64_t width, streams, heads; /* C, S, H */
     uint64_t groups, projections;   /* normalised rows, and numbers that are projected from them */
-    uint64_t packed;                /* elements of a sublayer's projection matrices */
+    uint64_t packed, leaves;        /* elements of a sublayer's projection matrices, and how many those are */
     bool plain;
 };
 
@@ -25,6 +25,7 @@ static struct sizes sizes_of(const struct model_config *config) {
         .groups = groups,
         .projections = groups * columns,
         .packed = (uint64_t)(config->n_streams * config->n_embd) / groups * columns,
+        .leaves = (uint64_t)residual_projections(residual, config->n_streams),
         .plain = residual_is_plain(residual),
     };
 }
@@ -63,6 +64,14 @@ static void plan_parameters(struct gpt *gpt) {
 
 static bool shares_streams(const struct gpt *gpt) {
     return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
+}
+
+/* Every sublayer's projections: they are packed at once. */
+static void plan_projections(struct gpt *gpt, const struct sizes *sizes) {
+    const uint64_t sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
+    const uint64_t leaves = sublayers * sizes->leaves;
+    gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers * sizes->packed, gpt->options.type);
+    gpt->projections.leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_FLOATS, ELEMENT_FP32);
 }
 
 /* What the frame keeps of a sublayer; shared unless the mode keeps streams. */
@@ -109,7 +118,6 @@ static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct subla
 /* What generation keeps from token to token. */
 static void plan_cache(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
     const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * sizes->width;
-    sublayer->packed = memory_plan_add(&gpt->plan, "weights", sizes->packed, gpt->options.type);
     if (sublayer->branch->attends) {
         sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
         sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
@@ -129,6 +137,7 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
         sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
+        sublayer->packed = (struct span){gpt->packed, (size_t)index * sizes->packed};
         plan_frame(gpt, sizes, sublayer);
         plan_branch(gpt, sizes, sublayer);
         if (gpt->options.mode == GPT_GENERATION) {
@@ -147,7 +156,6 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     const enum element_type type = gpt->options.type;
     const uint64_t padded = operations_padded(gpt->compute, gpt->options.sequence);
     const uint64_t keys = (uint64_t)gpt->shape.batch * sizes->width * padded;
-    scratch->packed = memory_plan_add(plan, group, sizes->packed, type);
     scratch->attention.keys_t = memory_plan_add(plan, group, keys, type);
     if (gpt->options.mode == GPT_GENERATION) {
         scratch->scores =
@@ -232,6 +240,25 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
+/* What the way back would compute again is kept, where a GPU has room: if everything planned stays within three quarters of
+ * its memory then. */
+static void plan_inner(struct gpt *gpt, const struct sizes *sizes) {
+    const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
+    const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);
+    uint64_t bytes = gpt->plan.total_bytes;
+    for (int i = 0; i < BRANCHES; i++) {
+        bytes += branches[i].inner_again ? layers * (uint64_t)branches[i].inner * each : 0;
+    }
+    gpt->keeps_inner = gpt->compute->device.is_gpu && is_training(gpt) && !gpt->options.recompute && bytes <= room;
+    for (int64_t i = BRANCHES; gpt->keeps_inner && i < BRANCHES * gpt->config.n_layer; i++) {
+        struct sublayer *sublayer = &gpt->sublayers[i];
+        if (sublayer->branch->inner_again) {
+            sublayer->inner =
+                add_activation(gpt, "branch activations", (uint64_t)sublayer->branch->inner * sizes->width);
+        }
+    }
+}
+
 /* ---- all of it */
 
 static int check_sizes(const struct gpt *gpt) {
@@ -298,18 +325,41 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     const struct sizes sizes = sizes_of(config);
     const struct operation_shape shape = operation_shape(gpt);
     plan_parameters(gpt);
+    plan_projections(gpt, &sizes);
     plan_sublayers(gpt, &sizes);
     plan_head(gpt, &sizes);
     plan_scratch(gpt, &sizes);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
+    memory_plan_count(&gpt->plan, "parts of products", gemm_parts_bytes(compute, options->type));
+    plan_inner(gpt, &sizes);
     return 0;
+}
+
+/* Where the projections of all sublayers are, for the device. */
+static int list_projections(struct gpt *gpt) {
+    const size_t each = (size_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
+    const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer, count = each * sublayers;
+    struct projection_leaf *leaves = calloc(count + 1, sizeof *leaves);
+    if (!leaves) {
+        return error_set("out of memory for the model's tables");
+    }
+    for (size_t i = 0; i < sublayers; i++) {
+        struct sublayer *sublayer = &gpt->sublayers[i];
+        sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
+        projections_list(&gpt->operations, sublayer->at->projections, sublayer->at->rms_gain,
+                         sublayer->packed.offset, &leaves[i * each]);
+    }
+    gpt->projections.count = count;
+    const int status = buffer_write(gpt->compute, gpt->projections.leaves, 0, leaves, count * sizeof *leaves);
+    free(leaves);
+    return status;
 }
 
 int gpt_create(struct gpt *gpt) {
     const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations)) {
+        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt)) {
         return -1;
     }
     attention_open_units(&gpt->operations);

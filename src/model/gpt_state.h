@@ -44,20 +44,21 @@ struct gpt_options {
 struct sublayer {
     int64_t index; /* in the order in which they run */
     const struct branch *branch;
-    const struct sublayer_offsets *at; /* its parameters */
-    struct stream_mix mix;             /* the frame: streams [N, S, C] are its input */
-    struct stream_map map;             /* the hyper-connection's */
-    const struct buffer *wide;         /* [N, 3 C] qkv, or [N, 4 C] before GELU */
-    const struct buffer *inner;        /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
-    const struct buffer *lse;          /* [batch, H, sequence] of attention's softmax */
-    const struct buffer *packed; /* generation: [columns, row] its projections; else NULL, and scratch.packed */
-    const struct buffer *keys, *values; /* attention in generation: [options.batch, H, options.sequence, C/H] */
-    const struct buffer *gram;          /* [N, S, S] of streams in observed passes under recompute; else NULL */
+    const struct sublayer_offsets *at;   /* its parameters */
+    struct stream_mix mix;               /* the frame: streams [N, S, C] are its input */
+    struct stream_map map;               /* the hyper-connection's */
+    const struct buffer *wide;           /* [N, 3 C] qkv, or [N, 4 C] before GELU */
+    const struct buffer *inner;          /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
+    const struct buffer *lse;            /* [batch, H, sequence] of attention's softmax */
+    struct span packed;                  /* [columns, row] its projections */
+    struct projection_table projections; /* its leaves */
+    const struct buffer *keys, *values;  /* attention in generation: [options.batch, H, options.sequence, C/H] */
+    const struct buffer *gram;           /* [N, S, S] of streams in observed passes under recompute; else NULL */
 };
 
 /* Used by one sublayer after the other. */
 struct gpt_scratch {
-    const struct buffer *packed, *d_packed; /* [columns, row] projections */
+    const struct buffer *d_packed; /* [columns, row] projections */
     struct attention_scratch attention;
     const struct buffer *scores;           /* generation: [options.batch, H, padded] */
     const struct buffer *d_streams;        /* [N, S, C] */
@@ -100,6 +101,8 @@ struct gpt {
     struct operations operations;
     struct sublayer *sublayers; /* [BRANCHES n_layer + 1], the last one being the top, which has streams only */
     struct gpt_scratch scratch;
+    const struct buffer *packed;         /* projections of all sublayers as products read them, made in each pass */
+    struct projection_table projections; /* all leaves */
     const struct buffer *final, *final_statistics; /* [N, C] after ln_f */
     const struct buffer *d_final;
     const struct buffer *logits;   /* [logit_rows, V] */
@@ -107,8 +110,9 @@ struct gpt {
     size_t logit_rows;             /* tokens whose logits are in memory at a time */
     const struct buffer *losses;   /* [N] */
     const struct buffer *loss;     /* [1] sum since gpt_zero */
-    const struct buffer *gradient_norm;    /* [1] of the last optimiser step, unscaled */
-    struct loss_scale loss_scale;          /* of the gradients in the arena; the training loop updates it */
+    const struct buffer *gradient_norm; /* [1] of the last optimiser step, unscaled */
+    bool keeps_inner;                   /* every MLP has its own `inner`, which the way back need not fill again */
+    struct loss_scale loss_scale;       /* of the gradients in the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct token_shape shape;              /* of the batch that is set */

@@ -16,33 +16,46 @@ static size_t row_length(const struct gpt *gpt) {
     return (size_t)(gpt->config.n_streams * gpt->config.n_embd) / gpt->operations.norm_groups;
 }
 
-static struct span rms_gain(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return (struct span){gpt->parameters.weights, sublayer->at->rms_gain};
+static void begin(struct gpt *gpt) {
+    compute_part(gpt->compute, "hyper-connections");
 }
 
-/* The sublayer's projections [columns, row]. Steps of generation use what the pass over the prompt has packed. */
-static const struct buffer *pack(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct buffer *packed = sublayer->packed ? sublayer->packed : gpt->scratch.packed;
-    if (gpt->pass.cache != CACHE_STEP) {
-        projections_pack(&gpt->operations, sublayer->at->projections, rms_gain(gpt, sublayer), packed);
+void hyper_connection_pack(struct gpt *gpt) {
+    if (!is_plain(gpt) && gpt->pass.cache != CACHE_STEP) {
+        begin(gpt);
+        projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
     }
-    return packed;
 }
 
 /* streams -> raw projections z */
 static void project(struct gpt *gpt, const struct sublayer *sublayer) {
     const size_t columns = gpt->operations.columns, length = row_length(gpt), tokens = gpt_tokens(gpt);
-    const struct span streams = {sublayer->mix.streams, 0}, packed = {pack(gpt, sublayer), 0};
+    const struct span streams = {sublayer->mix.streams, 0}, packed = sublayer->packed;
     if (tokens <= FEW_ROWS) { /* by tokens, so that it does not depend on norm_groups */
         few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
     } else if (projections_are_few(&gpt->operations)) {
-        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed.buffer, sublayer->map.z);
+        projections_multiply(&gpt->operations, tokens, sublayer->mix.streams, packed, sublayer->map.z);
     } else {
         linear_multiply(&gpt->operations, norm_rows(gpt), columns, length, streams, packed, sublayer->map.z);
     }
 }
 
+/* The fused frame's kernels give a token the same bits whatever else is in the batch, but not those of few_rows. */
+static bool is_fused(const struct gpt *gpt) {
+    return frame_is_fused(&gpt->operations) && gpt->pass.cache == CACHE_NONE;
+}
+
+static struct stream_frame frame_of(const struct sublayer *sublayer) {
+    return (struct stream_frame){&sublayer->map, &sublayer->mix, sublayer->packed};
+}
+
 void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    begin(gpt);
+    if (is_fused(gpt)) {
+        const struct stream_frame frame = frame_of(sublayer);
+        frame_enter(&gpt->operations, gpt_tokens(gpt), &frame);
+        return;
+    }
     if (!is_plain(gpt)) {
         project(gpt, sublayer);
         map_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->map);
@@ -50,13 +63,36 @@ void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
-void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
-                      sublayer[1].map.squares);
+void hyper_connection_pass(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct sublayer *next = sublayer + 1;
+    begin(gpt);
+    if (is_fused(gpt) && next->branch) {
+        const struct stream_frame frame = frame_of(next);
+        frame_between(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &frame);
+        return;
+    }
+    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->map.squares);
+    if (next->branch) {
+        hyper_connection_enter(gpt, next);
+    }
 }
 
-const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+/* The fused frame of the branch above has left d_output there, but for the topmost. */
+static const struct buffer *fused_output_gradient(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
+    if (!sublayer[1].branch) {
+        frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
+                              scratch->d_output);
+    }
+    return scratch->d_output;
+}
+
+const struct buffer *hyper_connection_output_gradient(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    begin(gpt);
+    if (is_fused(gpt)) {
+        return fused_output_gradient(gpt, sublayer);
+    }
     if (!is_plain(gpt)) {
         depth_mix_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams, scratch->d_output,
                            scratch->d_h);
@@ -71,12 +107,10 @@ const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const stru
     return scratch->d_output;
 }
 
-/* The projections' part: d_streams += d_z packed, and the gradients of projections and their norm's gain. */
-static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+/* The projections' part of the streams' gradient: d_streams += d_z packed. */
+static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    const struct matrix d_z = {scratch->d_z_operand, 0, columns};
-    pack(gpt, sublayer);
     if (scratch->d_z_operand != scratch->d_z) {
         convert_elements(gpt->compute, (struct span){scratch->d_z, 0}, (struct span){scratch->d_z_operand, 0},
                          norm_rows(gpt) * columns);
@@ -84,10 +118,16 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
     gemm_run(gpt->compute, &(struct gemm_call){.m = norm_rows(gpt),
                                                .n = length,
                                                .k = columns,
-                                               .a = d_z,
-                                               .b = {scratch->packed, 0, length},
+                                               .a = {scratch->d_z_operand, 0, columns},
+                                               .b = {sublayer->packed.buffer, sublayer->packed.offset, length},
                                                .c = {scratch->d_streams, 0, length},
                                                .beta = 1.0f});
+}
+
+/* The gradients of projections and their norm's gain, from d_z. */
+static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t columns = gpt->operations.columns, length = row_length(gpt);
     if (projections_are_few(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
                              scratch->d_packed);
@@ -96,19 +136,41 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
                                                    .m = columns,
                                                    .n = length,
                                                    .k = norm_rows(gpt),
-                                                   .a = d_z,
+                                                   .a = {scratch->d_z_operand, 0, columns},
                                                    .b = {sublayer->mix.streams, 0, length},
                                                    .c = {scratch->d_packed, 0, length}});
     }
-    projections_unpack(&gpt->operations, sublayer->at->projections, rms_gain(gpt, sublayer), scratch->d_packed,
+    projections_unpack(&gpt->operations, gpt->parameters.weights, sublayer->projections, scratch->d_packed,
                        gpt->parameters.gradients);
 }
 
-void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct buffer *gradients = gpt->parameters.gradients;
+    const struct stream_frame frame = frame_of(sublayer);
+    frame_backward(&gpt->operations, gpt_tokens(gpt), &frame, scratch->d_normed,
+                   &(struct frame_gradients){.d_h = scratch->d_h,
+                                             .d_z = scratch->d_z,
+                                             .rms_scale = scratch->rms_scale,
+                                             .d_z_operand = scratch->d_z_operand,
+                                             .d_streams = scratch->d_streams,
+                                             .d_output = scratch->d_output,
+                                             .h_below = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,
+                                             .norm = gpt_norm(gradients, sublayer->at->norm),
+                                             .d_theta = {gradients, sublayer->at->theta}});
+}
+
+void hyper_connection_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
     const size_t tokens = gpt_tokens(gpt);
+    begin(gpt);
+    if (is_fused(gpt)) {
+        backward_fused(gpt, sublayer);
+        projections_backward(gpt, sublayer);
+        return;
+    }
     width_mix_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->d_normed, scratch->d_h,
                        gpt_norm(gradients, sublayer->at->norm));
     if (!is_plain(gpt)) {
@@ -117,6 +179,7 @@ void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sub
     }
     stream_backward(operations, tokens, &sublayer->mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
     if (!is_plain(gpt)) {
+        add_projected(gpt, sublayer);
         projections_backward(gpt, sublayer);
     }
 }

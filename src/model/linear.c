@@ -19,6 +19,7 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated) {
     const bool bias = operations->shape.bias;
+    compute_part(operations->compute, "products of layers");
     if ((bias || activated) && rows > FEW_ROWS && gemm_fuses(operations->compute, operations->shape.type)) {
         gemm_run(operations->compute,
                  &(struct gemm_call){.transpose_b = true,
@@ -44,8 +45,11 @@ void linear_forward(struct operations *operations, const struct parameters *para
 }
 
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
-                     size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x) {
+                     size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,
+                     const struct buffer *gelu_of) {
+    const bool fuses = gemm_fuses(operations->compute, operations->shape.type);
     const struct matrix output = {d_y, 0, layer.out};
+    compute_part(operations->compute, "products of layers");
     gemm_run(operations->compute, &(struct gemm_call){.transpose_a = true,
                                                       .m = layer.out,
                                                       .n = layer.in,
@@ -62,5 +66,11 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .k = layer.out,
                                                       .a = output,
                                                       .b = {parameters->operands, layer.weight_at, layer.in},
-                                                      .c = {d_x, 0, layer.in}});
+                                                      .c = {d_x, 0, layer.in},
+                                                      .gelu_of = {fuses ? gelu_of : NULL, 0, layer.in},
+                                                      .gelu_tanh = operations->shape.gelu_tanh});
+    if (gelu_of && !fuses) {
+        compute_part(operations->compute, "GELU");
+        gelu_backward(operations, rows * layer.in, gelu_of, d_x);
+    }
 }

@@ -11,7 +11,7 @@ struct parameter {
     unsigned rank;                    /* 0: scalar */
     uint64_t shape[2];
     uint64_t elements;
-    uint64_t offset;  /* in the arena, elements */
+    uint64_t offset;  /* in the arena, elements; a multiple of 64 but for small leaves behind a sublayer's first */
     bool decayed;     /* takes weight decay */
     double deviation; /* of its normal initialisation; 0: the leaf fills it, or `constant` */
     float constant;

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/operations/operations.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define WARPS           4  /* of a work-group */
@@ -151,20 +152,53 @@ bool attention_units_take(const struct attention_units *units, struct token_shap
 }
 
 #define ARG_SHAPE(units, tokens) ARG_U32((units)->shape.heads), ARG_U32((tokens).sequence)
-#define RUN(kernel, ...)                                                                                           \
-    KERNEL_RUN(units->compute, &units->kernel, (size_t)groups_of(units, tokens), (size_t)WARPS * units->unit.warp, \
-               __VA_ARGS__)
+
+double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int products) {
+    const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
+    return 2.0 * products * pairs * (double)(tokens.batch * heads * head_size);
+}
+
+/* A pass with so many products over blocks of rows and all before them, or after them. */
+static struct launch launch_of(const struct attention_units *units, const struct kernel *kernel,
+                               struct token_shape tokens, int products) {
+    const double rows = (double)WARPS * units->unit.m, blocks = ceil((double)tokens.sequence / rows);
+    const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
+    return (struct launch){
+        .kernel = kernel,
+        .groups = (size_t)groups_of(units, tokens),
+        .local = (size_t)WARPS * units->unit.warp,
+        .flops = attention_flops(units->shape.heads, units->shape.head_size, tokens, products),
+        .padded_flops =
+            2.0 * products * computed * (double)(tokens.batch * units->shape.heads * units->shape.head_size),
+        .on_unit = true,
+    };
+}
+/* Elements of y, and of one number per row of scores. */
+static size_t y_elements(const struct attention_units *units, struct token_shape tokens) {
+    return (size_t)(tokens.batch * tokens.sequence * units->shape.heads * units->shape.head_size);
+}
+static size_t row_elements(const struct attention_units *units, struct token_shape tokens) {
+    return (size_t)(tokens.batch * tokens.sequence * units->shape.heads);
+}
 
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse) {
-    RUN(forward, ARG_BUFFER(qkv), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(y), ARG_BUFFER(lse));
+    const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
+    const struct launch forward = launch_of(units, &units->forward, tokens, 2);
+    KERNEL_LAUNCH(units->compute, &forward, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
+                  ARG_OUT(y, width), ARG_OUT(lse, rows));
 }
 
 void attention_units_backward(struct attention_units *units, struct token_shape tokens,
                               const struct attention_values *values, struct dropout dropout,
                               const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv) {
-    RUN(backward_queries, ARG_BUFFER(values->qkv), ARG_BUFFER(values->y), ARG_BUFFER(d_y), ARG_BUFFER(values->lse),
-        ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv), ARG_BUFFER(delta));
-    RUN(backward_keys, ARG_BUFFER(values->qkv), ARG_BUFFER(d_y), ARG_BUFFER(values->lse), ARG_BUFFER(delta),
-        ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(d_qkv));
+    const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
+    const struct launch queries = launch_of(units, &units->backward_queries, tokens, 3);
+    const struct launch keys = launch_of(units, &units->backward_keys, tokens, 4);
+    KERNEL_LAUNCH(units->compute, &queries, ARG_IN(values->qkv, 3 * width), ARG_IN(values->y, width),
+                  ARG_IN(d_y, width), ARG_IN(values->lse, rows), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
+                  ARG_OUT(d_qkv, width), ARG_OUT(delta, rows));
+    KERNEL_LAUNCH(units->compute, &keys, ARG_IN(values->qkv, 3 * width), ARG_IN(d_y, width),
+                  ARG_IN(values->lse, rows), ARG_IN(delta, rows), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
+                  ARG_OUT(d_qkv, 2 * width));
 }

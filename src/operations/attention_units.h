@@ -28,6 +28,9 @@ void attention_units_close(struct attention_units *units);
 /* Whether the kernels can count such a batch. */
 bool attention_units_take(const struct attention_units *units, struct token_shape tokens);
 
+/* FLOPs of so many products of heads [sequence, head_size], below the diagonal of their scores. */
+double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int products);
+
 /* What it works with, for people. */
 const char *attention_units_name(const struct attention_units *units);
 

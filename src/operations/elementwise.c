@@ -9,29 +9,29 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
     const struct operation_kernels *kernels = operations->kernels;
     const struct kernel *kernel = rows == 1 ? &kernels->one_row_multiply : &kernels->few_rows_multiply;
     KERNEL_RUN(operations->compute, kernel, rows == 1 ? out : groups_for(out, FEW_ROWS_BLOCK),
-               operations->compute->lanes, ARG_SPAN(x), ARG_I32(rows), ARG_I32(in), ARG_SPAN(w), ARG_I32(out),
-               ARG_I32(y->type == ELEMENT_FP32), ARG_BUFFER(y));
+               operations->compute->lanes, ARG_SPAN_IN(x, rows * in), ARG_I32(rows), ARG_I32(in),
+               ARG_SPAN_IN(w, out * in), ARG_I32(out), ARG_I32(y->type == ELEMENT_FP32), ARG_OUT(y, rows * out));
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
-    RUN_ELEMENTS(gelu_forward, count, operations->vector, ARG_BUFFER(x), ARG_U64(count), ARG_BUFFER(y));
+    RUN_ELEMENTS(gelu_forward, count, operations->vector, ARG_IN(x, count), ARG_U64(count), ARG_OUT(y, count));
 }
 
 void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d) {
-    RUN_ELEMENTS(gelu_backward, count, operations->vector, ARG_BUFFER(x), ARG_U64(count), ARG_BUFFER(d));
+    RUN_ELEMENTS(gelu_backward, count, operations->vector, ARG_IN(x, count), ARG_U64(count), ARG_IN_OUT(d, count));
 }
 
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x) {
-    RUN_ELEMENTS(bias_add, rows * width, operations->vector, ARG_SPAN(bias), ARG_U64(rows * width), ARG_I32(width),
-                 ARG_BUFFER(x));
+    RUN_ELEMENTS(bias_add, rows * width, operations->vector, ARG_SPAN_IN(bias, width), ARG_U64(rows * width),
+                 ARG_I32(width), ARG_IN_OUT(x, rows * width));
 }
 
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
                    struct span d_bias) {
     const struct chunking chunks = chunk_rows(rows, row_chunks(operations->compute));
-    RUN_ROWS(column_sums, chunks.chunks, ARG_BUFFER(d), ARG_U64(rows), ARG_U64(chunks.per_chunk), ARG_I32(width),
-             ARG_BUFFER(&operations->partials));
+    RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_U64(chunks.per_chunk),
+             ARG_I32(width), ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, 0, width, d_bias);
 }
 
@@ -45,6 +45,6 @@ void dropout_apply(struct operations *operations, size_t rows, size_t width, str
                    const struct buffer *x) {
     if (dropout.rate > 0.0f) {
         RUN_ELEMENTS(dropout_apply, rows * width, operations->vector, ARG_U64(rows * width), ARG_I32(width),
-                     ARG_DROPOUT(dropout), ARG_BUFFER(x));
+                     ARG_DROPOUT(dropout), ARG_IN_OUT(x, rows * width));
     }
 }

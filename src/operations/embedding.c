@@ -3,18 +3,26 @@
 void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
                        const struct buffer *ids, struct embedding weights, struct dropout dropout,
                        const struct buffer *streams, const struct buffer *squares) {
-    RUN_ROWS(embedding_forward, token_count(tokens), ARG_BUFFER(ids), ARG_SPAN(weights.tokens),
+    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
+    const size_t copies = (size_t)operations->shape.streams;
+    /* of the embeddings a row a token: how many differ is not known here, and no more than all of them */
+    const size_t rows = count < (size_t)operations->shape.vocabulary ? count : (size_t)operations->shape.vocabulary;
+    RUN_ROWS(embedding_forward, count, ARG_IN(ids, count), ARG_SPAN_IN(weights.tokens, rows * channels),
              ARG_U64(weights.positions.offset), ARG_I32(tokens.sequence), ARG_I32(first), ARG_DROPOUT(dropout),
-             ARG_BUFFER(streams), ARG_BUFFER(squares));
+             ARG_OUT(streams, count * copies * channels), ARG_OUT(squares, count * copies));
 }
 
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
                         struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
                         struct embedding gradients) {
-    RUN_ROWS(embedding_backward_sum, token_count(tokens), ARG_BUFFER(d_streams), ARG_DROPOUT(dropout),
-             ARG_BUFFER(d_embedding));
-    RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_BUFFER(d_embedding), ARG_BUFFER(groups.ids),
-             ARG_BUFFER(groups.starts), ARG_BUFFER(groups.places), ARG_SPAN(gradients.tokens));
-    RUN_ROWS(embedding_backward_positions, tokens.sequence, ARG_BUFFER(d_embedding), ARG_I32(tokens.batch),
-             ARG_I32(tokens.sequence), ARG_SPAN(gradients.positions));
+    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
+    const size_t copies = (size_t)operations->shape.streams;
+    RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels), ARG_DROPOUT(dropout),
+             ARG_OUT(d_embedding, count * channels));
+    RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
+             ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
+             ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
+    RUN_ROWS(embedding_backward_positions, tokens.sequence, ARG_IN(d_embedding, count * channels),
+             ARG_I32(tokens.batch), ARG_I32(tokens.sequence),
+             ARG_SPAN_IN_OUT(gradients.positions, (size_t)tokens.sequence * channels));
 }

@@ -1,24 +1,39 @@
 #include "src/operations/kernels.h"
 
+/* Layer norms of a token: one of the sum of its streams, or one of each. */
+static size_t norms(const struct operations *operations) {
+    return operations->shape.norm_sum ? (size_t)operations->shape.streams : 1;
+}
+
 void final_norm_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
                         struct layer_norm norm, const struct buffer *output, const struct buffer *statistics) {
-    RUN_ROWS(final_norm_forward, tokens, ARG_BUFFER(streams), ARG_SPAN(norm.gain), ARG_U64(norm.bias.offset),
-             ARG_BUFFER(output), ARG_BUFFER(statistics));
+    const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
+    RUN_ROWS(final_norm_forward, tokens, ARG_IN(streams, tokens * count * channels),
+             ARG_SPAN_IN(norm.gain, channels), ARG_U64(norm.bias.offset), ARG_OUT(output, tokens * channels),
+             ARG_OUT(statistics, 2 * tokens * norms(operations)));
 }
 
 void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                          struct layer_norm norm, const struct buffer *statistics, const struct buffer *d_output,
                          const struct buffer *d_streams, struct layer_norm gradients) {
     const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
-    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_BUFFER(streams), ARG_SPAN(norm.gain), ARG_BUFFER(statistics),
-             ARG_BUFFER(d_output), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_BUFFER(d_streams),
-             ARG_BUFFER(&operations->partials));
+    const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
+    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(streams, tokens * count * channels),
+             ARG_SPAN_IN(norm.gain, channels), ARG_IN(statistics, 2 * tokens * norms(operations)),
+             ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
+             ARG_OUT(d_streams, tokens * count * channels),
+             ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
     add_norm_partials(operations, chunks.chunks, gradients);
 }
 
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {
-    RUN_ROWS(cross_entropy, rows, ARG_BUFFER(logits), ARG_BUFFER(targets), ARG_U64(first), ARG_F32(scale),
-             ARG_I32(d_logits != NULL), ARG_BUFFER(d_logits ? d_logits : logits), ARG_BUFFER(losses));
+    const size_t count = rows * (size_t)operations->shape.vocabulary;
+    struct kernel_argument in = ARG_IN(logits, count);
+    in.reads =
+        d_logits ? 3 : 2; /* for the highest, the sum and the gradient: a row is longer than caches are large */
+    RUN_ROWS(cross_entropy, rows, in, ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale),
+             ARG_I32(d_logits != NULL), ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0),
+             ARG_OUT(losses, rows));
 }

@@ -35,10 +35,17 @@ static size_t maximum(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+static size_t theta_partial_bytes(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
+    return frame_rows(compute, shape) * frame_groups(compute) * theta * sizeof(float);
+}
+
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t rows = row_chunks(compute) * 4 * (size_t)shape->channels; /* widest: the bias of c_fc */
     const size_t theta = map_chunks(compute, shape) * (size_t)residual_theta(shape->residual, shape->streams);
-    return maximum(maximum(rows, theta), square_chunks(compute)) * sizeof(float);
+    const size_t frame = frame_rows(compute, shape) ? frame_groups(compute) * 2 * (size_t)shape->channels : 0;
+    return maximum(maximum(maximum(rows, theta), frame), square_chunks(compute)) * sizeof(float) +
+           theta_partial_bytes(compute, shape);
 }
 
 /* ---- building */
@@ -57,13 +64,14 @@ enum {
     ONE_ROW = 256,
     FEW_ROWS_BLOCKS = 512,
     ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
+    FRAME = 2048,  /* where it is fused */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
 #define KERNEL(kernel)                                                                                             \
     { #kernel, offsetof(struct operation_kernels, kernel) }
 static const struct program {
-    const char *files[3]; /* "hc_%s.cl" is the variant's */
+    const char *files[4]; /* "hc_%s.cl" is the variant's */
     unsigned constants;
     struct {
         const char *name;
@@ -84,6 +92,9 @@ static const struct program {
     {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"},
      STREAMS | NORM_GROUPS | MAP,
      {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl", "frame.cl"},
+     STREAMS | NORM_GROUPS | BIAS | FRAME,
+     {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient), KERNEL(frame_backward)}},
     {{"projections.cl"},
      PROJECTIONS,
      {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_multiply),
@@ -161,7 +172,10 @@ static void define_all(struct constants *constants, const struct operations *ope
     if (which & HEAD) {
         define(constants, " -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->norm_sum, shape->vocabulary);
     }
-    if (which & MAP) {
+    if (which & FRAME) {
+        define(constants, " -DROWS=%zu -DLENGTH=%zu", operations->frame_rows, norm_length(operations));
+    }
+    if (which & (MAP | FRAME)) {
         char settings[256];
         constants->cut |=
             residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings) != 0;
@@ -218,7 +232,8 @@ static bool is_needed(const struct operations *operations, const struct program 
         wanted |= file && strcmp(row->files[i], file) == 0;
     }
     const bool lacks = residual_is_plain(operations->shape.residual) && row->constants & (MAP | PROJECTIONS);
-    return wanted && !lacks && !first->handle;
+    const bool apart = row->constants & FRAME && !operations->frame_rows;
+    return wanted && !lacks && !apart && !first->handle;
 }
 
 int operations_build(struct operations *operations, const char *file) {
@@ -239,13 +254,19 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
         .norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams),
         .h_row = (size_t)(shape->streams * (shape->streams + 2)),
         .vector = vector_for(compute, shape->channels),
+        .frame_rows = frame_rows(compute, shape),
         .head_cores = compute->device.native_kernels ? compute->device.compute_units : 0,
         .kernels = calloc(1, sizeof(struct operation_kernels)),
     };
     if (!operations->kernels) {
         return error_set("out of memory");
     }
-    const int status = buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape));
+    const size_t theta_bytes = theta_partial_bytes(compute, shape);
+    const int status =
+        buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape) - theta_bytes) ||
+                buffer_create(compute, &operations->theta_partials, theta_bytes)
+            ? -1
+            : 0;
     if (status) {
         operations_release(operations);
     }
@@ -273,9 +294,8 @@ void operations_release(struct operations *operations) {
             kernel_release(&kernels[i]);
         }
     }
-    if (operations->partials.memory) {
-        buffer_release(operations->compute, &operations->partials);
-    }
+    buffer_release(operations->compute, &operations->partials);
+    buffer_release(operations->compute, &operations->theta_partials);
     attention_units_close(operations->attention_units);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);
@@ -288,10 +308,16 @@ struct chunking chunk_rows(size_t rows, size_t most) {
     return (struct chunking){per_chunk, per_chunk ? (rows + per_chunk - 1) / per_chunk : 0};
 }
 
+void add_partials_of(struct operations *operations, const struct buffer *partials, struct partial_sums sums,
+                     struct span out) {
+    RUN_GROUPS(partials_add, sums.count, ELEMENT_GROUP, ARG_IN(partials, sums.chunks * sums.count),
+               ARG_U64(sums.chunks), ARG_I32(sums.width), ARG_I32(sums.first), ARG_I32(sums.count),
+               ARG_SPAN_IN_OUT(out, sums.count));
+}
+
 void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
                   struct span out) {
-    RUN_GROUPS(partials_add, count, ELEMENT_GROUP, ARG_BUFFER(&operations->partials), ARG_U64(chunks),
-               ARG_I32(width), ARG_I32(first), ARG_I32(count), ARG_SPAN(out));
+    add_partials_of(operations, &operations->partials, (struct partial_sums){chunks, width, first, count}, out);
 }
 
 void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients) {

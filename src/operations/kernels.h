@@ -11,6 +11,7 @@ struct operation_kernels {
     struct kernel hc_map_forward, hc_map_backward;
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
     struct kernel stream_gram;
+    struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
     struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
@@ -82,9 +83,20 @@ size_t row_chunks(const struct compute *compute);
 size_t square_chunks(const struct compute *compute);
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
 
-/* out += column sums [first, first + count) of the partial sums [chunks, width]. */
+/* Columns [first, first + count) of partial sums [chunks, width]. */
+struct partial_sums {
+    size_t chunks, width, first, count;
+};
+
+/* out += their sums over the chunks: of operations->partials, or of another buffer. */
+void add_partials_of(struct operations *operations, const struct buffer *partials, struct partial_sums sums,
+                     struct span out);
 void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
                   struct span out);
+
+/* Of the fused frame: tokens of a work-group, 0 where it is not fused, and work-groups on the way back, at most. */
+size_t frame_rows(const struct compute *compute, const struct operation_shape *shape);
+size_t frame_groups(const struct compute *compute);
 
 /* gradients += the partial sums [chunks, 2 C] of a layer norm's gain and bias. */
 void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients);

@@ -4,7 +4,8 @@
  * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
  * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
  * spans of the arena of weights, and their gradients, which are added to what is there, of the arena of gradients;
- * other outputs are overwritten. tests/operations/test_operations.c holds each to a plain double reference. */
+ * other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's
+ * do, and offsets of spans are multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each to a plain double reference. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -31,8 +32,10 @@ struct operations {
     size_t norm_groups;     /* normalised rows per token */
     size_t h_row;           /* floats of H per token: S (S + 2) */
     unsigned vector;        /* channels per vector */
+    size_t frame_rows;      /* tokens of a work-group of the fused frame, see frame_is_fused; 0: not fused */
     size_t head_cores;      /* cores that may take whole heads in attention's backward pass; 0: none, as on a GPU */
     struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
+    struct buffer theta_partials; /* [chunks, theta] of the fused frame */
     struct operation_kernels *kernels;
 };
 
@@ -74,12 +77,30 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* packed [columns, row], of the activations' type: the transposed projection matrices one after the other, with the
- * RMSNorm's gain folded in. row = S C / norm_groups. projections_at: where the matrices begin in the arenas that
- * gain and gradients are of. d_packed is float. */
-void projections_pack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the arenas, its
+ * columns and the first of them among the sublayer's, and where the sublayer's packed projections begin. */
+struct projection_leaf {
+    uint64_t w_at, gain_at, width, column, packed_at;
+};
+enum { LEAF_FLOATS = sizeof(struct projection_leaf) / sizeof(float) };
+
+/* Leaves in a buffer on the device. */
+struct projection_table {
+    const struct buffer *leaves; /* of all sublayers, those of each together */
+    size_t first, count;
+};
+
+/* The residual_projections leaves of a sublayer. `at` has the matrices' places, in the variant's order. */
+void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
+                      struct projection_leaf *leaves);
+
+/* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one after the
+ * other, with the RMSNorm's gain folded in. row = S C / norm_groups. All leaves from the table's beginning on. */
+void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
-void projections_unpack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+
+/* The way back of one sublayer: d_packed [columns, row] is float. */
+void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients);
 
 /* Whether the two functions below are faster than general matrix products (gemm_run) for this shape on this device.
@@ -88,7 +109,7 @@ bool projections_are_few(const struct operations *operations);
 
 /* z [N, norm_groups, columns] = streams packed^T, raw projections, float. */
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
-                          const struct buffer *packed, const struct buffer *z);
+                          struct span packed, const struct buffer *z);
 
 /* d_packed [columns, row] = d_z^T streams */
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -144,6 +165,45 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
  */
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams);
+
+/* ---- the frame in one kernel each way, where the device gains by it */
+
+/* Whether the functions below are there: not for plain residuals, nor on CPUs, nor for rows that are too long. */
+bool frame_is_fused(const struct operations *operations);
+
+/* What surrounds a branch: its streams' map and mix, and its projections [columns, row] as packed. */
+struct stream_frame {
+    const struct stream_map *map;
+    const struct stream_mix *mix;
+    struct span packed;
+};
+
+/* streams and squares -> z, h, normed, statistics: projections, map and width mix. */
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame);
+
+/* The depth mix behind a branch, and frame_enter of the next one, whose streams and squares it writes. */
+void frame_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                   const struct stream_frame *to);
+
+/* d_output [N, C] of the topmost branch from d_mixed [N, S, C]. */
+void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                           const struct buffer *d_mixed, const struct buffer *d_output);
+
+/* What frame_backward writes besides gradients of parameters. */
+struct frame_gradients {
+    const struct buffer *d_h;             /* [N, h_row], scratch */
+    const struct buffer *d_z, *rms_scale; /* [N, norm_groups, columns], [N, norm_groups] */
+    const struct buffer *d_z_operand;     /* d_z in the activations' type; may be d_z in fp32 */
+    const struct buffer *d_streams;       /* [N, S, C]; d_mixed before */
+    const struct buffer *d_output;        /* [N, C] of the branch below; not written without one */
+    const struct buffer *h_below;         /* [N, h_row] of that branch, NULL: there is none */
+    struct layer_norm norm;               /* added to, as d_theta is */
+    struct span d_theta;
+};
+
+/* The way back of the depth mix behind the branch and of frame_enter before it, but for the projections' gradient. */
+void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
+                    const struct buffer *d_normed, const struct frame_gradients *gradients);
 
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,

@@ -4,7 +4,8 @@
 
 void sum_total(struct operations *operations, const struct buffer *x, size_t count, float scale, bool add,
                struct span out) {
-    RUN_ROWS(sum_total, 1, ARG_BUFFER(x), ARG_U64(count), ARG_F32(scale), ARG_I32(add), ARG_I32(0), ARG_SPAN(out));
+    RUN_ROWS(sum_total, 1, ARG_IN(x, count), ARG_U64(count), ARG_F32(scale), ARG_I32(add), ARG_I32(0),
+             ARG_SPAN_IN_OUT(out, 1));
 }
 
 /* out = scale * sum of squares, or the root of that */
@@ -13,10 +14,10 @@ static void total_squares(struct operations *operations, struct span x, size_t c
     const size_t most = square_chunks(operations->compute);
     const size_t per_chunk = ((count + most - 1) / most + 63) / 64 * 64; /* whole vectors */
     const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
-    RUN_ROWS(square_sums, chunks, ARG_SPAN(x), ARG_U64(count), ARG_U64(per_chunk),
-             ARG_BUFFER(&operations->partials));
-    RUN_ROWS(sum_total, 1, ARG_BUFFER(&operations->partials), ARG_U64(chunks), ARG_F32(scale), ARG_I32(0),
-             ARG_I32(root), ARG_SPAN(out));
+    RUN_ROWS(square_sums, chunks, ARG_SPAN_IN(x, count), ARG_U64(count), ARG_U64(per_chunk),
+             ARG_OUT(&operations->partials, chunks));
+    RUN_ROWS(sum_total, 1, ARG_IN(&operations->partials, chunks), ARG_U64(chunks), ARG_F32(scale), ARG_I32(0),
+             ARG_I32(root), ARG_SPAN_OUT(out, 1));
 }
 
 void norm_total(struct operations *operations, const struct buffer *x, size_t count, float scale, struct span out) {
@@ -31,10 +32,12 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
                 const struct adamw_settings *settings, const struct buffer *norm) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
-    RUN_ELEMENTS(adamw, range.count, operations->compute->vector, ARG_BUFFER(arenas->weights),
-                 ARG_BUFFER(arenas->operands), ARG_BUFFER(arenas->gradients), ARG_BUFFER(arenas->first_moments),
-                 ARG_BUFFER(arenas->second_moments), ARG_U64(range.first), ARG_U64(range.moment_first),
-                 ARG_U64(range.count), ARG_U64(arenas->decayed), ARG_F32(settings->rate), ARG_F32(settings->beta1),
-                 ARG_F32(settings->beta2), ARG_F32(settings->decay), ARG_F32(correction1), ARG_F32(correction2),
-                 ARG_F32(settings->clip), ARG_F32(settings->unscale), ARG_BUFFER(norm));
+    const size_t count = range.count, rounded = arenas->operands == arenas->weights ? 0 : count;
+    RUN_ELEMENTS(adamw, count, operations->compute->vector, ARG_IN_OUT(arenas->weights, count),
+                 ARG_OUT(arenas->operands, rounded), ARG_IN(arenas->gradients, count),
+                 ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
+                 ARG_U64(range.first), ARG_U64(range.moment_first), ARG_U64(count), ARG_U64(arenas->decayed),
+                 ARG_F32(settings->rate), ARG_F32(settings->beta1), ARG_F32(settings->beta2),
+                 ARG_F32(settings->decay), ARG_F32(correction1), ARG_F32(correction2), ARG_F32(settings->clip),
+                 ARG_F32(settings->unscale), ARG_IN(norm, 1));
 }

@@ -16,40 +16,43 @@ size_t gradient_width(const struct operations *operations) {
 
 /* ---- projections */
 
-/* Runs projections_pack or projections_unpack for every projection leaf. */
-static void run_projections(struct operations *operations, const struct kernel *kernel,
-                            const uint64_t *projections_at, struct span gain, const struct buffer *packed,
-                            const struct buffer *gradients) {
+void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
+                      struct projection_leaf *leaves) {
     const struct operation_shape *shape = &operations->shape;
-    size_t column = 0, next = 0;
+    uint64_t column = 0;
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
-        const size_t width = leaf->kind == LEAF_PROJECTION ? (size_t)leaf->width(shape->streams) : 0;
-        const size_t at = leaf->kind == LEAF_PROJECTION ? projections_at[next++] : 0;
-        if (width == 0) {
+        if (leaf->kind != LEAF_PROJECTION) {
             continue;
         }
-        const struct kernel_argument arguments[] = {ARG_BUFFER(gain.buffer),
-                                                    ARG_U64(at),
-                                                    ARG_U64(gain.offset),
-                                                    ARG_I32(width),
-                                                    ARG_I32(column),
-                                                    ARG_BUFFER(packed),
-                                                    ARG_BUFFER(gradients ? gradients : packed)};
-        kernel_run(operations->compute, kernel, groups_for(norm_length(operations), ELEMENT_GROUP), ELEMENT_GROUP,
-                   arguments, gradients ? 7 : 6);
-        column += width;
+        const uint64_t w_at = *at++, width = (uint64_t)leaf->width(shape->streams);
+        if (width > 0) {
+            *leaves++ = (struct projection_leaf){w_at, gain_at, width, column, packed_at};
+            column += width;
+        }
     }
 }
 
-void projections_pack(struct operations *operations, const uint64_t *projections_at, struct span gain,
-                      const struct buffer *packed) {
-    run_projections(operations, &operations->kernels->projections_pack, projections_at, gain, packed, NULL);
+/* Elements of the projections of so many leaves, which are those of whole sublayers. */
+static size_t projection_elements(const struct operations *operations, size_t leaves) {
+    const size_t each = (size_t)residual_projections(operations->shape.residual, operations->shape.streams);
+    return each ? leaves / each * operations->columns * norm_length(operations) : 0;
 }
 
-void projections_unpack(struct operations *operations, const uint64_t *projections_at, struct span gain,
+void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
+                      const struct buffer *packed) {
+    const size_t elements = projection_elements(operations, table.count);
+    const size_t groups = table.count * groups_for(norm_length(operations), ELEMENT_GROUP);
+    RUN_GROUPS(projections_pack, groups * ELEMENT_GROUP, ELEMENT_GROUP, ARG_IN(weights, elements),
+               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_OUT(packed, elements));
+}
+
+void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients) {
-    run_projections(operations, &operations->kernels->projections_unpack, projections_at, gain, d_packed,
-                    gradients);
+    const size_t elements = projection_elements(operations, table.count);
+    RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
+               ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_I32(table.first), ARG_I32(table.count),
+               ARG_IN(d_packed, elements),
+               ARG_IN_OUT(gradients, elements + norm_length(operations))); /* the gain's, too */
 }
 
 bool projections_are_few(const struct operations *operations) {
@@ -57,73 +60,117 @@ bool projections_are_few(const struct operations *operations) {
 }
 
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
-                          const struct buffer *packed, const struct buffer *z) {
+                          struct span packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
-    RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_BUFFER(streams), ARG_BUFFER(packed),
-             ARG_U64(rows), ARG_BUFFER(z));
+    const size_t length = norm_length(operations), columns = operations->columns;
+    RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_IN(streams, rows * length),
+             ARG_SPAN_IN(packed, columns * length), ARG_U64(rows), ARG_OUT(z, rows * columns));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed) {
-    const size_t items = norm_length(operations) / operations->vector / gradient_width(operations);
-    RUN_ITEMS(projections_gradient, items, ARG_BUFFER(streams), ARG_BUFFER(d_z),
-              ARG_U64(tokens * operations->norm_groups), ARG_BUFFER(d_packed));
+    const size_t rows = tokens * operations->norm_groups, columns = operations->columns;
+    const size_t length = norm_length(operations);
+    const size_t items = length / operations->vector / gradient_width(operations);
+    RUN_ITEMS(projections_gradient, items, ARG_IN(streams, rows * length), ARG_IN(d_z, rows * columns),
+              ARG_U64(rows), ARG_OUT(d_packed, columns * length));
 }
 
 /* ---- map */
 
+static size_t theta_elements(const struct operations *operations) {
+    return (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
+}
+
+/* Elements of all tokens: of z, of the squares, of H, of the streams, and of one of them. */
+static size_t z_elements(const struct operations *operations, size_t tokens) {
+    return tokens * operations->norm_groups * operations->columns;
+}
+static size_t square_elements(const struct operations *operations, size_t tokens) {
+    return tokens * (size_t)operations->shape.streams;
+}
+static size_t h_elements(const struct operations *operations, size_t tokens) {
+    return residual_is_plain(operations->shape.residual) ? 0 : tokens * operations->h_row;
+}
+static size_t channel_elements(const struct operations *operations, size_t tokens) {
+    return tokens * (size_t)operations->shape.channels;
+}
+static size_t stream_elements(const struct operations *operations, size_t tokens) {
+    return (size_t)operations->shape.streams * channel_elements(operations, tokens);
+}
+
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
-    RUN_ITEMS(hc_map_forward, tokens, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_U64(tokens),
-              ARG_BUFFER(map->z), ARG_BUFFER(map->h));
+    RUN_ITEMS(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, theta_elements(operations)),
+              ARG_IN(map->squares, square_elements(operations, tokens)), ARG_U64(tokens),
+              ARG_IN_OUT(map->z, z_elements(operations, tokens)), ARG_OUT(map->h, h_elements(operations, tokens)));
 }
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
-    const size_t theta = (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
+    const size_t theta = theta_elements(operations), z = z_elements(operations, tokens);
+    const size_t h = h_elements(operations, tokens);
     const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
-    RUN_ITEMS(hc_map_backward, chunks.chunks, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_BUFFER(map->z),
-              ARG_BUFFER(map->h), ARG_BUFFER(d_h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_BUFFER(d_z),
-              ARG_BUFFER(rms_scale), ARG_BUFFER(&operations->partials));
+    RUN_ITEMS(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta),
+              ARG_IN(map->squares, square_elements(operations, tokens)), ARG_IN(map->z, z), ARG_IN(map->h, h),
+              ARG_IN(d_h, h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_z, z),
+              ARG_OUT(rms_scale, tokens * operations->norm_groups),
+              ARG_OUT(&operations->partials, chunks.chunks * theta));
     add_partials(operations, chunks.chunks, theta, 0, theta, d_theta);
 }
 
 /* ---- the frame */
 
 void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
-    RUN_ROWS(width_mix_forward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_SPAN(mix->norm.gain),
-             ARG_U64(mix->norm.bias.offset), ARG_BUFFER(mix->normed), ARG_BUFFER(mix->statistics));
+    const size_t channels = (size_t)operations->shape.channels;
+    RUN_ROWS(width_mix_forward, tokens, ARG_IN(mix->streams, stream_elements(operations, tokens)),
+             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_SPAN_IN(mix->norm.gain, channels),
+             ARG_U64(mix->norm.bias.offset), ARG_OUT(mix->normed, tokens * channels),
+             ARG_OUT(mix->statistics, 2 * tokens));
 }
 
 void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
                         struct layer_norm gradients) {
+    const size_t channels = (size_t)operations->shape.channels, streams = (size_t)operations->shape.streams;
     const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
-    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h),
-             ARG_SPAN(mix->norm.gain), ARG_BUFFER(mix->statistics), ARG_BUFFER(d_normed), ARG_U64(tokens),
-             ARG_U64(chunks.per_chunk), ARG_BUFFER(d_u), ARG_BUFFER(d_h), ARG_BUFFER(&operations->partials));
+    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, streams * tokens * channels),
+             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_SPAN_IN(mix->norm.gain, channels),
+             ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, tokens * channels), ARG_U64(tokens),
+             ARG_U64(chunks.per_chunk), ARG_OUT(d_u, tokens * channels),
+             ARG_OUT(d_h, residual_is_plain(operations->shape.residual) ? 0 : tokens * streams),
+             ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
     add_norm_partials(operations, chunks.chunks, gradients);
 }
 
 void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                        const struct buffer *mixed, const struct buffer *squares) {
-    RUN_ROWS(depth_mix_forward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(mix->output),
-             ARG_BUFFER(mixed), ARG_BUFFER(squares));
+    const size_t streams = stream_elements(operations, tokens);
+    RUN_ROWS(depth_mix_forward, tokens, ARG_IN(mix->streams, streams),
+             ARG_IN(mix->h, h_elements(operations, tokens)),
+             ARG_IN(mix->output, channel_elements(operations, tokens)), ARG_OUT(mixed, streams),
+             ARG_OUT(squares, square_elements(operations, tokens)));
 }
 
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h) {
-    RUN_ROWS(depth_mix_backward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(mix->output),
-             ARG_BUFFER(d_mixed), ARG_BUFFER(d_output), ARG_BUFFER(d_h));
+    const size_t streams = stream_elements(operations, tokens), channels = channel_elements(operations, tokens);
+    const size_t h = h_elements(operations, tokens);
+    RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, streams), ARG_IN(mix->h, h),
+             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels), ARG_OUT(d_h, h));
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams) {
-    RUN_ROWS(stream_backward, tokens, ARG_BUFFER(mix->streams), ARG_BUFFER(mix->h), ARG_BUFFER(d_u),
-             ARG_BUFFER(rms_scale), ARG_BUFFER(d_streams));
+    const bool plain = residual_is_plain(operations->shape.residual);
+    const size_t streams = stream_elements(operations, tokens);
+    RUN_ROWS(stream_backward, tokens, ARG_IN(mix->streams, plain ? 0 : streams),
+             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_IN(d_u, channel_elements(operations, tokens)),
+             ARG_IN(rms_scale, plain ? 0 : tokens * operations->norm_groups), ARG_IN_OUT(d_streams, streams));
 }
 
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
                  const struct buffer *gram) {
-    RUN_ROWS(stream_gram, tokens, ARG_BUFFER(streams), ARG_BUFFER(gram));
+    RUN_ROWS(stream_gram, tokens, ARG_IN(streams, stream_elements(operations, tokens)),
+             ARG_OUT(gram, (size_t)operations->shape.streams * square_elements(operations, tokens)));
 }

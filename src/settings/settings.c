@@ -11,6 +11,9 @@ int settings_open_device(const struct device_settings *settings, enum element_ty
         .operands = type,
         .local_rank = local_rank,
         .profile = settings->profile,
+        .model = settings->model,
+        .record = settings->record,
+        .dry = settings->dry,
     };
     return gemm_compute_open(compute, &options);
 }

@@ -19,6 +19,9 @@ struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
     bool profile;
+    /* As in struct compute_options; no options of programs. */
+    const struct gpu_model *model;
+    bool record, dry;
 };
 
 /* Opens the device that the settings name, for matrix products of this type; of several GPUs that of this number

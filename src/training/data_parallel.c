@@ -45,9 +45,10 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
 }
 
 int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
-    const size_t width = (size_t)gpt->config.n_embd, tokens = gpt_tokens(gpt);
-    return gemm_measure_rate(gpt->compute, gpt->options.type, tokens < 1024 ? tokens : 1024, 4 * width, width,
-                             rate) ||
+    /* as many rows as keep the device busy */
+    const size_t width = (size_t)gpt->config.n_embd, most = gpt->compute->device.is_gpu ? 8192 : 1024;
+    const size_t tokens = gpt_tokens(gpt), rows = tokens < most ? tokens : most;
+    return gemm_measure_rate(gpt->compute, gpt->options.type, rows, 4 * width, width, rate) ||
                    ranks_sum(ranks, rate, 1)
                ? -1
                : 0;

@@ -392,6 +392,14 @@ int64_t residual_columns(const struct residual_variant *variant, int64_t streams
     return columns;
 }
 
+int64_t residual_projections(const struct residual_variant *variant, int64_t streams) {
+    int64_t count = 0;
+    for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
+        count += leaf->kind == LEAF_PROJECTION && leaf->width(streams) > 0;
+    }
+    return count;
+}
+
 int64_t residual_theta(const struct residual_variant *variant, int64_t streams) {
     int64_t elements = 0;
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {

@@ -120,6 +120,9 @@ int64_t residual_norm_groups(const struct residual_variant *variant, int64_t str
 /* Projections per normalised row: the widths of all LEAF_PROJECTION. */
 int64_t residual_columns(const struct residual_variant *variant, int64_t streams);
 
+/* How many LEAF_PROJECTION have columns. */
+int64_t residual_projections(const struct residual_variant *variant, int64_t streams);
+
 /* Elements of the small parameters of one sublayer. */
 int64_t residual_theta(const struct residual_variant *variant, int64_t streams);
 

@@ -46,8 +46,8 @@ static struct compute *open_device(const char *word, const char *cache_dir, bool
 static void launch_scale(struct compute *compute, const struct kernel *kernel, const struct buffer *x, size_t count,
                          float factor) {
     struct span span = {x, 0};
-    KERNEL_RUN(compute, kernel, (count + 15) / 16, 16, ARG_U64(1), ARG_U64(count), ARG_F32(factor), ARG_SPAN(span),
-               ARG_U64(count));
+    KERNEL_RUN(compute, kernel, (count + 15) / 16, 16, ARG_U64(1), ARG_U64(count), ARG_F32(factor),
+               ARG_SPAN_IN_OUT(span, count), ARG_U64(count));
 }
 
 /* ---- opening */
@@ -294,7 +294,8 @@ static void check_launch_fails(size_t groups, size_t local, const char *words) {
     assert_int_equal(kernel_create(compute, program, "gemm_scale", &kernel), 0);
     clReleaseProgram(program);
     assert_int_equal(buffer_create(compute, &x, 4), 0);
-    KERNEL_RUN(compute, &kernel, groups, local, ARG_U64(1), ARG_U64(0), ARG_F32(1), ARG_SPAN(span), ARG_U64(1));
+    KERNEL_RUN(compute, &kernel, groups, local, ARG_U64(1), ARG_U64(0), ARG_F32(1), ARG_SPAN_IN_OUT(span, 0),
+               ARG_U64(1));
     assert_int_equal(compute_finish(compute), -1);
     assert_non_null(strstr(error_text(), "gemm_scale"));
     if (!strstr(error_text(), words)) {

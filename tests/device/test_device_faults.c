@@ -22,7 +22,7 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 
 /* Trains with a fault, see faulty_opencl.c; the child's exit status. */
 static int train_with(const char *fault, const char *run) {
-    setenv("LD_PRELOAD", HC_FAULTY_OPENCL, 1);
+    setenv("LD_PRELOAD", HC_PRELOADED, 1);
     setenv("HC_FAULT", fault, 1);
     const int status = TRAIN(run, "--checkpoint-interval", "5");
     unsetenv("LD_PRELOAD");

@@ -34,7 +34,9 @@ static struct compute *open_compute(const char *gemm, enum element_type operands
 static struct mma emulation(struct compute *compute, const struct mma_tiles *tiles) {
     const struct mma_unit unit = mma_unit_emulation();
     assert_true(mma_tiles_allowed(tiles, &unit, &compute->device));
-    return (struct mma){.compute = compute, .unit = unit, .large = *tiles, .small = *tiles};
+    struct mma mma = {.compute = compute, .unit = unit, .parts = 1};
+    mma_use_tiles(&mma, tiles);
+    return mma;
 }
 
 static void run(void *mma, const struct gemm_call *call) {
@@ -98,19 +100,85 @@ static void test_sizes_tt(void **state) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
-/* Bias and GELU, each with and without the other. */
-static void test_epilogues(void **state) {
+/* Tiles turned on their way into local memory, as for units that need it: two chunks of a work-item at a time, and one. */
+static void check_turned(const struct mma_tiles *tiles) {
+    struct compute *compute = open_compute("portable", ELEMENT_FP32);
+    struct mma mma = emulation(compute, tiles);
+    mma.unit.turns = true;
+    struct gemm_case wanted = sized_case(sizes[3], true, false, ELEMENT_BF16);
+    check(&mma, &wanted);
+    wanted = sized_case((const size_t[]){66, 72, 80}, false, false, ELEMENT_BF16);
+    check(&mma, &wanted);
+    wanted = sized_case((const size_t[]){72, 66, 80}, true, true, ELEMENT_BF16);
+    wanted.pads[0] = 3;
+    check(&mma, &wanted);
+    mma_release(&mma);
+    compute_close(compute);
+}
+
+static void test_turned(void **state) {
     (void)state;
+    check_turned(&four_warps);
+    check_turned(&two_warps);
+}
+
+/* Bias, and GELU or its way back, each with and without the other; C by elements, and in runs of 8. */
+static const struct gemm_case epilogues[] = {
+    {.bias = true},
+    {.activated = true, .gelu_tanh = true},
+    {.bias = true, .activated = true},
+    {.gelu_of = true, .gelu_tanh = true, .beta = 0.5f},
+    {.bias = true, .gelu_of = true},
+};
+
+static void check_epilogues(size_t parts, const size_t size[3], bool runs) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, &two_warps);
-    for (int i = 1; i < 4; i++) {
-        struct gemm_case wanted = sized_case(sizes[i], false, true, ELEMENT_BF16);
-        wanted.bias = i & 1;
-        wanted.activated = i & 2;
-        wanted.types[2] = ELEMENT_BF16;
-        wanted.beta = 0.0f;
+    mma.parts = parts;
+    mma.whole = parts - 1; /* so that blocks of both kinds end there */
+    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i += runs ? 1 : 2) {
+        struct gemm_case wanted = sized_case(size, false, true, i % 2 ? ELEMENT_FP16 : ELEMENT_BF16);
+        wanted.bias = epilogues[i].bias;
+        wanted.activated = epilogues[i].activated;
+        wanted.gelu_of = epilogues[i].gelu_of;
+        wanted.gelu_tanh = epilogues[i].gelu_tanh;
+        wanted.beta = epilogues[i].beta;
+        wanted.types[2] = i == 4 ? ELEMENT_FP32 : wanted.types[0];
+        wanted.pads[2] = runs ? 8 : 1;
+        wanted.offsets[2] = runs ? 16 : 3;
         check(&mma, &wanted);
     }
+    mma_release(&mma);
+    compute_close(compute);
+}
+
+static void test_epilogues(void **state) {
+    (void)state;
+    check_epilogues(1, (const size_t[]){33, 40, 17}, true);
+    check_epilogues(1, (const size_t[]){15, 17, 16}, false);
+}
+
+/* ---- blocks in parts: all or some, the last part shorter, edges, and more parts asked for than k has steps */
+
+static void test_parts(void **state) {
+    (void)state;
+    check_epilogues(3, (const size_t[]){33, 40, 75}, true);
+    check_epilogues(2, (const size_t[]){15, 17, 33}, false);
+    struct compute *compute = open_compute("portable", ELEMENT_FP32);
+    struct mma mma = emulation(compute, &streamed);
+    for (int form = 0; form < 4; form++) {
+        const struct gemm_case wanted =
+            sized_case((const size_t[]){33, 24, 100}, form & 1, form & 2, form & 1 ? ELEMENT_FP16 : ELEMENT_BF16);
+        mma.parts = form == 0 ? 16 : 3;
+        mma.whole = form == 3;
+        check(&mma, &wanted);
+    }
+    mma.parts = 4;
+    mma.whole = 0;
+    const struct gemm_case whole = {
+        .transpose_a = true, .m = 64, .n = 32, .k = 128, .types = {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32}};
+    check(&mma, &whole);
+    assert_int_equal(mma.partial.bytes, 2 * 7 * 32 * 32 * sizeof(float)); /* the most: of the first one */
     mma_release(&mma);
     compute_close(compute);
 }
@@ -168,10 +236,17 @@ static void test_planted_error(void **state) {
 
 static void test_tiles(void **state) {
     (void)state;
-    const struct mma_unit unit = {MMA_NVIDIA, 32, 16, 16, 16, 4, 0, "mma.sync", false, false};
+    const struct mma_unit unit = {.kind = MMA_NVIDIA,
+                                  .warp = 32,
+                                  .m = 16,
+                                  .n = 16,
+                                  .k = 16,
+                                  .most_stages = 4,
+                                  .most_sums = 128,
+                                  .most_items = 1024};
     struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
     struct mma_tiles tiles;
-    assert_int_equal(mma_tiles_default(&unit, &limits, false, &tiles), 0);
+    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_LARGE, &tiles), 0);
     assert_int_equal(tiles.block_m * tiles.block_n, 128 * 128);
     assert_int_equal(mma_tiles_warps(&tiles), 8);
     static const struct mma_tiles wrong[] = {
@@ -183,9 +258,9 @@ static void test_tiles(void **state) {
         assert_false(mma_tiles_allowed(&wrong[i], &unit, &limits));
     }
     limits.local_bytes = 1024;
-    assert_int_equal(mma_tiles_default(&unit, &limits, false, &tiles), -1);
+    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_LARGE, &tiles), -1);
     limits = (struct device){.local_bytes = 49152, .max_work_group = 16};
-    assert_int_equal(mma_tiles_default(&unit, &limits, true, &tiles), -1);
+    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_SMALL, &tiles), -1);
 }
 
 static void test_file(void **state) {
@@ -240,7 +315,7 @@ static void test_small(void **state) {
     struct mma mma = emulation(compute, &two_warps);
     struct gemm_case wanted = sized_case(sizes[1], false, true, ELEMENT_BF16);
     check(&mma, &wanted);
-    mma.large = mma.small = streamed;
+    mma_use_tiles(&mma, &streamed);
     wanted = sized_case((const size_t[]){17, 9, 49}, true, false, ELEMENT_FP16);
     wanted.types[2] = ELEMENT_FP16;
     check(&mma, &wanted);
@@ -250,10 +325,10 @@ static void test_small(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles),     cmocka_unit_test(test_file),     cmocka_unit_test(test_sizes_nn),
-        cmocka_unit_test(test_sizes_nt),  cmocka_unit_test(test_sizes_tn), cmocka_unit_test(test_sizes_tt),
-        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error),
-        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_file),          cmocka_unit_test(test_sizes_nn),
+        cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt),
+        cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

@@ -133,7 +133,7 @@ struct field *bench_activation(struct field *field) {
 }
 
 void bench_gap(struct bench *bench) {
-    bench->arena_count += 5;
+    bench->arena_count = (bench->arena_count + 5 + 63) / 64 * 64;
 }
 
 const struct field *bench_find(const struct bench *bench, const char *name) {

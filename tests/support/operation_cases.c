@@ -169,25 +169,32 @@ static void projections_reference(struct bench *bench) {
     }
 }
 
-static void projection_offsets(const struct bench *bench, uint64_t *offsets) {
+/* The leaves of one sublayer, on the device. */
+static struct projection_table projection_table(struct bench *bench) {
+    const size_t count =
+        (size_t)residual_projections(bench->operations->shape.residual, bench->operations->shape.streams);
+    uint64_t offsets[RESIDUAL_MAX_PROJECTIONS], *next = offsets;
+    struct projection_leaf leaves[RESIDUAL_MAX_PROJECTIONS];
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
         if (leaf->kind == LEAF_PROJECTION) {
-            *offsets++ = bench_offset(bench, leaf->name);
+            *next++ = bench_offset(bench, leaf->name);
         }
     }
+    projections_list(bench->operations, offsets, bench_offset(bench, "gain"), 0, leaves);
+    const struct buffer *table = bench_scratch(bench, count * LEAF_FLOATS);
+    if (buffer_write(bench->operations->compute, table, 0, leaves, count * sizeof *leaves)) {
+        bench->failed = true;
+    }
+    return (struct projection_table){table, 0, count};
 }
 
 static void run_projections_pack(struct bench *bench) {
-    uint64_t offsets[8];
-    projection_offsets(bench, offsets);
-    projections_pack(bench->operations, offsets, weights_at(bench, "gain"), bench_buffer(bench, "packed"));
+    projections_pack(bench->operations, &bench->weights, projection_table(bench), bench_buffer(bench, "packed"));
 }
 
 static void run_projections_unpack(struct bench *bench) {
-    uint64_t offsets[8];
-    projection_offsets(bench, offsets);
-    projections_unpack(bench->operations, offsets, weights_at(bench, "gain"), bench_derivative(bench, "packed"),
-                       &bench->gradients);
+    projections_unpack(bench->operations, &bench->weights, projection_table(bench),
+                       bench_derivative(bench, "packed"), &bench->gradients);
 }
 
 static const struct operation_test projections = {"projections",          "projections.cl",
@@ -220,7 +227,7 @@ static void multiply_reference(struct bench *bench) {
 
 static void run_multiply(struct bench *bench) {
     projections_multiply(bench->operations, bench->token_count, bench_buffer(bench, "streams"),
-                         bench_buffer(bench, "packed"), bench_buffer(bench, "z"));
+                         (struct span){bench_buffer(bench, "packed"), 0}, bench_buffer(bench, "z"));
 }
 
 static void run_multiply_backward(struct bench *bench) {

@@ -21,7 +21,7 @@
 /* Runs a program on a GPU that says it is one ("units", "no-units", see faulty_opencl.c), or on PoCL as it is. */
 static int run_on(const char *gpu, const char *const *arguments) {
     char preload[512], kind[64];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_FAULTY_OPENCL);
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
     snprintf(kind, sizeof kind, "HC_GPU=%s", gpu ? gpu : "");
     const char *const environment[] = {kind, preload, NULL};
     const struct child_setup setup = {.output = scratch_path("said"), .environment = gpu ? environment : NULL};
@@ -183,7 +183,7 @@ static void hc_devices_says_which_gpu_is_whose(void **state) {
 static void ranks_take_what_all_can_do(void **state) {
     (void)state;
     char preload[512];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_FAULTY_OPENCL);
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
 #define PLANNED                                                                                                    \
     TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("ranks"), "--gradient-accumulation-steps", "2", "--plan-only"

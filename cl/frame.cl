@@ -1,0 +1,338 @@
+/* The whole frame of a hyper-connection around a branch in one kernel forward and one on the way back, for devices on which a row
+ * is shared by many lanes: the streams pass between memory and registers once each way. What it computes is that of
+ * stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the variant's own. A CPU, whose caches hold the
+ * streams between those kernels, keeps to them.
+ *
+ * A work-group has ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more than the registers or
+ * the local memory of a group can hold, so its rows come to all tokens of the group at the same time: the barriers between blocks
+ * of columns keep them together, and what one token loads the others find in the cache.
+ *
+ * Where the tokens end within a group, the last one is repeated by rows that write nothing.
+ */
+#define ROW_LENGTH (STREAMS * CHANNELS)
+#define LN_EPSILON 1e-5f
+#define PRE(s)     h[s]
+#define POST(s)    h[STREAMS + (s)]
+#define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
+
+#define COLUMN_BLOCK 8
+#define SUMS         (STREAMS * (STREAMS + 2)) /* of d_h */
+#define MOST_SUMS    (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
+#define Z_COLUMNS    (RMS_GROUPS * COLUMNS)
+#define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
+
+/* What is the same for all of a token's work-items. */
+#define FRAME_TOKEN(first, tokens)                                                                                      \
+    const size_t wanted = (first) + ROW;                                                                                \
+    const bool real = wanted < (tokens);                                                                                \
+    const size_t token = real ? wanted : (tokens) - 1
+
+/* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
+static inline void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
+                           __local float *scratch) {
+    for (int group = 0; group < RMS_GROUPS; group++) {
+        for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
+            float sums[COLUMN_BLOCK];
+            UNROLL_LANES(COLUMN_BLOCK) for (int b = 0; b < COLUMN_BLOCK; b++) {
+                __global const act_t *factors = packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH;
+                vec_t sum = (vec_t)(0.0f);
+                UNROLL_LANES(GROUP_STREAMS) for (int s = 0; s < GROUP_STREAMS; s++) {
+                    LANE_STEPS(slot, c, CHANNELS) {
+                        sum += y[group * GROUP_STREAMS + s][slot] * ACT_LOAD(factors + s * CHANNELS + c);
+                    }
+                }
+                sums[b] = VEC_SUM(sum);
+            }
+            GROUP_SUMS(sums, COLUMN_BLOCK, scratch);
+            for (int b = LANE; b < COLUMN_BLOCK && column + b < COLUMNS && real; b += LANES) {
+                z[group * COLUMNS + column + b] = GROUP_TOTAL(sums, scratch, b);
+            }
+        }
+    }
+}
+
+/* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
+static inline void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *gain,
+                                __global const float *bias, bool real, __global act_t *normed,
+                                __global float *statistics, __local float *scratch) {
+    vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
+    LANE_STEPS(slot, c, CHANNELS) {
+        u[slot] = PRE(0) * y[0][slot];
+        UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
+            u[slot] += PRE(s) * y[s][slot];
+        }
+        sum += u[slot];
+    }
+    const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
+    LANE_STEPS(slot, c, CHANNELS) {
+        u[slot] -= mean;
+        squares += u[slot] * u[slot];
+    }
+    const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
+    if (!real) {
+        return;
+    }
+    LANE_STEPS(slot, c, CHANNELS) {
+        vec_t result = u[slot] * scale * VEC_LOAD(gain + c);
+#if BIAS
+        result += VEC_LOAD(bias + c);
+#endif
+        ACT_STORE(result, normed + c);
+    }
+    if (LANE == 0) {
+        statistics[0] = mean;
+        statistics[1] = scale;
+    }
+}
+
+/* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
+static inline void enter(vec_t y[STREAMS][SLOTS(CHANNELS)], size_t token, bool real, __global const act_t *packed,
+                         __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
+                         __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
+                         __global float *statistics, __local float *scratch) {
+    __global float *z = z_all + token * Z_COLUMNS;
+    __global float *h = h_all + token * H_ROW;
+    project(y, packed, real, z, scratch);
+    GROUP_BARRIER(); /* z and squares are there */
+    if (LANE == 0 && real) {
+        map_token_forward(parameters + theta_at, squares + token * STREAMS, z, h);
+    }
+    GROUP_BARRIER();
+    mix_and_norm(y, h, parameters + gain_at, parameters + bias_at, real, normed + token * CHANNELS,
+                 statistics + 2 * token, scratch);
+}
+
+/* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N, 2]. */
+ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares, ulong tokens,
+                            __global const act_t *packed, ulong packed_at, __global const float *parameters,
+                            ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h, __global act_t *normed,
+                            __global float *statistics) {
+    GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
+    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    vec_t y[STREAMS][SLOTS(CHANNELS)];
+    UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+        LANE_STEPS(slot, c, CHANNELS) {
+            y[s][slot] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
+        }
+    }
+    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h, normed, statistics, scratch);
+}
+
+/* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what frame_enter makes of
+ * them, all of which is the next one's but for x_all, h_before and output. */
+ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float *h_before, __global const act_t *output,
+                              ulong tokens, __global act_t *mixed, __global float *squares,
+                              __global const act_t *packed, ulong packed_at, __global const float *parameters,
+                              ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h_after,
+                              __global act_t *normed, __global float *statistics) {
+    GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
+    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    __global const float *h = h_before + token * H_ROW;
+    __global const act_t *x = x_all + token * ROW_LENGTH;
+    __global act_t *stored = mixed + token * ROW_LENGTH;
+    vec_t y[STREAMS][SLOTS(CHANNELS)];
+    float sums[STREAMS];
+    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        sums[i] = 0.0f;
+    }
+    LANE_STEPS(slot, c, CHANNELS) {
+        const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
+        vec_t in[STREAMS];
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            in[j] = ACT_LOAD(x + j * CHANNELS + c);
+        }
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+            vec_t out = POST(i) * o;
+            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+                out += RES(i, j) * in[j];
+            }
+            y[i][slot] = ACT_ROUND(out);
+            if (real) {
+                ACT_STORE(out, stored + i * CHANNELS + c);
+            }
+            sums[i] += VEC_SUM(y[i][slot] * y[i][slot]);
+        }
+    }
+    GROUP_SUMS(sums, STREAMS, scratch);
+    if (real) {
+        GROUP_STORE_TOTALS(squares + token * STREAMS, sums, STREAMS, scratch);
+    }
+    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h_after, normed, statistics, scratch);
+}
+
+/* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch above does it. */
+ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global const act_t *d_mixed, ulong tokens,
+                                      __global act_t *d_output) {
+    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    __global const float *h = h_all + token * H_ROW;
+    LANE_STEPS(slot, c, CHANNELS) {
+        vec_t sum = (vec_t)(0.0f);
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+            sum += POST(i) * ACT_LOAD(d_mixed + token * ROW_LENGTH + i * CHANNELS + c);
+        }
+        if (real) {
+            ACT_STORE(sum, d_output + token * CHANNELS + c);
+        }
+    }
+}
+
+/* d_u [C] from d_normed, with the token's part of the gradients of gain and bias. */
+static inline void norm_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *statistics,
+                                 __global const act_t *d_normed, __global const float *gain, bool real,
+                                 vec_t d_u[SLOTS(CHANNELS)], vec_t d_gain[SLOTS(CHANNELS)],
+                                 vec_t d_bias[SLOTS(CHANNELS)], __local float *scratch) {
+    const float mean = statistics[0], scale = statistics[1];
+    vec_t normal[SLOTS(CHANNELS)];
+    float sums[2] = {0.0f, 0.0f};
+    LANE_STEPS(slot, c, CHANNELS) {
+        const vec_t d_y = real ? ACT_LOAD(d_normed + c) : (vec_t)(0.0f);
+        vec_t u = PRE(0) * x[0][slot];
+        UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
+            u += PRE(s) * x[s][slot];
+        }
+        normal[slot] = (u - mean) * scale;
+        d_u[slot] = d_y * VEC_LOAD(gain + c);
+        sums[0] += VEC_SUM(d_u[slot]);
+        sums[1] += VEC_SUM(d_u[slot] * normal[slot]);
+        d_gain[slot] += d_y * normal[slot];
+        d_bias[slot] += d_y;
+    }
+    GROUP_SUMS(sums, 2, scratch);
+    const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS, mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+    LANE_STEPS(slot, c, CHANNELS) {
+        d_u[slot] = scale * (d_u[slot] - mean_d - normal[slot] * mean_product);
+    }
+}
+
+/* d_h [H_ROW]: <d_u, x_s> | <d_x'_i, o> | <d_x'_i, x_j> */
+static inline void mix_gradients(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[STREAMS][SLOTS(CHANNELS)],
+                                 vec_t d_u[SLOTS(CHANNELS)], __global const act_t *output, bool real,
+                                 __global float *d_h, __local float *scratch) {
+    float sums[SUMS];
+    UNROLL_LANES(SUMS) for (int i = 0; i < SUMS; i++) {
+        sums[i] = 0.0f;
+    }
+    LANE_STEPS(slot, c, CHANNELS) {
+        const vec_t o = ACT_LOAD(output + c);
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+            sums[i] += VEC_SUM(d_u[slot] * x[i][slot]);
+            sums[STREAMS + i] += VEC_SUM(d[i][slot] * o);
+            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+                sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d[i][slot] * x[j][slot]);
+            }
+        }
+    }
+    GROUP_SUMS(sums, SUMS, scratch);
+    if (real) {
+        GROUP_STORE_TOTALS(d_h, sums, SUMS, scratch);
+    }
+}
+
+/* d becomes the gradient of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_z packed. */
+static inline void streams_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[STREAMS][SLOTS(CHANNELS)],
+                                    vec_t d_u[SLOTS(CHANNELS)], __global const float *h,
+                                    __global const float *rms_scale, __global const float *d_z,
+                                    __global const act_t *packed) {
+    LANE_STEPS(slot, c, CHANNELS) {
+        vec_t sum[STREAMS];
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            sum[j] = PRE(j) * d_u[slot] + rms_scale[j / GROUP_STREAMS] * x[j][slot];
+            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+                sum[j] += RES(i, j) * d[i][slot];
+            }
+        }
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            d[j][slot] = sum[j];
+        }
+    }
+    for (int column = 0; column < COLUMNS; column++) {
+        if (column % COLUMN_BLOCK == 0) {
+            GROUP_BARRIER(); /* together, see above */
+        }
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
+            LANE_STEPS(slot, c, CHANNELS) {
+                d[j][slot] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
+            }
+        }
+    }
+}
+
+/* Adds the rows' sums of the group, one row after the other, to partial [2 C]. */
+static inline void store_norm_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
+                                        __global float *partial) {
+    for (int row = 0; row < ROWS; row++) {
+        if (ROW == row) {
+            LANE_STEPS(slot, c, CHANNELS) {
+                VEC_STORE(row ? VEC_LOAD(partial + c) + d_gain[slot] : d_gain[slot], partial + c);
+                VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot], partial + CHANNELS + c);
+            }
+        }
+        GROUP_BARRIER();
+    }
+}
+
+/* The way back of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed -> d_streams
+ * [N, S, C]. With `below` also d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is
+ * for the product that makes their gradient, d_z_operand the same as activations.
+ *
+ * One work-group a chunk of tokens. norm_partials [groups, 2 C]: sums of the gradients of gain and bias; theta_partials
+ * [groups ROWS, THETA]. */
+ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *output,
+                               __global const float *squares, __global const float *z_all,
+                               __global const float *statistics, __global const act_t *d_normed, ulong tokens,
+                               ulong tokens_per_group, __global const act_t *packed, ulong packed_at,
+                               __global const float *parameters, ulong theta_at, ulong gain_at, __global float *d_h_all, __global float *d_z_all,
+                               __global act_t *d_z_operand, __global float *rms_scale_all, __global act_t *d_streams,
+                               int below, __global const float *h_below, __global act_t *d_output,
+                               __global float *norm_partials, __global float *theta_partials) {
+    GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
+    const size_t first = get_group_id(0) * tokens_per_group;
+    const size_t last = min((ulong)(first + tokens_per_group), tokens);
+    __global float *d_theta = theta_partials + (get_group_id(0) * ROWS + ROW) * THETA;
+    vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+        d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
+    }
+    for (int k = LANE; k < THETA; k += LANES) {
+        d_theta[k] = 0.0f;
+    }
+    for (size_t at = first; at < last; at += ROWS) {
+        FRAME_TOKEN(at, last);
+        __global const float *h = h_all + token * H_ROW;
+        __global float *d_h = d_h_all + token * H_ROW;
+        __global float *d_z = d_z_all + token * Z_COLUMNS;
+        __global float *rms_scale = rms_scale_all + token * RMS_GROUPS;
+        vec_t x[STREAMS][SLOTS(CHANNELS)], d[STREAMS][SLOTS(CHANNELS)], d_u[SLOTS(CHANNELS)];
+        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+            LANE_STEPS(slot, c, CHANNELS) {
+                x[s][slot] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
+                d[s][slot] = ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c);
+            }
+        }
+        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u, d_gain,
+                      d_bias, scratch);
+        mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
+        GROUP_BARRIER(); /* d_h is there, and d_theta's zeros */
+        if (LANE == 0 && real) {
+            map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h, d_z,
+                               rms_scale, d_theta);
+        }
+        GROUP_BARRIER();
+        for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
+            ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
+        }
+        streams_backward(x, d, d_u, h, rms_scale, d_z, packed + packed_at);
+        LANE_STEPS(slot, c, CHANNELS) if (real) {
+            vec_t sum = (vec_t)(0.0f);
+            UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+                ACT_STORE(d[s][slot], d_streams + token * ROW_LENGTH + s * CHANNELS + c);
+                sum += h_below[token * H_ROW + STREAMS + s] * d[s][slot];
+            }
+            if (below) {
+                ACT_STORE(sum, d_output + token * CHANNELS + c);
+            }
+        }
+    }
+    store_norm_gradients(d_gain, d_bias, norm_partials + get_group_id(0) * (2 * CHANNELS));
+}

@@ -1,0 +1,143 @@
+/* What becomes of the sums of a product on matrix units, whoever made them (mma_gemm.cl, mma_parts.cl):
+ *
+ *   y = sum + beta C + bias
+ *   C = y,  and with SIDE 1  side = GELU(y), of y before it is rounded;  with SIDE 2 instead  C = y * GELU'(side)
+ *
+ * C and side are [m, n], bias is [n].
+ *
+ * Constants given at build time, so that a kernel has only what it needs:
+ *   TYPE_C, TYPE_BIAS, TYPE_SIDE   of their elements
+ *   ADDS        whether beta C is added
+ *   BIAS        whether there is a bias
+ *   SIDE        0: there is none; 1 and 2 as above
+ *   RUN         elements of a row of C that a work-item finishes at once: 8, where rows of C, bias and side begin at multiples of
+ *               8 elements and n is one, so that a run is there or is not; else 1
+ *   BLOCK_M, _N of the blocks of C that work-groups make
+ *
+ * Comes after element.cl and matrix_unit.cl, with SIDE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
+ */
+/* C, and what else there is for its elements; without bias or side they are any buffer. */
+struct target {
+    __global void *c;
+    ulong c_at, c_stride;
+    uint rows, columns; /* m, n */
+    float beta;
+    __global const void *bias;
+    ulong bias_at;
+    __global void *side;
+    ulong side_at, side_stride;
+};
+
+#define TARGET_PARAMETERS                                                                                          \
+    float beta, __global void *c, ulong c_at, ulong c_stride, __global const void *bias, ulong bias_at,            \
+        __global void *side, ulong side_at, ulong side_stride
+#define TARGET(m, n)                                                                                               \
+    { c, c_at, c_stride, m, n, beta, bias, bias_at, side, side_at, side_stride }
+
+/* ---- runs of elements */
+
+#if RUN == 8
+INLINED float half_value(ushort bits, int type) {
+    return type == TYPE_BF16 ? as_float((uint)bits << 16) : vload_half(0, (const half *)&bits);
+}
+
+/* Two rounded elements, the first one in the lower half. */
+INLINED uint pair_round(float low, float high, int type) {
+#if UNIT == 1
+    uint pair;
+    if (type == TYPE_BF16)
+        __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    if (type == TYPE_BF16)
+        return (uint)element_round_bf16(high) << 16 | element_round_bf16(low);
+    ushort bits[2];
+    vstore_half_rte(low, 0, (half *)bits);
+    vstore_half_rte(high, 1, (half *)bits);
+    return (uint)bits[1] << 16 | bits[0];
+#endif
+}
+
+INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
+    if (type == TYPE_FP32) {
+        __global const float4 *quads = (__global const float4 *)((__global const float *)from + at);
+        vstore4(quads[0], 0, x);
+        vstore4(quads[1], 1, x);
+        return;
+    }
+    const uint4 words = *(__global const uint4 *)((__global const ushort *)from + at);
+    const uint each[4] = {words.x, words.y, words.z, words.w};
+    UNIT_UNROLL
+    for (uint i = 0; i < 4; i++) {
+        x[i * 2] = half_value((ushort)each[i], type);
+        x[i * 2 + 1] = half_value((ushort)(each[i] >> 16), type);
+    }
+}
+
+INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
+    if (type == TYPE_FP32) {
+        __global float4 *quads = (__global float4 *)((__global float *)to + at);
+        quads[0] = (float4)(x[0], x[1], x[2], x[3]);
+        quads[1] = (float4)(x[4], x[5], x[6], x[7]);
+        return;
+    }
+    *(__global uint4 *)((__global ushort *)to + at) =
+        (uint4)(pair_round(x[0], x[1], type), pair_round(x[2], x[3], type), pair_round(x[4], x[5], type),
+                pair_round(x[6], x[7], type));
+}
+#else
+INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
+    x[0] = element_load(from, at, type);
+}
+
+INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
+    element_store(x[0], to, at, type);
+}
+#endif
+
+/* ---- blocks */
+
+/* Where number `block` begins, as row and column: eight rows of blocks are walked together, so that what neighbours in time read
+ * stays in the cache. */
+#define WALK 8
+INLINED uint2 block_corner(uint block, uint m, uint n) {
+    const uint down = (m - 1) / BLOCK_M + 1, across = (n - 1) / BLOCK_N + 1;
+    const uint first = block / (WALK * across) * WALK, inside = block % (WALK * across);
+    const uint rows = min(down - first, (uint)WALK);
+    return (uint2)((first + inside % rows) * BLOCK_M, inside / rows * BLOCK_N);
+}
+
+/* ---- all that follows the sums y [RUN] of C from (row, column) on */
+INLINED void run_finish(float *y, struct target target, uint row, uint column) {
+    const ulong at = target.c_at + row * target.c_stride + column;
+    float other[RUN];
+#if ADDS
+    run_load(other, target.c, at, TYPE_C);
+    UNIT_UNROLL
+    for (uint i = 0; i < RUN; i++)
+        y[i] += target.beta * other[i];
+#endif
+#if BIAS
+    run_load(other, target.bias, target.bias_at + column, TYPE_BIAS);
+    UNIT_UNROLL
+    for (uint i = 0; i < RUN; i++)
+        y[i] += other[i];
+#endif
+#if SIDE
+    const ulong beside = target.side_at + row * target.side_stride + column;
+#if SIDE == 1
+    UNIT_UNROLL
+    for (uint i = 0; i < RUN; i++)
+        other[i] = y[i] * gelu_factor(y[i]);
+    run_store(other, target.side, beside, TYPE_SIDE);
+#else
+    run_load(other, target.side, beside, TYPE_SIDE);
+    UNIT_UNROLL
+    for (uint i = 0; i < RUN; i++)
+        y[i] *= gelu_derivative(other[i]);
+#endif
+#endif
+    run_store(y, target.c, at, TYPE_C);
+}

@@ -1,0 +1,121 @@
+#include "runtime/device/gpu_model.h"
+#include "runtime/system/error.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define GB   1e9
+#define TERA 1e12
+#define GIB  ((size_t)1 << 30)
+#define KIB  ((size_t)1 << 10)
+
+/* Parts of the data sheets' figures that good kernels reach, and what a launch costs beside its work. */
+#define BANDWIDTH_REACHED 0.85
+#define RATE_REACHED      0.75
+#define LAUNCH_SECONDS    2.5e-6
+/* Work-items of all groups that a core has at a time, with registers as kernels of products take them (128 each). */
+#define ITEMS_AT_A_TIME 512.0
+
+/* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory. */
+#define GPU(units, group, local, gibibytes)                                                                        \
+    {                                                                                                              \
+        .platform_name = "data sheet", .compute_units = (units), .vector_width = 1, .max_work_group = (group),     \
+        .local_bytes = (local), .memory_bytes = (gibibytes)*GIB, .max_buffer_bytes = (gibibytes)*GIB / 4,          \
+        .is_gpu = true, .gpus = 1                                                                                  \
+    }
+
+/* Sources: NVIDIA RTX A6000 data sheet (768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity, which is twice the dense rate);
+ * NVIDIA H200 SXM data sheet (4.8 TB/s, 67 TFLOP/s, 1979 with sparsity; mma.sync, which OpenCL has, reaches about 0.6 of
+ * what Hopper's own instructions do); AMD Instinct MI300X data sheet (5.3 TB/s, 163.4 and 1307.4 TFLOP/s); AMD Radeon RX
+ * 7900 XTX (960 GB/s, 61.4 and 122.8 TFLOP/s; OpenCL counts pairs of its 96 compute units); Intel Arc A770 16GB (560
+ * GB/s, 32 Xe cores at 2.1 GHz: 17.2 and 137.6 TFLOP/s; OpenCL counts their 512 vector engines). pocl stands for the
+ * two cores with AVX2 that this project's own figures are from (docs/performance.md). emulation is no product: it has what
+ * a run on PoCL can have, too, so that tests can hold the record of a step that does not run to that of one that does. */
+static const struct gpu_model models[] = {
+    {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
+     GPU(84, 1024, 48 * KIB, 48)},
+    {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
+     GPU(132, 1024, 48 * KIB, 141)},
+    {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA,
+     GPU(304, 256, 64 * KIB, 192)},
+    {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA,
+     GPU(48, 256, 64 * KIB, 24)},
+    {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA,
+     GPU(512, 1024, 64 * KIB, 16)},
+    {"emulation", "a GPU of tests, its matrix units emulated", NULL, "an emulation for tests", 4, 100 * GB,
+     1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8)},
+    {"pocl",
+     "two CPU cores with PoCL",
+     NULL,
+     NULL,
+     2,
+     20 * GB,
+     0.19 * TERA,
+     0.0,
+     {.platform_name = "data sheet",
+      .compute_units = 2,
+      .vector_width = 8,
+      .max_work_group = 4096,
+      .local_bytes = 512 * KIB,
+      .memory_bytes = 8 * GIB,
+      .max_buffer_bytes = 8 * GIB,
+      .shares_host_memory = true,
+      .native_kernels = true,
+      .is_cpu = true}},
+};
+#define COUNT (sizeof models / sizeof *models)
+
+const struct gpu_model *gpu_model_find(const char *name, const struct device *device) {
+    char list[128] = "";
+    for (size_t i = 0; i < COUNT; i++) {
+        const struct gpu_model *model = &models[i];
+        const size_t used = strlen(list);
+        if (name ? strcasecmp(name, model->name) == 0 : model->match && strstr(device->name, model->match)) {
+            return model;
+        }
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", model->name);
+    }
+    if (name) {
+        error_set("there is no data sheet of a device '%s' here, but of: %s", name, list);
+    } else {
+        error_set("there is no data sheet of %s here: name a device that is like it, of: %s", device->name, list);
+    }
+    return NULL;
+}
+
+void gpu_model_apply(const struct gpu_model *model, struct device *device) {
+    const struct device real = *device;
+    *device = model->device;
+    device->model = model;
+    if (!real.id) {
+        snprintf(device->name, sizeof device->name, "%s", model->title);
+        return;
+    }
+    device->platform = real.platform;
+    device->id = real.id;
+    snprintf(device->name, sizeof device->name, "%s", real.name);
+    snprintf(device->platform_name, sizeof device->platform_name, "%s", real.platform_name);
+    snprintf(device->version, sizeof device->version, "%s", real.version);
+    snprintf(device->driver, sizeof device->driver, "%s", real.driver);
+    device->memory_bytes = real.memory_bytes;
+    device->max_buffer_bytes = real.max_buffer_bytes;
+}
+
+/* Groups as a part of the places that the waves have in which they run. */
+static double places_filled(const struct gpu_model *model, const struct gpu_work *work) {
+    const double together = work->local > ITEMS_AT_A_TIME ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0));
+    const double places = model->cores * together;
+    return work->groups / (ceil(work->groups / places) * places);
+}
+
+double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
+    const double filled = work->groups > 0.0 ? fmin(1.0, work->groups / (2.0 * model->cores)) : 1.0;
+    const double memory = work->bytes / (BANDWIDTH_REACHED * model->bandwidth * filled);
+    double arithmetic = 0.0;
+    if (work->padded_flops > 0.0 && work->groups > 0.0) {
+        const double rate = work->on_unit ? model->unit_rate : model->rate;
+        arithmetic = work->padded_flops / (RATE_REACHED * rate * places_filled(model, work));
+    }
+    return fmax(memory, arithmetic) + LAUNCH_SECONDS;
+}

@@ -1,0 +1,39 @@
+/* Devices that are known by their data sheets: for the ledger (recorder.h), which says what a step would do on one that
+ * is not there. */
+#pragma once
+
+#include "runtime/device/device.h"
+
+struct gpu_model {
+    const char *name;     /* for --as */
+    const char *title;    /* the product; a part of it is in the driver's name of the device */
+    const char *match;    /* that part, NULL for none */
+    const char *unit;     /* name of the matrix unit as in runtime/gemm/mma_tiles.c, NULL for none */
+    unsigned cores;       /* multiprocessors, compute units or Xe cores: what runs work-groups */
+    double bandwidth;     /* of memory, bytes/s */
+    double rate;          /* fp32 FLOP/s without the units */
+    double unit_rate;     /* dense FLOP/s of the units in 16 bits */
+    struct device device; /* what its OpenCL driver says, as far as shapes depend on it */
+};
+
+/* The model of this name, or with NULL the one that the device's name tells. NULL with an error that lists the names. */
+const struct gpu_model *gpu_model_find(const char *name, const struct device *device);
+
+/* Gives an open device the shape of the model, so that kernels get the model's lanes, tiles and chunks: all numbers,
+ * but of memory and work-groups no more than the device has. */
+void gpu_model_apply(const struct gpu_model *model, struct device *device);
+
+/* Seconds of a launch by the roofline of this model, see docs/gpu.md:
+ *
+ *   the larger of   bytes / (0.85 bandwidth min(1, groups / (2 cores)))
+ *   and             padded FLOPs / (0.75 rate (share of the waves' places that have a group))
+ *   plus 2.5 microseconds.
+ *
+ * groups == 0 stands for a copy, which fills the device. */
+struct gpu_work {
+    double groups, local; /* work-groups and their work-items */
+    double bytes;         /* read and written */
+    double padded_flops;  /* with what the edges of tiles add */
+    bool on_unit;         /* by the matrix unit */
+};
+double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work);

@@ -1,0 +1,126 @@
+/* The frame of hyper-connections in one kernel each way. */
+#include "src/operations/kernels.h"
+
+#define GROUP_ITEMS   256         /* of a work-group, where there is room for so many */
+#define ROW_REGISTERS 64          /* numbers of a token's streams that a work-item can have in registers */
+#define COLUMNS_MOST  64          /* projections per token: more are better done by a product of their own */
+#define THETA_MOST    1024        /* small parameters, whose sums each row of a group keeps */
+#define LOCAL_MOST    (32U << 10) /* bytes of local memory */
+#define COLUMN_BLOCK  8           /* as in cl/frame.cl */
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Bytes of local memory of a token: sums over its lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
+static size_t token_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t streams = (size_t)shape->streams, sums = streams * (streams + 2), least = COLUMN_BLOCK + streams;
+    return (sums > least ? sums : least) * (compute->lanes + 8) * sizeof(float);
+}
+
+size_t frame_rows(const struct compute *compute, const struct operation_shape *shape) {
+    const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
+    const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
+                                    residual_norm_groups(shape->residual, shape->streams));
+    if (residual_is_plain(shape->residual) || lanes == 1 || width > ROW_REGISTERS * lanes ||
+        columns > COLUMNS_MOST || residual_theta(shape->residual, shape->streams) > THETA_MOST) {
+        return 0;
+    }
+    const size_t items = smaller(GROUP_ITEMS, compute->device.max_work_group);
+    const size_t local = smaller(LOCAL_MOST, compute->device.local_bytes);
+    return smaller(items / lanes, local / token_local_bytes(compute, shape));
+}
+
+bool frame_is_fused(const struct operations *operations) {
+    return operations->frame_rows > 0;
+}
+
+/* Two groups for each of twice the compute units: OpenCL counts some GPUs' in pairs. */
+size_t frame_groups(const struct compute *compute) {
+    return 4 * (size_t)compute->device.compute_units;
+}
+
+/* ---- launching */
+
+/* Elements of what a token has, for all of them. */
+struct frame_sizes {
+    size_t streams, channels, squares, z, h, theta, packed, width;
+};
+
+static struct frame_sizes sizes_of(const struct operations *operations, size_t tokens) {
+    const struct operation_shape *shape = &operations->shape;
+    const size_t streams = (size_t)shape->streams, width = (size_t)shape->channels;
+    return (struct frame_sizes){
+        .streams = tokens * streams * width,
+        .channels = tokens * width,
+        .squares = tokens * streams,
+        .z = tokens * operations->norm_groups * operations->columns,
+        .h = tokens * operations->h_row,
+        .theta = (size_t)residual_theta(shape->residual, shape->streams),
+        .packed = operations->columns * norm_length(operations),
+        .width = width,
+    };
+}
+
+#define RUN_FRAME(kernel, groups, ...)                                                                             \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, (groups),                                        \
+               operations->compute->lanes * operations->frame_rows, __VA_ARGS__)
+
+/* The pointer to packed is one to all sublayers': a span. */
+#define ARG_ENTER(frame)                                                                                           \
+    ARG_SPAN_IN((frame)->packed, sizes.packed), ARG_SPAN_IN((frame)->map->theta, sizes.theta),                     \
+        ARG_U64((frame)->mix->norm.gain.offset), ARG_U64((frame)->mix->norm.bias.offset),                          \
+        ARG_OUT((frame)->map->z, sizes.z), ARG_OUT((frame)->map->h, sizes.h),                                      \
+        ARG_OUT((frame)->mix->normed, sizes.channels), ARG_OUT((frame)->mix->statistics, 2 * tokens)
+
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
+    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    RUN_FRAME(frame_enter, groups_for(tokens, operations->frame_rows), ARG_IN(frame->mix->streams, sizes.streams),
+              ARG_IN(frame->map->squares, sizes.squares), ARG_U64(tokens), ARG_ENTER(frame));
+}
+
+void frame_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
+                   const struct stream_frame *to) {
+    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    RUN_FRAME(frame_between, groups_for(tokens, operations->frame_rows), ARG_IN(from->streams, sizes.streams),
+              ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
+              ARG_OUT(to->mix->streams, sizes.streams), ARG_OUT(to->map->squares, sizes.squares), ARG_ENTER(to));
+}
+
+void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                           const struct buffer *d_mixed, const struct buffer *d_output) {
+    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    RUN_FRAME(frame_output_gradient, groups_for(tokens, operations->frame_rows), ARG_IN(mix->h, sizes.h),
+              ARG_IN(d_mixed, sizes.streams), ARG_U64(tokens), ARG_OUT(d_output, sizes.channels));
+}
+
+/* Tokens of a work-group on the way back: whole rows of groups, as equal as they can be. */
+static size_t tokens_per_group(const struct operations *operations, size_t tokens) {
+    const size_t rows = operations->frame_rows, turns = groups_for(tokens, rows);
+    return groups_for(turns, smaller(turns, frame_groups(operations->compute))) * rows;
+}
+
+void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
+                    const struct buffer *d_normed, const struct frame_gradients *gradients) {
+    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    const struct stream_mix *mix = frame->mix;
+    const struct stream_map *map = frame->map;
+    const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
+    const size_t chunks = groups * operations->frame_rows;
+    const bool below = gradients->h_below != NULL;
+    RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+              ARG_IN(mix->output, sizes.channels), ARG_IN(map->squares, sizes.squares), ARG_IN(map->z, sizes.z),
+              ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(each),
+              ARG_SPAN_IN(frame->packed, sizes.packed), ARG_SPAN_IN(map->theta, sizes.theta),
+              ARG_U64(mix->norm.gain.offset), ARG_OUT(gradients->d_h, sizes.h), ARG_OUT(gradients->d_z, sizes.z),
+              ARG_OUT(gradients->d_z_operand, gradients->d_z_operand == gradients->d_z ? 0 : sizes.z),
+              ARG_OUT(gradients->rms_scale, tokens * operations->norm_groups),
+              ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_I32(below),
+              ARG_IN(below ? gradients->h_below : mix->h, below ? sizes.h : 0),
+              ARG_OUT(gradients->d_output, below ? sizes.channels : 0),
+              ARG_OUT(&operations->partials, groups * 2 * sizes.width),
+              ARG_OUT(&operations->theta_partials, chunks * sizes.theta));
+    add_norm_partials(operations, groups, gradients->norm);
+    add_partials_of(operations, &operations->theta_partials,
+                    (struct partial_sums){chunks, sizes.theta, 0, sizes.theta}, gradients->d_theta);
+}

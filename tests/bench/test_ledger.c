@@ -1,0 +1,364 @@
+/* hc_bench --ledger: what it says of a step that does not run is what a step of that shape puts into the queue, as
+ * tests/support/counting_opencl.c sees it there. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/json_file.h"
+#include "tests/support/child.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char program[] = HC_PROGRAMS "/hc_bench";
+
+/* The shape of the tests' model, from which bytes are worked out by hand below. */
+enum { HEADS = 2, CHANNELS = 64, TOKENS = 2 * 32, VOCABULARY = 96, STREAMS = 4, SUBLAYERS = 2 };
+
+#define SHAPE                                                                                                      \
+    "--n-layer", "1", "--n-head", "2", "--n-embd", "64", "--block-size", "32", "--batch-size", "2",                \
+        "--vocab-size", "96", "--n-streams", "4", "--gradient-accumulation-steps", "2"
+
+/* What is measured: a residual variant, the type of activations, and what computes products. */
+struct model {
+    const char *residual, *type, *gemm;
+};
+
+/* ---- rows of the ledger, and the same of the queue: everything with one name and size, added up */
+
+struct row {
+    char name[64]; /* as at the queue */
+    size_t groups, local;
+    size_t count;
+    double read, written; /* of a ledger */
+    double sizes, writable,
+        changed; /* of a queue, as counting_opencl.c has them; of transfers: the bytes, in sizes */
+};
+
+enum { MOST_ROWS = 128 };
+
+struct rows {
+    struct row row[MOST_ROWS];
+    size_t count;
+};
+
+static struct row *row_of(struct rows *rows, const char *name, size_t groups, size_t local) {
+    size_t i = 0;
+    while (i < rows->count && !(strcmp(rows->row[i].name, name) == 0 && rows->row[i].groups == groups &&
+                                rows->row[i].local == local)) {
+        i++;
+    }
+    assert_true(i < MOST_ROWS);
+    if (i == rows->count) {
+        rows->row[rows->count++] = (struct row){.groups = groups, .local = local};
+        snprintf(rows->row[i].name, sizeof rows->row[i].name, "%s", name);
+    }
+    return &rows->row[i];
+}
+
+/* ---- the ledger's file */
+
+static double number(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    if (!json_is_number(value)) {
+        fail_msg("no number %s", name);
+    }
+    return json_number_value(value);
+}
+
+static const char *text(const json_t *json, const char *name) {
+    return json_string_value(json_object_get(json, name));
+}
+
+static json_t *read_ledger(const char *path) {
+    json_t *json;
+    assert_int_equal(json_file_read(path, 1 << 20, &json), 0);
+    return json;
+}
+
+/* What the queue calls it. */
+static const char *queue_name(const char *name, const char *product) {
+    static const char *const names[][2] = {{"buffer_write", "write"},
+                                           {"buffer_read", "read"},
+                                           {"buffer_zero", "fill"},
+                                           {"buffer_copy", "copy"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i][0], name) == 0) {
+            return names[i][1];
+        }
+    }
+    return strncmp(name, "gemm_", 5) == 0 ? product : name;
+}
+
+static void add_up_ledger(const json_t *ledger, const char *product, struct rows *rows) {
+    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
+        struct row *row = row_of(rows, queue_name(text(kernel, "name"), product), (size_t)number(kernel, "groups"),
+                                 (size_t)number(kernel, "group_size"));
+        const double launches = number(kernel, "launches"), waits = number(kernel, "waits");
+        row->count += (size_t)(launches > 0.0 ? launches : waits);
+        row->read += number(kernel, "read");
+        row->written += number(kernel, "written");
+    }
+}
+
+/* ---- the queue's file */
+
+struct command {
+    char name[64];
+    size_t groups, local;
+    double sizes, writable, changed;
+};
+
+static struct command parse_command(const char *line) {
+    struct command command = {"", 0, 0, 0.0, 0.0, 0.0};
+    if (sscanf(line, "kernel %63s %zu %zu %lf %lf %lf", command.name, &command.groups, &command.local,
+               &command.sizes, &command.writable, &command.changed) != 6) {
+        assert_true(sscanf(line, "%63s %lf", command.name, &command.sizes) >= 1);
+    }
+    return command;
+}
+
+/* The last `wanted` commands, but for the waits with which a device is closed. */
+static void add_up_queue(const char *path, size_t wanted, struct rows *rows, size_t *waits) {
+    char *content = scratch_read(path, &(size_t){0});
+    assert_non_null(content);
+    char *end = content + strlen(content);
+    bool closing = true;
+    *waits = 0;
+    while (wanted > 0) {
+        assert_true(end > content); /* else the queue saw less than the ledger has */
+        end[-1] = '\0';
+        char *line = strrchr(content, '\n');
+        line = line ? line + 1 : content;
+        end = line;
+        const struct command command = parse_command(line);
+        const bool waiting = strcmp(command.name, "finish") == 0;
+        if (waiting && closing) {
+            continue;
+        }
+        closing = false;
+        struct row *row = row_of(rows, command.name, command.groups, command.local);
+        row->count++;
+        row->sizes += command.sizes;
+        row->writable += command.writable;
+        row->changed += command.changed;
+        *waits += waiting || strcmp(command.name, "write") == 0 || strcmp(command.name, "read") == 0;
+        wanted--;
+    }
+    free(content);
+}
+
+/* ---- one held to the other */
+
+/* How often a kernel is said to read what it reads. */
+static double passes(const char *name) {
+    return strcmp(name, "cross_entropy") == 0 ? 3.0 : 1.0;
+}
+
+static void check_transfer(const struct row *told, const struct row *seen) {
+    const bool reads = strcmp(told->name, "read") == 0 || strcmp(told->name, "copy") == 0;
+    const bool writes = strcmp(told->name, "read") != 0;
+    assert_true(told->read == (reads ? seen->sizes : 0.0));
+    assert_true(told->written == (writes ? seen->sizes : 0.0));
+}
+
+static void check_row(const struct row *told, const struct row *seen) {
+    if (told->count != seen->count) {
+        fail_msg("%s, %zu groups of %zu: the ledger has %zu, the queue got %zu", told->name, told->groups,
+                 told->local, told->count, seen->count);
+    }
+    if (!told->groups) {
+        check_transfer(told, seen);
+        return;
+    }
+    const bool possible = told->read > 0.0 && told->read <= passes(told->name) * seen->sizes &&
+                          told->written > 0.0 && told->written <= seen->writable && told->written >= seen->changed;
+    if (!possible) {
+        fail_msg(
+            "%s, %zu groups of %zu: the ledger has %.0f bytes read and %.0f written; its arguments have %.0f, of "
+            "which it may write to %.0f, and %.0f changed",
+            told->name, told->groups, told->local, told->read, told->written, seen->sizes, seen->writable,
+            seen->changed);
+    }
+}
+
+static double count_of(const json_t *ledger, const char *what) {
+    return number(json_object_get(ledger, "micro_step"), what) +
+           number(json_object_get(ledger, "optimiser_step"), what);
+}
+
+/* As many commands as the ledger has, and each of them in both. */
+static void check_queue(const json_t *ledger, const char *path, const char *product) {
+    struct rows told = {.count = 0}, seen = {.count = 0};
+    size_t commands = 0, waits;
+    add_up_ledger(ledger, product, &told);
+    for (size_t i = 0; i < told.count; i++) {
+        commands += told.row[i].count;
+    }
+    add_up_queue(path, commands, &seen, &waits);
+    for (size_t i = 0; i < told.count; i++) {
+        check_row(&told.row[i], row_of(&seen, told.row[i].name, told.row[i].groups, told.row[i].local));
+    }
+    assert_int_equal(seen.count, told.count);
+    assert_int_equal(waits, (size_t)count_of(ledger, "waits"));
+    assert_true(count_of(ledger, "launches") <= (double)commands);
+}
+
+/* But for what tells the two apart. */
+static void check_same(json_t *dry, json_t *ran) {
+    static const char *const own[] = {"device", "platform", "peak_bytes", "ran"};
+    assert_true(json_is_false(json_object_get(dry, "ran")) && json_is_true(json_object_get(ran, "ran")));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        assert_int_equal(json_object_del(dry, own[i]), 0);
+        assert_int_equal(json_object_del(ran, own[i]), 0);
+    }
+    assert_true(json_object_size(dry) > 15);
+    assert_true(json_equal(dry, ran));
+}
+
+static json_t *count(const struct model *model) {
+    const char *path = scratch_path("dry.json");
+    assert_done(CHILD_RUN(program, SHAPE, "--ledger", "--as", "emulation", "--residual", model->residual, "--dtype",
+                          model->type, "--gemm", model->gemm, "--json", path));
+    return read_ledger(path);
+}
+
+static json_t *count_and_run(const struct model *model, const char *log) {
+    const char *path = scratch_path("ran.json");
+    setenv("LD_PRELOAD", HC_PRELOADED, 1);
+    setenv("HC_COUNT", log, 1);
+    const int status =
+        CHILD_RUN(program, SHAPE, "--ledger", "--ledger-run", "--device", "pocl", "--as", "emulation", "--residual",
+                  model->residual, "--dtype", model->type, "--gemm", model->gemm, "--json", path);
+    unsetenv("LD_PRELOAD");
+    unsetenv("HC_COUNT");
+    assert_done(status);
+    return read_ledger(path);
+}
+
+static void check_model(const struct model *model, const char *product) {
+    const char *log = scratch_path("queue");
+    json_t *dry = count(model), *ran = count_and_run(model, log);
+    check_same(dry, ran);
+    check_queue(dry, log, product);
+    json_decref(dry);
+    json_decref(ran);
+}
+
+static void test_shc_is_what_the_queue_gets(void **state) {
+    (void)state;
+    check_model(&(struct model){"shc", "bf16", "auto"}, "mma_gemm");
+}
+
+static void test_mhc_is_what_the_queue_gets(void **state) {
+    (void)state;
+    check_model(&(struct model){"mhc", "bf16", "auto"}, "mma_gemm");
+}
+
+static void test_rc_is_what_the_queue_gets(void **state) {
+    (void)state;
+    check_model(&(struct model){"rc", "bf16", "auto"}, "mma_gemm");
+}
+
+static void test_fp32_is_what_the_queue_gets(void **state) {
+    (void)state;
+    check_model(&(struct model){"shc", "fp32", "portable"}, "gemm_tile");
+}
+
+/* ---- bytes and FLOPs by hand */
+
+/* The sum over all launches of this name. */
+static void check_kernel(const json_t *ledger, const char *name, double launches, double read, double written,
+                         double flops) {
+    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+    double sums[4] = {0.0};
+    const double expected[4] = {launches, launches * read, launches * written, launches * flops};
+    static const char *const columns[4] = {"launches", "read", "written", "flops"};
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
+        for (int column = 0; column < 4 && strcmp(text(kernel, "name"), name) == 0; column++) {
+            sums[column] += number(kernel, columns[column]);
+        }
+    }
+    for (int column = 0; column < 4; column++) {
+        if (sums[column] != expected[column]) {
+            fail_msg("%s: %s is %.0f, by hand %.0f", name, columns[column], sums[column], expected[column]);
+        }
+    }
+}
+
+/* Queries, keys and values of all tokens, and per head half of a square of scores with its diagonal, in two products. */
+static void check_attention(const json_t *ledger, double size) {
+    const double pairs = 2 * 32.0 * 33.0 / 2.0;
+    check_kernel(ledger, "attention_units_forward", 1, 3 * TOKENS * CHANNELS * size,
+                 TOKENS * CHANNELS * size + TOKENS * HEADS * 4.0, 2 * 2 * pairs * CHANNELS);
+}
+
+/* fp32 but for the operands, which are rounded from the weights. The arenas are of whole vectors. */
+static void check_adamw(const json_t *ledger) {
+    double elements = 0.0;
+    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
+        elements += strcmp(text(kernel, "name"), "square_sums") == 0 ? (number(kernel, "read")) / 4.0 : 0.0;
+    }
+    const double least = number(ledger, "parameters");
+    assert_true(elements >= least && elements <= least + 64.0 * 32.0);
+    check_kernel(ledger, "adamw", 1, 4 * 4 * elements + 4, 3 * 4 * elements + 2 * elements, 0.0);
+}
+
+static void test_bytes_by_hand(void **state) {
+    (void)state;
+    json_t *ledger = count(&(struct model){"shc", "bf16", "auto"});
+    const double values = TOKENS * CHANNELS, size = 2.0, h = STREAMS * (STREAMS + 2);
+    check_kernel(ledger, "depth_mix_forward", SUBLAYERS, (STREAMS + 1) * values * size + TOKENS * h * 4.0,
+                 STREAMS * values * size + TOKENS * STREAMS * 4.0, 0.0);
+    check_kernel(ledger, "gemm_nt 64x192x64", 1, (values + 3.0 * CHANNELS * CHANNELS) * size, 3 * values * size,
+                 2 * 64.0 * 192.0 * 64.0);
+    /* the gradient of a weight is fp32 and added to what is there */
+    check_kernel(ledger, "gemm_tn 192x64x64", 1, 4 * values * size + 3.0 * CHANNELS * CHANNELS * 4,
+                 3.0 * CHANNELS * CHANNELS * 4, 2 * 64.0 * 192.0 * 64.0);
+    check_kernel(ledger, "cross_entropy", 1, TOKENS * (3.0 * VOCABULARY * 4 + 4), TOKENS * (VOCABULARY * size + 4),
+                 0);
+    check_attention(ledger, size);
+    check_adamw(ledger);
+    json_decref(ledger);
+}
+
+/* ---- errors */
+
+static void test_errors(void **state) {
+    (void)state;
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a7000"), 2,
+                  "'a7000' here, but of: a6000, h200, mi300x");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2, "--ledger without --as");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2,
+                  "name a device that is like it, of: a6000");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger-run"), 2, "give --ledger, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--as", "a6000"), 2, "give --ledger, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--compare", "rc,shc"), 2,
+                  "one model on one rank");
+    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--json",
+                            scratch_path("none/ledger.json")),
+                  1, "none/ledger.json");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_by_hand),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_shc_is_what_the_queue_gets),
+        cmocka_unit_test(test_mhc_is_what_the_queue_gets),
+        cmocka_unit_test(test_rc_is_what_the_queue_gets),
+        cmocka_unit_test(test_fp32_is_what_the_queue_gets),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

@@ -1,0 +1,161 @@
+/* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/device/compute.h"
+#include "runtime/device/gpu_model.h"
+#include "runtime/device/recorder.h"
+#include "runtime/system/error.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- records */
+
+enum { ELEMENTS = 16 };
+
+struct dry {
+    struct compute *compute;
+    struct kernel kernel;
+    struct buffer buffer; /* fp32 [ELEMENTS] */
+};
+
+static struct dry open_dry(void) {
+    struct dry dry = {.kernel = {.handle = NULL, .name = "some_kernel"}};
+    const struct compute_options options = {.model = gpu_model_find("a6000", NULL), .dry = true};
+    assert_int_equal(compute_open(&dry.compute, &options), 0);
+    assert_int_equal(buffer_create(dry.compute, &dry.buffer, ELEMENTS * sizeof(float)), 0);
+    return dry;
+}
+
+static void close_dry(struct dry *dry) {
+    buffer_release(dry->compute, &dry->buffer);
+    compute_close(dry->compute);
+}
+
+static void assert_record(const struct record *record, const char *name, const char *part, double read,
+                          double written, bool launches, bool waits) {
+    assert_string_equal(record->name, name);
+    assert_string_equal(record->part, part);
+    assert_true(record->read == read && record->written == written);
+    assert_true(record->launches == launches && record->waits == waits);
+}
+
+static void test_record(void **state) {
+    (void)state;
+    struct dry dry = open_dry();
+    struct compute *compute = dry.compute;
+    const struct span half = {&dry.buffer, 8};
+    float values[ELEMENTS] = {1.0f};
+    struct kernel_argument thrice = ARG_IN(&dry.buffer, ELEMENTS);
+    thrice.reads = 3;
+    KERNEL_RUN(compute, &dry.kernel, 5, 64, ARG_U64(1), ARG_SPAN_IN(half, 8), ARG_SPAN_IN_OUT(half, 4));
+    compute_part(compute, "a part");
+    const struct launch launch = {&dry.kernel, 2, 32, 100.0, 120.0, true};
+    KERNEL_LAUNCH(compute, &launch, thrice, ARG_UNUSED(&dry.buffer), ARG_OUT(&dry.buffer, 2));
+    KERNEL_RUN(compute, &dry.kernel, 0, 64, ARG_IN(&dry.buffer, 1)); /* nothing to do */
+    assert_int_equal(buffer_write(compute, &dry.buffer, 4, values, 8), 0);
+    assert_int_equal(buffer_read(compute, &dry.buffer, 0, values, sizeof values), 0);
+    buffer_zero(compute, &dry.buffer, 0, 12);
+    buffer_copy(compute, &dry.buffer, 0, &dry.buffer, 32, 16);
+    assert_int_equal(compute_finish(compute), 0);
+    const struct record *records = compute->recorder->records;
+    assert_int_equal(compute->recorder->count, 7);
+    assert_record(&records[0], "some_kernel", "other", 8 * 4 + 4 * 4, 4 * 4, true, false);
+    assert_true(records[0].groups == 5 && records[0].local == 64 && records[0].flops == 0.0 && !records[0].on_unit);
+    assert_record(&records[1], "some_kernel", "a part", 3 * 16 * 4, 2 * 4, true, false);
+    assert_true(records[1].flops == 100.0 && records[1].padded_flops == 120.0 && records[1].on_unit);
+    assert_record(&records[2], "buffer_write", "a part", 0, 8, true, true);
+    assert_record(&records[3], "buffer_read", "a part", 64, 0, true, true);
+    assert_record(&records[4], "buffer_zero", "a part", 0, 12, true, false);
+    assert_record(&records[5], "buffer_copy", "a part", 16, 16, true, false);
+    assert_record(&records[6], "finish", "a part", 0, 0, false, true);
+    assert_true(values[0] == 0.0f);
+    close_dry(&dry);
+}
+
+/* An extent of `count` elements from `offset` on fails, with these words. */
+static void check_outside(size_t offset, size_t count, const char *words) {
+    struct dry dry = open_dry();
+    const struct span span = {&dry.buffer, offset};
+    KERNEL_RUN(dry.compute, &dry.kernel, 1, 64, ARG_U64(0), ARG_SPAN_OUT(span, count));
+    assert_int_equal(compute_finish(dry.compute), -1);
+    if (!strstr(error_text(), words)) {
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+    }
+    close_dry(&dry);
+}
+
+static void test_extents_are_inside(void **state) {
+    (void)state;
+    struct dry dry = open_dry();
+    const struct span last = {&dry.buffer, ELEMENTS - 1}, end = {&dry.buffer, ELEMENTS};
+    KERNEL_RUN(dry.compute, &dry.kernel, 1, 64, ARG_IN(&dry.buffer, ELEMENTS), ARG_SPAN_OUT(last, 1),
+               ARG_SPAN_UNUSED(end));
+    assert_int_equal(compute_finish(dry.compute), 0);
+    close_dry(&dry);
+    check_outside(0, ELEMENTS + 1, "kernel some_kernel: argument 1 is said to have 17 elements at 0");
+    check_outside(8, 9, "9 elements at 8, and its buffer has 16");
+    check_outside(ELEMENTS + 1, 0, "0 elements at 17");
+    check_outside(1, SIZE_MAX, "its buffer has 16");
+}
+
+/* ---- devices by their data sheets */
+
+static void assert_seconds(struct gpu_work work, double expected) {
+    const double seconds = gpu_model_seconds(gpu_model_find("a6000", NULL), &work);
+    assert_true(seconds > expected * (1.0 - 1e-9) && seconds < expected * (1.0 + 1e-9));
+}
+
+/* RTX A6000: 84 cores, 768 GB/s, 38.7 TFLOP/s, 154.8 on units; four groups of 128 a core at a time. */
+static void test_seconds(void **state) {
+    (void)state;
+    const double launch = 2.5e-6, ms = 1e-3;
+    assert_seconds((struct gpu_work){.groups = 1, .local = 64}, launch);
+    assert_seconds((struct gpu_work){.bytes = 768e6}, ms / 0.85 + launch);
+    assert_seconds((struct gpu_work){.groups = 1000, .local = 64, .bytes = 768e6}, ms / 0.85 + launch);
+    assert_seconds((struct gpu_work){.groups = 42, .local = 64, .bytes = 768e6}, 4 * ms / 0.85 + launch);
+    const double flops = 154.8e9; /* 1 ms at the full rate */
+    assert_seconds((struct gpu_work){336, 128, 1.0, flops, true}, ms / 0.75 + launch);
+    assert_seconds((struct gpu_work){84, 128, 1.0, flops, true}, 4 * ms / 0.75 + launch);
+    assert_seconds((struct gpu_work){336 + 168, 128, 1.0, flops, true}, ms / 0.75 * 4 / 3 + launch);
+    assert_seconds((struct gpu_work){84, 1024, 1.0, flops, true}, ms / 0.75 + launch); /* one a core */
+    assert_seconds((struct gpu_work){336, 128, 1.0, flops, false}, 4 * ms / 0.75 + launch);
+    assert_seconds((struct gpu_work){336, 128, 7680e6, flops, true}, 10 * ms / 0.85 + launch);
+}
+
+static void assert_known_as(const char *driver, const char *name) {
+    struct device device = {.platform = NULL};
+    snprintf(device.name, sizeof device.name, "%s", driver);
+    const struct gpu_model *model = gpu_model_find(NULL, &device);
+    assert_non_null(model);
+    assert_string_equal(model->name, name);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    const struct device unknown = {.name = "cpu-haswell"};
+    assert_known_as("NVIDIA RTX A6000", "a6000");
+    assert_known_as("NVIDIA H200", "h200");
+    assert_known_as("gfx942:sramecc+:xnack-", "mi300x");
+    assert_known_as("gfx1100", "rx7900xtx");
+    assert_known_as("Intel(R) Arc(TM) A770 Graphics", "arc770");
+    assert_string_equal(gpu_model_find("H200", NULL)->name, "h200");
+    assert_null(gpu_model_find("a600", NULL));
+    assert_non_null(strstr(error_text(), "a6000, h200, mi300x, rx7900xtx, arc770"));
+    assert_null(gpu_model_find(NULL, &unknown));
+    assert_non_null(strstr(error_text(), "cpu-haswell"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_record),
+        cmocka_unit_test(test_extents_are_inside),
+        cmocka_unit_test(test_seconds),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* Which tiles the products of a model get on a GPU, and in how many parts: by an estimate of the time that is not the one that the
+ * choice goes by. Prints both for what was chosen, and for the tiles without parts that a rule by the number of blocks would take. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/gemm/mma_choice.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An RTX A6000, by its data sheet. */
+#define COMPUTE_UNITS 84
+#define RATE          154.8e12 /* FLOP/s of bf16 */
+#define BANDWIDTH     768e9    /* bytes/s */
+#define LAUNCH        2.5e-6   /* s */
+
+/* Model M (768 channels, vocabulary of 50304) on 8 x 1024 tokens; shc with four streams has 24 projections of 3072. */
+enum { TOKENS = 8192, WIDTH = 768, VOCABULARY = 50304, STREAMS = 4 * WIDTH, COLUMNS = 24 };
+
+static const struct named_product {
+    const char *name;
+    size_t m, n, k;
+    bool transpose_a, transpose_b;
+    enum element_type type_c;
+    float beta;
+    bool activated, gelu_of;
+} products[] = {
+    {"qkv", TOKENS, 3 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, false, false},
+    {"qkv, d_x", TOKENS, WIDTH, 3 * WIDTH, false, false, ELEMENT_BF16, 0, false, false},
+    {"qkv, d_w", 3 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
+    {"attention out", TOKENS, WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, false, false},
+    {"attention out, d_x", TOKENS, WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, false, false},
+    {"attention out, d_w", WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
+    {"MLP in, GELU", TOKENS, 4 * WIDTH, WIDTH, false, true, ELEMENT_BF16, 0, true, false},
+    {"MLP in, d_x", TOKENS, WIDTH, 4 * WIDTH, false, false, ELEMENT_BF16, 0, false, false},
+    {"MLP in, d_w", 4 * WIDTH, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
+    {"MLP out", TOKENS, WIDTH, 4 * WIDTH, false, true, ELEMENT_BF16, 0, false, false},
+    {"MLP out, d_x, GELU'", TOKENS, 4 * WIDTH, WIDTH, false, false, ELEMENT_BF16, 0, false, true},
+    {"MLP out, d_w", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
+    {"MLP out, d_w, beta 0", WIDTH, 4 * WIDTH, TOKENS, true, false, ELEMENT_FP32, 0, false, false},
+    {"projections", TOKENS, COLUMNS, STREAMS, false, true, ELEMENT_FP32, 0, false, false},
+    {"projections, d_x", TOKENS, STREAMS, COLUMNS, false, false, ELEMENT_BF16, 1, false, false},
+    {"projections, d_w", COLUMNS, STREAMS, TOKENS, true, false, ELEMENT_FP32, 0, false, false},
+    {"head", TOKENS, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, false, false},
+    {"head, d_x", TOKENS, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
+    {"head, d_w", VOCABULARY, WIDTH, TOKENS, true, false, ELEMENT_FP32, 1, false, false},
+    {"head, 328 rows", 328, VOCABULARY, WIDTH, false, true, ELEMENT_FP32, 0, false, false},
+    {"head, d_x, 328 rows", 328, WIDTH, VOCABULARY, false, false, ELEMENT_BF16, 0, false, false},
+    {"head, d_w, 328 rows", VOCABULARY, WIDTH, 328, true, false, ELEMENT_FP32, 1, false, false},
+};
+#define PRODUCTS (sizeof products / sizeof *products)
+
+static const struct buffer operand = {.type = ELEMENT_BF16}, sum = {.type = ELEMENT_FP32};
+
+static struct gemm_call call_of(const struct named_product *product) {
+    struct gemm_call call = {
+        .transpose_a = product->transpose_a,
+        .transpose_b = product->transpose_b,
+        .m = product->m,
+        .n = product->n,
+        .k = product->k,
+        .a = {&operand, 0, product->transpose_a ? product->m : product->k},
+        .b = {&operand, 0, product->transpose_b ? product->k : product->n},
+        .c = {product->type_c == ELEMENT_FP32 ? &sum : &operand, 0, product->n},
+        .beta = product->beta,
+    };
+    if (product->activated) {
+        call.activated = call.c;
+    }
+    if (product->gelu_of) {
+        call.gelu_of = call.c;
+    }
+    return call;
+}
+
+static struct mma_device a6000(void) {
+    const struct mma_unit unit = {.kind = MMA_NVIDIA,
+                                  .warp = 32,
+                                  .m = 16,
+                                  .n = 16,
+                                  .k = 16,
+                                  .most_stages = 4,
+                                  .most_sums = 128,
+                                  .most_items = 1024};
+    const struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
+    struct mma_device device = {.warp = 32, .compute_units = COMPUTE_UNITS};
+    for (int shape = 0; shape < MMA_SHAPES; shape++) {
+        assert_int_equal(mma_tiles_default(&unit, &limits, (enum mma_shape)shape, &device.shapes[shape]), 0);
+    }
+    return device;
+}
+
+/* ---- another estimate: a roofline of what is done, with the padding of tiles, and of how much of the device does it */
+
+static double memory_seconds(double bytes, double groups) {
+    return bytes / (0.85 * BANDWIDTH * fmin(1.0, groups / (2.0 * COMPUTE_UNITS)));
+}
+
+static double padded(size_t size, size_t block) {
+    return (double)((size + block - 1) / block * block);
+}
+
+static double slots_of(const struct mma_tiles *tiles) {
+    const size_t items = mma_tiles_warps(tiles) * 32;
+    return COMPUTE_UNITS * (double)(items < 512 ? 512 / items : 1);
+}
+
+static double slots_filled(double groups, double slots) {
+    return groups > 0.0 ? groups / (ceil(groups / slots) * slots) : 1.0;
+}
+
+static double seconds(const struct gemm_call *call, const struct mma_choice *choice) {
+    const struct mma_tiles *tiles = &choice->tiles;
+    const double groups = (double)mma_choice_groups(choice), slots = slots_of(tiles), whole = (double)choice->whole;
+    const double block = 2.0 * (double)tiles->block_m * (double)tiles->block_n; /* FLOP of a step of k */
+    const double flops =
+        whole * block * padded(call->k, tiles->block_k) / slots_filled(whole, slots) +
+        (groups - whole) * block * padded(choice->depth, tiles->block_k) / slots_filled(groups - whole, slots);
+    double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f ? 2.0 : 1.0);
+    each += call->activated.buffer || call->gelu_of.buffer ? 2.0 : 0.0;
+    const double partial = (double)mma_choice_bytes(choice), result = (double)call->m * (double)call->n * each;
+    const double share = whole / (double)choice->blocks;
+    const double bytes = 2.0 * (double)(call->m + call->n) * (double)call->k + partial + share * result;
+    const double product = fmax(memory_seconds(bytes, groups), flops / (0.75 * RATE)) + LAUNCH;
+    const double adding = memory_seconds(partial + (1.0 - share) * result, INFINITY) + LAUNCH;
+    return product + (choice->parts > 1 ? adding : 0.0);
+}
+
+/* ---- what is chosen */
+
+/* Large tiles where there are as many blocks as compute units, else small ones. */
+static struct mma_choice by_blocks(const struct mma_device *device, const struct gemm_call *call) {
+    const bool enough = mma_blocks(call, &device->shapes[MMA_LARGE]) >= device->compute_units;
+    return mma_divide(device, call, &device->shapes[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
+}
+
+static void test_model(void **state) {
+    (void)state;
+    const struct mma_device device = a6000();
+    double before = 0.0, after = 0.0;
+    printf("| product | m x n x k | tiles before | us | tiles | whole | divided | us | us at 75 %% of the rate |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < PRODUCTS; i++) {
+        const struct gemm_call call = call_of(&products[i]);
+        const struct mma_choice old = by_blocks(&device, &call), new = mma_choose(&device, &call);
+        const double old_us = 1e6 * seconds(&call, &old), new_us = 1e6 * seconds(&call, &new);
+        printf("| %s | %zu x %zu x %zu | %zu x %zu | %.0f | %zu x %zu | %zu | %zu x %zu | %.0f | %.0f |\n",
+               products[i].name, call.m, call.n, call.k, old.tiles.block_m, old.tiles.block_n, old_us,
+               new.tiles.block_m, new.tiles.block_n, new.whole, new.blocks - new.whole, new.parts, new_us,
+               1e6 * gemm_call_flops(&call) / (0.75 * RATE));
+        before += old_us;
+        after += new_us;
+        assert_true(new.cost <= old.cost);
+    }
+    printf("sum: %.0f before, %.0f now\n", before, after);
+    assert_true(after < before);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

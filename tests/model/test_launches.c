@@ -1,0 +1,199 @@
+/* What launches say of their arguments (ARG_IN and the like in runtime/device/compute.h), from which records count bytes, held
+ * to what kernels do: every launch of small models' training steps goes through the function below, which is linked in place of
+ * kernel_run. Nothing changes that is not said to be written, no more bytes than are said to be, and what the kernel has a const
+ * pointer to is not said to be written. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/device/gpu_model.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- in place of clBuildProgram: kernels that know their arguments' types */
+
+cl_int __real_clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                             void (*notify)(cl_program, void *), void *data);
+cl_int __wrap_clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                             void (*notify)(cl_program, void *), void *data);
+
+cl_int __wrap_clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
+                             void (*notify)(cl_program, void *), void *data) {
+    char *all;
+    assert_true(asprintf(&all, "-cl-kernel-arg-info %s", options) > 0);
+    const cl_int code = __real_clBuildProgram(program, count, devices, all, notify, data);
+    free(all);
+    return code;
+}
+
+/* ---- in place of kernel_run */
+
+void __real_kernel_run(struct compute *compute, const struct launch *launch,
+                       const struct kernel_argument *arguments, size_t count);
+void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
+                       const struct kernel_argument *arguments, size_t count);
+
+enum { MOST_NAMES = 64, MOST_ARGUMENTS = 32 };
+
+/* Kernels that have run. */
+static char names[MOST_NAMES][64];
+static size_t names_count;
+
+static void remember(cl_kernel kernel) {
+    char name[64];
+    assert_int_equal(clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL), CL_SUCCESS);
+    for (size_t i = 0; i < names_count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return;
+        }
+    }
+    assert_true(names_count < MOST_NAMES);
+    strcpy(names[names_count++], name);
+}
+
+static unsigned char *contents(const struct compute *compute, const struct buffer *buffer) {
+    unsigned char *data = malloc(buffer->bytes + 1);
+    assert_non_null(data);
+    assert_int_equal(clEnqueueReadBuffer(compute->queue, buffer->memory, CL_TRUE, 0, buffer->bytes, data, 0, NULL,
+                                         NULL),
+                     CL_SUCCESS);
+    return data;
+}
+
+/* Bytes that the launch is said to write to a buffer, through all arguments that it is. */
+static size_t said(const struct kernel_argument *arguments, size_t count, const struct buffer *buffer) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct kernel_argument *argument = &arguments[i];
+        if (argument->buffer && argument->buffer->memory == buffer->memory) {
+            bytes += argument->writes * argument->elements * element_size(buffer->type);
+        }
+    }
+    return bytes;
+}
+
+static void check_directions(const struct launch *launch, const struct kernel_argument *arguments, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        cl_kernel_arg_type_qualifier type;
+        const struct kernel_argument *argument = &arguments[i];
+        if (!argument->buffer) {
+            continue;
+        }
+        assert_int_equal(clGetKernelArgInfo(launch->kernel->handle, (cl_uint)i, CL_KERNEL_ARG_TYPE_QUALIFIER,
+                                            sizeof type, &type, NULL),
+                         CL_SUCCESS);
+        if (type & CL_KERNEL_ARG_TYPE_CONST && argument->writes) {
+            fail_msg("%s: argument %zu is const, and said to be written", launch->kernel->name, i);
+        }
+    }
+}
+
+static void check_changes(const struct compute *compute, const struct launch *launch,
+                          const struct kernel_argument *arguments, size_t count, unsigned char *before[]) {
+    for (size_t i = 0; i < count; i++) {
+        const struct buffer *buffer = arguments[i].buffer;
+        if (!buffer) {
+            continue;
+        }
+        unsigned char *after = contents(compute, buffer);
+        size_t changed = 0;
+        for (size_t byte = 0; byte < buffer->bytes; byte++) {
+            changed += after[byte] != before[i][byte];
+        }
+        if (changed > said(arguments, count, buffer)) {
+            fail_msg("%s: argument %zu has %zu bytes changed, and %zu written are said", launch->kernel->name, i,
+                     changed, said(arguments, count, buffer));
+        }
+        free(after);
+        free(before[i]);
+    }
+}
+
+void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
+                       const struct kernel_argument *arguments, size_t count) {
+    unsigned char *before[MOST_ARGUMENTS] = {NULL};
+    assert_true(count <= MOST_ARGUMENTS);
+    if (!launch->groups) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        before[i] = arguments[i].buffer ? contents(compute, arguments[i].buffer) : NULL;
+    }
+    __real_kernel_run(compute, launch, arguments, count);
+    small_model_require(compute_check(compute));
+    remember(launch->kernel->handle);
+    check_directions(launch, arguments, count);
+    check_changes(compute, launch, arguments, count, before);
+}
+
+/* ---- what launches */
+
+/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. */
+static void train(const char *as, const char *gemm, const char *residual, enum element_type type) {
+    struct compute *compute;
+    struct small_model model;
+    const struct compute_options options = {.device = "pocl",
+                                            .cache_dir = "",
+                                            .gemm = gemm,
+                                            .operands = type,
+                                            .model = as ? gpu_model_find(as, NULL) : NULL,
+                                            .record = true};
+    struct model_config config = small_model_config(residual, 3);
+    config.n_embd = 32; /* heads of 16, which matrix units take */
+    config.bias = true;
+    config.dropout = 0.1;
+    small_model_require(gemm_compute_open(&compute, &options));
+    small_model_create_typed(&model, compute, &config, 3, type);
+    small_model_randomise(&model, 1);
+    small_model_backward(&model, (struct gpt_pass){.dropout = true});
+    optimizer_step(&model.gpt, &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9}, 0);
+    small_model_require(compute_finish(compute));
+    small_model_release(&model);
+    compute_close(compute);
+}
+
+static bool has_run(const char *name) {
+    bool found = false;
+    for (size_t i = 0; i < names_count; i++) {
+        found |= strcmp(names[i], name) == 0;
+    }
+    return found;
+}
+
+static void test_gpu(void **state) {
+    (void)state;
+    train("emulation", "portable", "shc", ELEMENT_FP32);
+    train("emulation", "portable", "hc", ELEMENT_FP32);
+    train("emulation", "portable", "rc", ELEMENT_FP32);
+    assert_true(has_run("attention_backward_keys") && has_run("gemm_tile"));
+}
+
+static void test_gpu_with_matrix_units(void **state) {
+    (void)state;
+    train("emulation", "auto", "mhc", ELEMENT_BF16);
+    assert_true(has_run("attention_units_backward_keys") && has_run("mma_gemm"));
+}
+
+static void test_cpu(void **state) {
+    (void)state;
+    train(NULL, "auto", "shc", ELEMENT_FP32);
+    assert_true(has_run("projections_multiply") && has_run("projections_gradient"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_gpu_with_matrix_units),
+        cmocka_unit_test(test_cpu),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}
