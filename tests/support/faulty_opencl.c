@@ -76,13 +76,14 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
 
 #define COMPUTE_CAPABILITY_MAJOR_NV 0x4000
 #define COMPUTE_CAPABILITY_MINOR_NV 0x4001
+#define PCI_BUS_INFO_KHR            0x410F
 
 cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
     NEXT(clGetDeviceInfo);
     static const char nvidia[] = "NVIDIA Corporation", amd[] = "Advanced Micro Devices, Inc.";
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
-    const cl_uint capability[2] = {8, 0};
+    const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
     const int units = strcmp(gpu(), "units") == 0;
     if (!*gpu()) {
         return next(id, what, room, value, bytes);
@@ -94,6 +95,8 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
         return units ? tell(&local, sizeof local, room, value, bytes) : next(id, what, room, value, bytes);
     case CL_DEVICE_VENDOR:
         return units ? tell(nvidia, sizeof nvidia, room, value, bytes) : tell(amd, sizeof amd, room, value, bytes);
+    case PCI_BUS_INFO_KHR:
+        return tell(address, sizeof address, room, value, bytes);
     case COMPUTE_CAPABILITY_MAJOR_NV:
     case COMPUTE_CAPABILITY_MINOR_NV:
         return tell(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, room, value, bytes);
