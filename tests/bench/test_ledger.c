@@ -295,7 +295,8 @@ static void check_kernel(const json_t *ledger, const char *name, double launches
     }
 }
 
-/* Queries, keys and values of all tokens, and per head half of a square of scores with its diagonal, in two products. */
+/* Queries, keys and values of all tokens, and per head half of a square of scores with its diagonal, in two
+ * products. */
 static void check_attention(const json_t *ledger, double size) {
     const double pairs = 2 * 32.0 * 33.0 / 2.0;
     check_kernel(ledger, "attention_units_forward", 1, 3 * TOKENS * CHANNELS * size,

@@ -1,7 +1,7 @@
-/* What launches say of their arguments (ARG_IN and the like in runtime/device/compute.h), from which records count bytes, held
- * to what kernels do: every launch of small models' training steps goes through the function below, which is linked in place of
- * kernel_run. Nothing changes that is not said to be written, no more bytes than are said to be, and what the kernel has a const
- * pointer to is not said to be written. */
+/* What launches say of their arguments (ARG_IN and the like in runtime/device/compute.h), from which records count
+ * bytes, held to what kernels do: every launch of small models' training steps goes through the function below,
+ * which is linked in place of kernel_run. Nothing changes that is not said to be written, no more bytes than are
+ * said to be, and what the kernel has a const pointer to is not said to be written. */
 #include <stdarg.h>
 #include <stddef.h>
 
