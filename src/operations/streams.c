@@ -157,7 +157,8 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
     const size_t streams = stream_elements(operations, tokens), channels = channel_elements(operations, tokens);
     const size_t h = h_elements(operations, tokens);
     RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, streams), ARG_IN(mix->h, h),
-             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels), ARG_OUT(d_h, h));
+             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels),
+             ARG_OUT(d_h, h - square_elements(operations, tokens))); /* all but H_pre's */
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
