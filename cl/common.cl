@@ -32,6 +32,9 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
+/* For helpers that get private arrays: those stay in registers only if nothing is called. */
+#define INLINED static inline __attribute__((always_inline))
+
 /* The work-item's place among those that share its row. */
 #if LANES == 1
 #define LANE 0

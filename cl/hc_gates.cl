@@ -14,6 +14,13 @@
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)
  */
 #define GATE_COLUMNS (2 * STREAMS)
+
+/* A loop over what a GPU is to keep in registers, unrolled there with up to four streams. */
+#if LANES < 32 || STREAMS > 4
+#define EACH(i, n) for (int i = 0; i < (n); i++)
+#else
+#define EACH(i, n) UNROLL(n) for (int i = 0; i < (n); i++)
+#endif
 #define H_ROW        (STREAMS * (STREAMS + 2))
 
 static inline float logistic(float x) {
