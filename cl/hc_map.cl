@@ -19,8 +19,8 @@ static inline float rms_inverse(__global const float *squares, int group) {
 }
 
 /* One work-item a token. z [N, Z_ROW]: raw projections in, normalised out. squares [N, S]. h [N, H_ROW]. */
-__kernel void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
-                             ulong tokens, __global float *z_all, __global float *h_all) {
+ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
+                               ulong tokens, __global float *z_all, __global float *h_all) {
     const size_t token = get_global_id(0);
     if (token >= tokens) {
         return;
@@ -35,19 +35,17 @@ __kernel void hc_map_forward(__global const float *parameters, ulong theta_at, _
     hc_forward(parameters + theta_at, z, h_all + token * H_ROW);
 }
 
-/* One work-item a chunk of tokens.
+/* One work-item a chunk of tokens, which on a GPU is a token or few.
  * d_z [N, Z_ROW]: gradient of the raw projections. rms_scale [N, RMS_GROUPS]: the factor of x in its own gradient, since
  *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k.
- * partials [chunks, THETA]: the chunk's gradients of theta. */
-__kernel void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
-                              __global const float *z_all, __global const float *h_all, __global const float *d_h,
-                              ulong tokens, ulong tokens_per_chunk, __global float *d_z_all,
-                              __global float *rms_scale, __global float *partials) {
+ * partials [chunks, THETA]: the chunk's gradients of theta. Of a work-group's rows the first one gets the sum; chunks are whole
+ * work-groups, the last of them without tokens. */
+ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
+                                __global const float *z_all, __global const float *h_all, __global const float *d_h,
+                                ulong tokens, ulong tokens_per_chunk, __global float *d_z_all,
+                                __global float *rms_scale, __global float *partials) {
     const size_t chunk = get_global_id(0);
     const size_t first = chunk * tokens_per_chunk;
-    if (first >= tokens) {
-        return;
-    }
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     __global float *d_theta = partials + chunk * THETA;
     for (int k = 0; k < THETA; k++) {
@@ -67,4 +65,15 @@ __kernel void hc_map_backward(__global const float *parameters, ulong theta_at, 
             rms_scale[token * RMS_GROUPS + group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
         }
     }
+#if LANES > 1
+    __global float *rows = partials + get_group_id(0) * (LANES * (size_t)THETA);
+    GROUP_BARRIER();
+    for (int k = LANE; k < THETA; k += LANES) {
+        float sum = rows[k];
+        for (int row = 1; row < LANES; row++) {
+            sum += rows[row * (size_t)THETA + k];
+        }
+        rows[k] = sum;
+    }
+#endif
 }

@@ -16,9 +16,14 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
     add_norm_partials(operations, chunks.chunks, gradients);
 }
 
+size_t loss_lanes(const struct compute *compute) {
+    return compute->lanes >= 64 && compute->device.max_work_group >= 256 ? 256 : compute->lanes;
+}
+
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {
-    RUN_ROWS(cross_entropy, rows, ARG_BUFFER(logits), ARG_BUFFER(targets), ARG_U64(first), ARG_F32(scale),
-             ARG_I32(d_logits != NULL), ARG_BUFFER(d_logits ? d_logits : logits), ARG_BUFFER(losses));
+    KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, loss_lanes(operations->compute),
+               ARG_BUFFER(logits), ARG_BUFFER(targets), ARG_U64(first), ARG_F32(scale), ARG_I32(d_logits != NULL),
+               ARG_BUFFER(d_logits ? d_logits : logits), ARG_BUFFER(losses));
 }

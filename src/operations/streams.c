@@ -14,6 +14,10 @@ size_t gradient_width(const struct operations *operations) {
     return width;
 }
 
+size_t projection_rows(const struct operations *operations) {
+    return operations->compute->device.is_gpu ? 4 : 8;
+}
+
 /* ---- projections */
 
 /* Runs projections_pack or projections_unpack for every projection leaf. */
@@ -59,8 +63,8 @@ bool projections_are_few(const struct operations *operations) {
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
-    RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_BUFFER(streams), ARG_BUFFER(packed),
-             ARG_U64(rows), ARG_BUFFER(z));
+    RUN_ROWS(projections_multiply, groups_for(rows, projection_rows(operations)), ARG_BUFFER(streams),
+             ARG_BUFFER(packed), ARG_U64(rows), ARG_BUFFER(z));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -72,20 +76,26 @@ void projections_gradient(struct operations *operations, size_t tokens, const st
 
 /* ---- map */
 
+/* The map's kernels take an item a token or a chunk of tokens, in groups of map_lanes. */
+#define RUN_MAP(kernel, items, ...)                                                                                \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel,                                                  \
+               groups_for(items, map_lanes(operations->compute)), map_lanes(operations->compute), __VA_ARGS__)
+
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
-    RUN_ITEMS(hc_map_forward, tokens, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_U64(tokens),
-              ARG_BUFFER(map->z), ARG_BUFFER(map->h));
+    RUN_MAP(hc_map_forward, tokens, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_U64(tokens),
+            ARG_BUFFER(map->z), ARG_BUFFER(map->h));
 }
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
     const size_t theta = (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
+    const size_t lanes = map_lanes(operations->compute);
     const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
-    RUN_ITEMS(hc_map_backward, chunks.chunks, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_BUFFER(map->z),
-              ARG_BUFFER(map->h), ARG_BUFFER(d_h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_BUFFER(d_z),
-              ARG_BUFFER(rms_scale), ARG_BUFFER(&operations->partials));
-    add_partials(operations, chunks.chunks, theta, 0, theta, d_theta);
+    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN(map->theta), ARG_BUFFER(map->squares), ARG_BUFFER(map->z),
+            ARG_BUFFER(map->h), ARG_BUFFER(d_h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_BUFFER(d_z),
+            ARG_BUFFER(rms_scale), ARG_BUFFER(&operations->partials));
+    add_partials(operations, groups_for(chunks.chunks, lanes), lanes * theta, 0, theta, d_theta);
 }
 
 /* ---- the frame */
