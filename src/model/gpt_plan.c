@@ -181,13 +181,25 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_embedding = add(gpt, group, sizes->width);
 }
 
-/* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
+/* Bytes that a block of logits may take, with its gradients: on a CPU what stays near its caches; on a GPU, where each
+ * block's products must fill the device and add to the whole gradient of the token embedding, 1/16 of its memory. */
+static size_t logit_bytes(const struct device *device) {
+    const uint64_t share = device->memory_bytes / 16;
+    const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
+    const uint64_t least = (uint64_t)64 << 20;
+    return device->is_gpu && most > least ? (size_t)most : (size_t)least;
+}
+
+/* As many tokens' logits at a time as fit into that, or some 16; more than 8192 gain a GPU nothing. */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
     }
-    const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
-    const size_t fitting = most < 16 ? 16 : most;
+    const struct device *device = &gpt->compute->device;
+    const bool apart = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
+    const size_t each = sizeof(float) + (apart && device->is_gpu ? element_size(gpt->options.type) : 0);
+    const size_t most = logit_bytes(device) / each / gpt->vocabulary;
+    const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
     return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
 }
