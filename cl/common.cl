@@ -262,9 +262,13 @@ static inline vec_t act_round(vec_t v) {
 #define GROUP_PARTS     (LANES >= 64 ? 8 : LANES >= 16 ? 4 : LANES >= 4 ? 2 : 1)
 #define GROUP_DISTANCE  (LANES + GROUP_PARTS)
 #define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
+#if ROWS == 1
+#define GROUP_SUMS_SCRATCH(name, count) __local float name[(count) * GROUP_DISTANCE]
+#else
 #define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
     __local float name##_rows[ROWS * (count) * GROUP_DISTANCE];                                                         \
     __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
+#endif
 #define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
 #define GROUP_SUM(x, name)              group_sum(x, name)
 #define GROUP_MAX(x, name)              group_max(x, name)

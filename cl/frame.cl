@@ -17,6 +17,7 @@
 
 #define COLUMN_BLOCK 8
 #define SUMS         (STREAMS * (STREAMS + 2)) /* of d_h */
+#define PARTIAL_ROW  ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
 #define MOST_SUMS    (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
 #define Z_COLUMNS    (RMS_GROUPS * COLUMNS)
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
@@ -258,9 +259,9 @@ static inline void streams_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[S
     }
 }
 
-/* Adds the rows' sums of the group, one row after the other, to partial [2 C]. */
-static inline void store_norm_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
-                                        __global float *partial) {
+/* Adds the rows' sums of the group, one row after the other, to partial [2 C | THETA]. */
+static inline void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
+                                        __global const float *rows, __global float *partial) {
     for (int row = 0; row < ROWS; row++) {
         if (ROW == row) {
             LANE_STEPS(slot, c, CHANNELS) {
@@ -268,7 +269,14 @@ static inline void store_norm_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_b
                 VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot], partial + CHANNELS + c);
             }
         }
-        GROUP_BARRIER();
+        GROUP_BARRIER(); /* the first: theta's rows are complete, too */
+    }
+    for (int k = get_local_id(0); k < THETA; k += LANES * ROWS) {
+        float sum = rows[k];
+        for (int row = 1; row < ROWS; row++) {
+            sum += rows[row * THETA + k];
+        }
+        partial[2 * CHANNELS + k] = sum;
     }
 }
 
@@ -276,8 +284,8 @@ static inline void store_norm_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_b
  * [N, S, C]. With `below` also d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is
  * for the product that makes their gradient, d_z_operand the same as activations.
  *
- * One work-group a chunk of tokens. norm_partials [groups, 2 C]: sums of the gradients of gain and bias; theta_partials
- * [groups ROWS, THETA]. */
+ * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW = 2 C + THETA in whole vectors]: sums of the gradients of gain and bias, and of theta;
+ * theta_rows [groups, ROWS, THETA] are those of each row. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *output,
                                __global const float *squares, __global const float *z_all,
                                __global const float *statistics, __global const act_t *d_normed, ulong tokens,
@@ -285,11 +293,11 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
                                __global const float *parameters, ulong theta_at, ulong gain_at, __global float *d_h_all, __global float *d_z_all,
                                __global act_t *d_z_operand, __global float *rms_scale_all, __global act_t *d_streams,
                                int below, __global const float *h_below, __global act_t *d_output,
-                               __global float *norm_partials, __global float *theta_partials) {
+                               __global float *partials, __global float *theta_rows) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const size_t first = get_group_id(0) * tokens_per_group;
     const size_t last = min((ulong)(first + tokens_per_group), tokens);
-    __global float *d_theta = theta_partials + (get_group_id(0) * ROWS + ROW) * THETA;
+    __global float *group_rows = theta_rows + get_group_id(0) * (ROWS * THETA), *d_theta = group_rows + ROW * THETA;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
@@ -334,5 +342,5 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
             }
         }
     }
-    store_norm_gradients(d_gain, d_bias, norm_partials + get_group_id(0) * (2 * CHANNELS));
+    store_gradients(d_gain, d_bias, group_rows, partials + get_group_id(0) * PARTIAL_ROW);
 }

@@ -17,38 +17,59 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
     }
 }
 
-/* out[out_at + k] += sum over chunks of partials[chunk, first + k], k < count. On a CPU one work-item a column; else a work-group
- * takes LANES / PARTS columns, PARTS work-items each. */
+/* Up to three ranges of columns of partials [chunks, width], one after the other, and where in `gradients` their sums over the
+ * chunks are added. */
+#define TARGETS                                                                                                         \
+    int first0, int count0, ulong at0, int first1, int count1, ulong at1, int first2, int count2, ulong at2
+
+/* The k-th of all: its column, and its place. */
+static inline int target_column(int k, int first0, int count0, int first1, int count1, int first2) {
+    if (k < count0) {
+        return first0 + k;
+    }
+    return k < count0 + count1 ? first1 + k - count0 : first2 + k - count0 - count1;
+}
+static inline ulong target_place(int k, ulong at0, int count0, ulong at1, int count1, ulong at2) {
+    if (k < count0) {
+        return at0 + k;
+    }
+    return k < count0 + count1 ? at1 + k - count0 : at2 + k - count0 - count1;
+}
+
+/* On a CPU one work-item a column; else a work-group takes LANES / PARTS columns, PARTS work-items each. */
 #if LANES == 1
-__kernel void partials_add(__global const float *partials, ulong chunks, int width, int first, int count,
-                           __global float *out, ulong out_at) {
+__kernel void partials_add(__global const float *partials, ulong chunks, int width, TARGETS,
+                           __global float *gradients) {
     const int k = get_global_id(0);
-    if (k < count) {
+    if (k < count0 + count1 + count2) {
+        const int column = target_column(k, first0, count0, first1, count1, first2);
         float sum = 0.0f;
         for (size_t chunk = 0; chunk < chunks; chunk++) {
-            sum += partials[chunk * width + first + k];
+            sum += partials[chunk * width + column];
         }
-        out[out_at + k] += sum;
+        gradients[target_place(k, at0, count0, at1, count1, at2)] += sum;
     }
 }
 #else
 #define PARTS (LANES < 8 ? LANES : 8)
-ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int width, int first, int count,
-                             __global float *out, ulong out_at) {
+ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int width, TARGETS,
+                             __global float *gradients) {
     __local float sums[LANES];
     const int columns = LANES / PARTS, part = LANE / columns;
     const int k = get_group_id(0) * columns + LANE % columns;
+    const bool real = k < count0 + count1 + count2;
+    const int column = target_column(k, first0, count0, first1, count1, first2);
     float sum = 0.0f;
-    UNROLL_LANES(4) for (size_t chunk = part; chunk < (k < count ? chunks : 0); chunk += PARTS) {
-        sum += partials[chunk * width + first + k];
+    UNROLL_LANES(4) for (size_t chunk = part; chunk < (real ? chunks : 0); chunk += PARTS) {
+        sum += partials[chunk * width + column];
     }
     sums[LANE] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (part == 0 && k < count) {
+    if (part == 0 && real) {
         for (int other = 1; other < PARTS; other++) {
             sum += sums[LANE + other * columns];
         }
-        out[out_at + k] += sum;
+        gradients[target_place(k, at0, count0, at1, count1, at2)] += sum;
     }
 }
 #endif

@@ -32,7 +32,7 @@ void bias_backward(struct operations *operations, size_t rows, size_t width, con
     const struct chunking chunks = chunk_rows(rows, row_chunks(operations->compute));
     RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_U64(chunks.per_chunk),
              ARG_I32(width), ARG_OUT(&operations->partials, chunks.chunks * width));
-    add_partials(operations, chunks.chunks, width, 0, width, d_bias);
+    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, d_bias}});
 }
 
 uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place) {

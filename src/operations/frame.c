@@ -40,6 +40,11 @@ size_t frame_groups(const struct compute *compute) {
     return 4 * (size_t)compute->device.compute_units;
 }
 
+size_t frame_partials(const struct operation_shape *shape) {
+    const size_t sums = 2 * (size_t)shape->channels + (size_t)residual_theta(shape->residual, shape->streams);
+    return (sums + 15) / 16 * 16; /* in whole vectors */
+}
+
 /* ---- launching */
 
 /* Elements of what a token has, for all of them. */
@@ -106,7 +111,7 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
     const struct stream_mix *mix = frame->mix;
     const struct stream_map *map = frame->map;
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
-    const size_t chunks = groups * operations->frame_rows;
+    const size_t partials = frame_partials(&operations->shape);
     const bool below = gradients->h_below != NULL;
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(map->squares, sizes.squares), ARG_IN(map->z, sizes.z),
@@ -118,9 +123,10 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
               ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_I32(below),
               ARG_IN(below ? gradients->h_below : mix->h, below ? sizes.h : 0),
               ARG_OUT(gradients->d_output, below ? sizes.channels : 0),
-              ARG_OUT(&operations->partials, groups * 2 * sizes.width),
-              ARG_OUT(&operations->theta_partials, chunks * sizes.theta));
-    add_norm_partials(operations, groups, gradients->norm);
-    add_partials_of(operations, &operations->theta_partials,
-                    (struct partial_sums){chunks, sizes.theta, 0, sizes.theta}, gradients->d_theta);
+              ARG_OUT(&operations->partials, groups * partials),
+              ARG_OUT(&operations->theta_partials, groups * operations->frame_rows * sizes.theta));
+    struct partial_target targets[PARTIAL_TARGETS];
+    target_norm(operations, gradients->norm, targets);
+    targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};
+    add_partials(operations, groups, partials, targets);
 }

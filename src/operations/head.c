@@ -23,7 +23,9 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
              ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
              ARG_OUT(d_streams, tokens * count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
-    add_norm_partials(operations, chunks.chunks, gradients);
+    struct partial_target targets[PARTIAL_TARGETS] = {{0}};
+    target_norm(operations, gradients, targets);
+    add_partials(operations, chunks.chunks, 2 * channels, targets);
 }
 
 size_t loss_lanes(const struct compute *compute) {

@@ -43,6 +43,7 @@ static size_t maximum(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+/* Sums of theta's gradients of each row of a group of the fused frame. */
 static size_t theta_partial_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
     return frame_rows(compute, shape) * frame_groups(compute) * theta * sizeof(float);
@@ -51,7 +52,7 @@ static size_t theta_partial_bytes(const struct compute *compute, const struct op
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t rows = row_chunks(compute) * 4 * (size_t)shape->channels; /* widest: the bias of c_fc */
     const size_t theta = map_chunks(compute, shape) * (size_t)residual_theta(shape->residual, shape->streams);
-    const size_t frame = frame_rows(compute, shape) ? frame_groups(compute) * 2 * (size_t)shape->channels : 0;
+    const size_t frame = frame_rows(compute, shape) ? frame_groups(compute) * frame_partials(shape) : 0;
     return maximum(maximum(maximum(rows, theta), frame), square_chunks(compute)) * sizeof(float) +
            theta_partial_bytes(compute, shape);
 }
@@ -320,24 +321,22 @@ struct chunking chunk_rows(size_t rows, size_t most) {
     return (struct chunking){per_chunk, per_chunk ? (rows + per_chunk - 1) / per_chunk : 0};
 }
 
-void add_partials_of(struct operations *operations, const struct buffer *partials, struct partial_sums sums,
-                     struct span out) {
+#define ARG_TARGET(target) ARG_I32((target).first), ARG_I32((target).count), ARG_U64((target).out.offset)
+
+void add_partials(struct operations *operations, size_t chunks, size_t width,
+                  const struct partial_target targets[PARTIAL_TARGETS]) {
+    const size_t count = targets[0].count + targets[1].count + targets[2].count;
     const size_t lanes = operations->compute->lanes, parts = lanes < 8 ? lanes : 8; /* see reduce.cl */
-    const size_t columns = lanes == 1 ? ELEMENT_GROUP : lanes / parts;
-    KERNEL_RUN(operations->compute, &operations->kernels->partials_add, groups_for(sums.count, columns),
-               lanes == 1 ? ELEMENT_GROUP : lanes, ARG_IN(partials, sums.chunks * sums.count), ARG_U64(sums.chunks),
-               ARG_I32(sums.width), ARG_I32(sums.first), ARG_I32(sums.count), ARG_SPAN_IN_OUT(out, sums.count));
+    const size_t group = lanes == 1 ? ELEMENT_GROUP : lanes, columns = lanes == 1 ? ELEMENT_GROUP : lanes / parts;
+    KERNEL_RUN(operations->compute, &operations->kernels->partials_add, groups_for(count, columns), group,
+               ARG_IN(&operations->partials, chunks * count), ARG_U64(chunks), ARG_I32(width),
+               ARG_TARGET(targets[0]), ARG_TARGET(targets[1]), ARG_TARGET(targets[2]),
+               ARG_IN_OUT(targets[0].out.buffer, count));
 }
 
-void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
-                  struct span out) {
-    add_partials_of(operations, &operations->partials, (struct partial_sums){chunks, width, first, count}, out);
-}
-
-void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients) {
+void target_norm(const struct operations *operations, struct layer_norm gradients,
+                 struct partial_target targets[2]) {
     const size_t channels = (size_t)operations->shape.channels;
-    add_partials(operations, chunks, 2 * channels, 0, channels, gradients.gain);
-    if (operations->shape.bias) {
-        add_partials(operations, chunks, 2 * channels, channels, channels, gradients.bias);
-    }
+    targets[0] = (struct partial_target){0, channels, gradients.gain};
+    targets[1] = (struct partial_target){channels, operations->shape.bias ? channels : 0, gradients.bias};
 }

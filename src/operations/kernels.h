@@ -92,20 +92,24 @@ size_t row_chunks(const struct compute *compute);
 size_t square_chunks(const struct compute *compute);
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
 
-/* Columns [first, first + count) of partial sums [chunks, width]. */
-struct partial_sums {
-    size_t chunks, width, first, count;
+/* Columns [first, first + count) of partial sums, and where their sums over the chunks are added; a count of 0: none. */
+struct partial_target {
+    size_t first, count;
+    struct span out;
 };
+enum { PARTIAL_TARGETS = 3 };
 
-/* out += their sums over the chunks: of operations->partials, or of another buffer. */
-void add_partials_of(struct operations *operations, const struct buffer *partials, struct partial_sums sums,
-                     struct span out);
-void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,
-                  struct span out);
+/* Adds up operations->partials [chunks, width]. The targets' outs are of one arena. */
+void add_partials(struct operations *operations, size_t chunks, size_t width,
+                  const struct partial_target targets[PARTIAL_TARGETS]);
+
+/* The first two targets of partial sums that begin with those of a layer norm's gain and bias [2 C]. */
+void target_norm(const struct operations *operations, struct layer_norm gradients,
+                 struct partial_target targets[2]);
 
 /* Of the fused frame: tokens of a work-group, 0 where it is not fused, and work-groups on the way back, at most. */
 size_t frame_rows(const struct compute *compute, const struct operation_shape *shape);
 size_t frame_groups(const struct compute *compute);
 
-/* gradients += the partial sums [chunks, 2 C] of a layer norm's gain and bias. */
-void add_norm_partials(struct operations *operations, size_t chunks, struct layer_norm gradients);
+/* Partial sums of such a group: of the gradients of gain and bias [2 C], and of theta. */
+size_t frame_partials(const struct operation_shape *shape);

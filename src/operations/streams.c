@@ -126,7 +126,7 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
             ARG_IN(d_h, h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_z, z),
             ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
-    add_partials(operations, groups, lanes * theta, 0, theta, d_theta);
+    add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}});
 }
 
 /* ---- the frame */
@@ -150,7 +150,9 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
              ARG_U64(chunks.per_chunk), ARG_OUT(d_u, tokens * channels),
              ARG_OUT(d_h, residual_is_plain(operations->shape.residual) ? 0 : tokens * streams),
              ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
-    add_norm_partials(operations, chunks.chunks, gradients);
+    struct partial_target targets[PARTIAL_TARGETS] = {{0}};
+    target_norm(operations, gradients, targets);
+    add_partials(operations, chunks.chunks, 2 * channels, targets);
 }
 
 void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
