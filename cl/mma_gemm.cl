@@ -6,7 +6,7 @@
  * the present one is multiplied; from three on it is on its way by asynchronous copies, STAGES - 1 steps ahead. At the end the sums
  * pass through the same local memory, so that each work-item gets neighbours of a row, whatever the unit's fragments are like.
  *
- * Blocks from number `whole` on are made by `parts` groups each, of which each takes `depth` of k (a multiple of BLOCK_K); what they
+ * Blocks from number `whole` on are made by `parts` groups each, which take `depth` of k each (a multiple of BLOCK_K); what they
  * make are blocks in `partial`, [blocks - whole, parts, BLOCK_M, BLOCK_N], and mma_parts.cl adds those.
  *
  * Constants given at build time, besides those:
@@ -214,6 +214,9 @@ INLINED void sources_advance(struct sources *sources) {
 }
 
 #if STAGES > 2
+#if TURNS
+#error "tiles that are turned pass through registers: STAGES is 2"
+#endif
 #if STAGES == 3
 #define BEHIND 1
 #elif STAGES == 4

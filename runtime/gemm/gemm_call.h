@@ -11,8 +11,8 @@ struct matrix {
 
 /* C = op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n], where op transposes or not; beta == 0 does
  * not read C. m, n or k of 0 is allowed. What follows a product can be asked for where gemm_fuses says so:
- * C = op(A) op(B) + beta C + bias, and activated = GELU(C) of C before it is rounded; or instead of that last step C is multiplied
- * with GELU's derivative at another matrix. */
+ * C = op(A) op(B) + beta C + bias, and activated = GELU(C) of C before it is rounded; or, instead of that last
+ * step, C is multiplied with GELU's derivative at another matrix. */
 struct gemm_call {
     bool transpose_a, transpose_b;
     size_t m, n, k;

@@ -28,6 +28,9 @@ struct gemm_case {
  * Operands of 16 bits have exact sums, so that rounding is that of C alone. -1 with the element that is wrong. */
 int gemm_check(const struct gemm_runner *runner, const struct gemm_case *wanted);
 
-/* Checks products of all kinds: transpositions, edges, alignments, types of C, bias and activations, around the
- * size of a kernel's tiles, m x n in steps of k, with operands of this 16-bit type. -1 with a reason. */
+/* Checks the three forms that a layer needs, around the size of a kernel's tiles, m x n in steps of k, with
+ * operands of this 16-bit type. -1 with a reason. */
+int gemm_check_layer(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);
+
+/* The same for products of all kinds: transpositions, edges, alignments, types of C, bias and activations. */
 int gemm_check_tiles(const struct gemm_runner *runner, size_t m, size_t n, size_t k, enum element_type type);

@@ -230,15 +230,10 @@ static struct variant_key sum_key(const struct gemm_call *call, const struct mma
         ARG_SPAN_(*(side), elements, (x)->gelu_of.buffer != NULL, (x)->activated.buffer != NULL),                  \
         ARG_U64((side)->stride)
 
-/* The variant's kernel under the call's name, for profiles; without a handle on failure. */
-static struct kernel kernel_of(struct mma *mma, const struct variant_key *key, const struct gemm_call *call) {
+/* The variant's kernel; without a handle on failure. */
+static struct kernel kernel_of(struct mma *mma, const struct variant_key *key) {
     const struct mma_variant *variant = mma->compute->failure ? NULL : variant_obtain(mma, key);
-    struct kernel named = {0};
-    if (variant) {
-        named = variant->kernel;
-        memcpy(named.name, call->name, sizeof(named.name));
-    }
-    return named;
+    return variant ? variant->kernel : (struct kernel){0};
 }
 
 static struct span bias_of(const struct gemm_call *call) {
@@ -254,7 +249,8 @@ static size_t elements_of(const struct gemm_call *call, size_t most) {
 static void run_product(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
     const struct variant_key key = product_key(call, choice);
     const struct mma_tiles *tiles = &choice->tiles;
-    const struct kernel kernel = kernel_of(mma, &key, call);
+    struct kernel kernel = kernel_of(mma, &key);
+    memcpy(kernel.name, call->name, sizeof(kernel.name)); /* the name in profiles */
     const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
     const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
     const bool parts = choice->parts > 1;
@@ -275,7 +271,7 @@ static void run_product(struct mma *mma, const struct gemm_call *call, const str
 
 static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
     const struct variant_key key = sum_key(call, choice);
-    const struct kernel kernel = kernel_of(mma, &key, call);
+    const struct kernel kernel = kernel_of(mma, &key);
     const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
     const size_t size = choice->tiles.block_m * choice->tiles.block_n / (size_t)key.finish.run;
     const size_t runs = (choice->blocks - choice->whole) * size;
@@ -314,28 +310,32 @@ static void run_on_unit(void *mma, const struct gemm_call *call) {
     mma_run(mma, call);
 }
 
-static int test_tiles(struct mma *mma, const struct mma_tiles *tiles, size_t parts, enum element_type type) {
+/* Large and small tiles in all ways, the others, and small ones with blocks divided (but the first one), in
+ * those of a layer: they are the same kernel, and each way is compiled. */
+static int test_shape(struct mma *mma, enum mma_shape shape, size_t parts, enum element_type type) {
     const struct gemm_runner runner = {mma->compute, run_on_unit, mma};
-    mma_use_tiles(mma, tiles);
-    mma->whole = parts > 1; /* the first block is not divided */
+    const struct mma_tiles tiles = mma->shapes[shape];
+    const bool all = parts == 1 && (shape == MMA_LARGE || shape == MMA_SMALL);
+    mma_use_tiles(mma, &tiles);
+    mma->whole = 1;
     mma->parts = parts;
-    return gemm_check_tiles(&runner, tiles->block_m, tiles->block_n, tiles->block_k, type);
+    return (all ? gemm_check_tiles : gemm_check_layer)(&runner, tiles.block_m, tiles.block_n, tiles.block_k, type);
 }
 
-/* One kind of tiles at a time, whatever a product's size would choose; then small ones with blocks divided. */
+/* One shape at a time, whatever a product's size would choose. */
 int mma_self_test(struct mma *mma, enum element_type type) {
-    struct mma_tiles shapes[MMA_SHAPES];
-    const size_t whole = mma->whole, parts = mma->parts;
+    const struct mma kept = *mma;
     int status = 0;
-    memcpy(shapes, mma->shapes, sizeof(shapes));
-    for (int i = 0; i < MMA_SHAPES && status == 0; i++) {
-        const bool known = i > 0 && !memcmp(&shapes[i], &shapes[i - 1], sizeof(*shapes));
-        status = known ? 0 : test_tiles(mma, &shapes[i], 1, type);
+    for (int shape = 0; shape <= MMA_SHAPES && status == 0; shape++) {
+        const bool divided = shape == MMA_SHAPES;
+        const bool known =
+            !divided && shape > 0 && !memcmp(&kept.shapes[shape], &kept.shapes[shape - 1], sizeof(*kept.shapes));
+        memcpy(mma->shapes, kept.shapes, sizeof(kept.shapes));
+        status = known ? 0 : test_shape(mma, divided ? MMA_SMALL : (enum mma_shape)shape, divided ? 2 : 1, type);
     }
-    status = status || test_tiles(mma, &shapes[MMA_SMALL], 2, type) ? -1 : 0;
-    memcpy(mma->shapes, shapes, sizeof(shapes));
-    mma->whole = whole;
-    mma->parts = parts;
+    memcpy(mma->shapes, kept.shapes, sizeof(kept.shapes));
+    mma->whole = kept.whole;
+    mma->parts = kept.parts;
     compute_forget(mma->compute);
     return status ? error_prefix("self-test with %s", element_name(type)) : 0;
 }

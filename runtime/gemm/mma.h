@@ -23,12 +23,13 @@ void mma_use_tiles(struct mma *mma, const struct mma_tiles *tiles);
  * activation and its derivative. */
 bool mma_takes(const struct gemm_call *call);
 
-/* Runs a call that mma_takes. One launch, or two where blocks are divided; kernels are compiled at the first need. */
+/* Runs a call that mma_takes. One launch, or two where blocks are divided; kernels are compiled at the first
+ * need. */
 void mma_run(struct mma *mma, const struct gemm_call *call);
 
 /* Releases the kernels and the memory for parts. */
 void mma_release(struct mma *mma);
 
-/* Checks products of all kinds with all tiles (gemm_check_tiles), and again with blocks divided. -1 with a reason, which may
- * be that the device's compiler does not know the unit. */
+/* Checks products with all tiles, and with blocks divided (gemm_check_tiles, gemm_check_layer). -1 with a
+ * reason, which may be that the device's compiler does not know the unit. */
 int mma_self_test(struct mma *mma, enum element_type type);

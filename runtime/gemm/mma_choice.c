@@ -1,18 +1,21 @@
-/* A model of a GPU that holds for all of them to a third or so: work-groups run in waves of as many as there is room for, a wave
- * that is not full takes as long as one that is, and memory is slow next to matrix units by about the same factor everywhere. */
+/* A model of a GPU that holds for all of them to a third or so: work-groups run in waves of as many as there is
+ * room for, a wave that is not full takes as long as one that is, and memory is slow next to matrix units by
+ * about the same factor everywhere. */
 #include "runtime/gemm/mma_choice.h"
 #include <math.h>
 
 /* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
 #define RESIDENT_ITEMS 512
-/* Operations of the device's units in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on an H200, 246 on an
- * MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16-bit products without sparsity). */
+/* Operations of the device's units in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on
+ * an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16-bit products without
+ * sparsity). */
 #define OPERATIONS_PER_BYTE 200.0
-/* The same of a compute unit for bytes of its local memory (8 on sm_86, 16 on sm_80), and of all of them for bytes of their common
- * cache (40 to 60): half or less of that, since all go on at once. */
+/* The same of a compute unit for bytes of its local memory (8 on sm_86, 16 on sm_80), and of all of them for
+ * bytes of their common cache (40 to 60): half or less of that, since all go on at once. */
 #define OPERATIONS_PER_LOCAL_BYTE 8.0
 #define OPERATIONS_PER_CACHE_BYTE 16.0
-/* What may be reached of either. The units' is that of tiles of 128 x 128, of 64 x 32 for a warp; others read more for each operation. */
+/* What may be reached of either. The units' is that of tiles of 128 x 128, of 64 x 32 for a warp; others read
+ * more for each operation. */
 #define SHARE_OF_MEMORY 0.85
 #define SHARE_OF_UNITS  0.75
 #define LARGE_OVERHEAD  1.75
@@ -51,8 +54,8 @@ static size_t slots_of(const struct mma_device *device, const struct mma_tiles *
     return device->compute_units * (items < RESIDENT_ITEMS ? RESIDENT_ITEMS / items : 1);
 }
 
-/* Operations in the time of a kernel that moves so many bytes, with so many work-groups: with fewer than two for each compute unit it
- * does not get all of the memory's bandwidth. */
+/* Operations in the time of a kernel that moves so many bytes, with so many work-groups: with fewer than two for
+ * each compute unit it does not get all of the memory's bandwidth. */
 static double memory_cost(double bytes, double groups, double compute_units) {
     const double share = fmin(1.0, groups / (2.0 * compute_units));
     return bytes * OPERATIONS_PER_BYTE / (SHARE_OF_MEMORY * share);

@@ -1,5 +1,5 @@
-/* Which tiles a product on matrix units gets, and which of its blocks are divided along k: by counting, never by the clock, so that
- * sums are the same on every run. */
+/* Which tiles a product on matrix units gets, and which of its blocks are divided along k: by counting, never by
+ * the clock, so that sums are the same on every run. */
 #pragma once
 
 #include "runtime/gemm/gemm_call.h"
@@ -15,8 +15,8 @@ struct mma_device {
     unsigned compute_units; /* multiprocessors */
 };
 
-/* Blocks of C from number `whole` on are made by `parts` work-groups each, which have `depth` of k (a multiple of block_k), the last
- * one what is left. */
+/* Blocks of C from number `whole` on are made by `parts` work-groups each, which have `depth` of k (a multiple
+ * of block_k), the last one what is left. */
 struct mma_choice {
     struct mma_tiles tiles;
     size_t blocks, whole;

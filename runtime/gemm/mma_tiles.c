@@ -6,8 +6,8 @@
 
 #define EDGE_LIMIT 256 /* of blocks */
 #define CHUNK      8   /* elements that are copied at once */
-/* Sums of a work-item. There are 255 registers at most on NVIDIA and 256 on AMD; on Intel 128 of the sub-group's width, and
- * operands are as large as the sums. */
+/* Sums of a work-item. There are 255 registers at most on NVIDIA and 256 on AMD; on Intel 128 of the sub-group's
+ * width, and operands are as large as the sums. */
 #define MOST_SUMS       128
 #define MOST_SUMS_INTEL 64
 #define MOST_ITEMS      1024

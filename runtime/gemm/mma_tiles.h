@@ -33,8 +33,9 @@ struct mma_tiles {
     size_t stages;
 };
 
-/* Tiles to choose from (mma_choice.h): large ones; medium ones, which fill the device's last wave better; for products that those
- * make too few work-groups of, small ones; for a C of few columns, or few rows, narrow or flat ones. */
+/* Tiles to choose from (mma_choice.h): large ones; medium ones, which fill the device's last wave better; for
+ * products that those make too few work-groups of, small ones; for a C of few columns, or few rows, narrow or
+ * flat ones. */
 enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHAPES };
 
 #define MMA_MOST_UNITS 2 /* of one device */

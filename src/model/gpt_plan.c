@@ -252,8 +252,8 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* What the way back would compute again is kept, where a GPU has room: if everything planned stays within three quarters of
- * its memory then. */
+/* What the way back would compute again is kept, where a GPU has room: if everything planned stays within three
+ * quarters of its memory then. */
 static void plan_inner(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
     const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);

@@ -100,7 +100,8 @@ static void test_sizes_tt(void **state) {
     check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
-/* Tiles turned on their way into local memory, as for units that need it: two chunks of a work-item at a time, and one. */
+/* Tiles turned on their way into local memory, as for units that need it: two chunks of a work-item at a time,
+ * and one. */
 static void check_turned(const struct mma_tiles *tiles) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, tiles);
@@ -263,6 +264,57 @@ static void test_tiles(void **state) {
     assert_int_equal(mma_tiles_default(&unit, &limits, MMA_SMALL, &tiles), -1);
 }
 
+/* Units of other vendors: as many sums and work-items as they bear, and shapes that differ. */
+static void test_vendors(void **state) {
+    (void)state;
+    static const struct mma_unit units[] = {
+        {.kind = MMA_AMD_WMMA,
+         .warp = 32,
+         .m = 16,
+         .n = 16,
+         .k = 16,
+         .most_stages = 2,
+         .most_sums = 128,
+         .most_items = 256},
+        {.kind = MMA_AMD_MFMA,
+         .warp = 64,
+         .m = 16,
+         .n = 16,
+         .k = 16,
+         .most_stages = 2,
+         .most_sums = 128,
+         .most_items = 256},
+        {.kind = MMA_INTEL,
+         .warp = 16,
+         .m = 8,
+         .n = 16,
+         .k = 16,
+         .most_stages = 2,
+         .most_sums = 64,
+         .most_items = 1024},
+        {.kind = MMA_INTEL,
+         .warp = 8,
+         .m = 8,
+         .n = 8,
+         .k = 16,
+         .most_stages = 2,
+         .most_sums = 64,
+         .most_items = 1024},
+    };
+    static const size_t blocks[MMA_SHAPES][2] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {32, 128}};
+    const struct device limits = {.local_bytes = 65536, .max_work_group = 1024};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        for (int shape = 0; shape < MMA_SHAPES; shape++) {
+            struct mma_tiles tiles;
+            assert_int_equal(mma_tiles_default(&units[i], &limits, (enum mma_shape)shape, &tiles), 0);
+            assert_true(tiles.block_m == blocks[shape][0] && tiles.block_n == blocks[shape][1]);
+            assert_int_equal(tiles.stages, 2);
+            assert_true(tiles.warp_m * tiles.warp_n <= units[i].most_sums * units[i].warp);
+            assert_true(mma_tiles_warps(&tiles) * units[i].warp <= units[i].most_items);
+        }
+    }
+}
+
 static void test_file(void **state) {
     (void)state;
     struct device chosen;
@@ -319,16 +371,24 @@ static void test_small(void **state) {
     wanted = sized_case((const size_t[]){17, 9, 49}, true, false, ELEMENT_FP16);
     wanted.types[2] = ELEMENT_FP16;
     check(&mma, &wanted);
+    mma_use_tiles(&mma, &two_warps);
+    mma.unit.turns = true;
+    mma.parts = 2;
+    mma.whole = 1;
+    wanted = sized_case((const size_t[]){33, 16, 40}, true, false, ELEMENT_BF16);
+    wanted.pads[2] = wanted.offsets[2] = 8;
+    check(&mma, &wanted);
     mma_release(&mma);
     compute_close(compute);
 }
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_file),          cmocka_unit_test(test_sizes_nn),
-        cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt),
-        cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_vendors),  cmocka_unit_test(test_file),
+        cmocka_unit_test(test_sizes_nn), cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),
+        cmocka_unit_test(test_sizes_tt), cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_parts),    cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error),
+        cmocka_unit_test(test_tune),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

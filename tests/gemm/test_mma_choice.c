@@ -1,5 +1,6 @@
-/* Which tiles the products of a model get on a GPU, and in how many parts: by an estimate of the time that is not the one that the
- * choice goes by. Prints both for what was chosen, and for the tiles without parts that a rule by the number of blocks would take. */
+/* Which tiles the products of a model get on a GPU, and in how many parts: by an estimate of the time that is
+ * not the one that the choice goes by. Prints both for what was chosen, and for the tiles without parts that a
+ * rule by the number of blocks would take. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@
 #define BANDWIDTH     768e9    /* bytes/s */
 #define LAUNCH        2.5e-6   /* s */
 
-/* Model M (768 channels, vocabulary of 50304) on 8 x 1024 tokens; shc with four streams has 24 projections of 3072. */
+/* Model M (768 channels, vocabulary of 50304) on 8 x 1024 tokens; shc with four streams has 24 projections of
+ * 3072. */
 enum { TOKENS = 8192, WIDTH = 768, VOCABULARY = 50304, STREAMS = 4 * WIDTH, COLUMNS = 24 };
 
 static const struct named_product {
@@ -94,7 +96,8 @@ static struct mma_device a6000(void) {
     return device;
 }
 
-/* ---- another estimate: a roofline of what is done, with the padding of tiles, and of how much of the device does it */
+/* ---- another estimate: a roofline of what is done, with the padding of tiles, and of how much of the device
+ * does it */
 
 static double memory_seconds(double bytes, double groups) {
     return bytes / (0.85 * BANDWIDTH * fmin(1.0, groups / (2.0 * COMPUTE_UNITS)));
@@ -138,6 +141,37 @@ static struct mma_choice by_blocks(const struct mma_device *device, const struct
     return mma_divide(device, call, &device->shapes[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
 }
 
+/* Every block once, every part some of k, and the memory bounded. */
+static void check_whole(const struct gemm_call *call, const struct mma_choice *choice) {
+    assert_int_equal(choice->blocks, mma_blocks(call, &choice->tiles));
+    assert_true(choice->whole <= choice->blocks && (choice->parts > 1) == (choice->whole < choice->blocks));
+    assert_true(choice->depth % choice->tiles.block_k == 0);
+    assert_true((choice->parts - 1) * choice->depth < call->k);
+    assert_true(choice->parts == 1 || choice->parts * choice->depth >= call->k);
+    assert_true(mma_choice_bytes(choice) <= MMA_PARTS_BYTES);
+}
+
+/* Sizes of all kinds, on devices of all sizes. */
+static void test_sizes(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1, 31, 32, 33, 768, 4099, 50257, 1 << 20};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    struct mma_device device = a6000();
+    for (size_t i = 0; i < 3 * SIZES * SIZES * SIZES; i++) {
+        const struct named_product product = {.m = sizes[i % SIZES],
+                                              .n = sizes[i / SIZES % SIZES],
+                                              .k = sizes[i / SIZES / SIZES % SIZES],
+                                              .type_c = ELEMENT_FP32};
+        const struct gemm_call call = call_of(&product);
+        device.compute_units = (unsigned[]){1, 16, 132}[i / SIZES / SIZES / SIZES];
+        const struct mma_choice choice = mma_choose(&device, &call);
+        check_whole(&call, &choice);
+        const struct mma_choice divided =
+            mma_divide(&device, &call, &device.shapes[i % MMA_SHAPES], i % 7, 1 + i % 20);
+        assert_true(divided.parts <= 1 + i % 20 && (divided.parts - 1) * divided.depth < call.k);
+    }
+}
+
 static void test_model(void **state) {
     (void)state;
     const struct mma_device device = a6000();
@@ -154,7 +188,8 @@ static void test_model(void **state) {
                1e6 * gemm_call_flops(&call) / (0.75 * RATE));
         before += old_us;
         after += new_us;
-        assert_true(new.cost <= old.cost);
+        assert_true(new.cost <= old.cost &&new_us <= 1.02 * old_us);
+        check_whole(&call, &new);
     }
     printf("sum: %.0f before, %.0f now\n", before, after);
     assert_true(after < before);
@@ -162,6 +197,7 @@ static void test_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
