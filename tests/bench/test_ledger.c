@@ -270,7 +270,7 @@ static void test_rc_is_what_the_queue_gets(void **state) {
 
 static void test_fp32_is_what_the_queue_gets(void **state) {
     (void)state;
-    check_model(&(struct model){"shc", "fp32", "portable"}, "gemm_tile");
+    check_model(&(struct model){"rc", "fp32", "portable"}, "gemm_tile");
 }
 
 /* ---- bytes and FLOPs by hand */
