@@ -251,6 +251,24 @@ INLINED struct place place_of(bool queries, uint heads, uint sequence, float rat
     return place;
 }
 
+/* ---- the mask: only where it cuts, and that with a number that the compiler knows for each element but for one of the lane's */
+
+/* Scores of keys after a query become -infinity. s has `columns` columns of a warp's rows; `ahead` is how far the first one, a key, is
+ * after the first row, a query. With `keys_down` rows are keys and columns queries, and it is how far that row is after that column. */
+INLINED void scores_mask(struct unit unit, bool keys_down, int ahead, uint columns, unit_c *s) {
+    if (ahead + (int)(keys_down ? UNIT_M : columns) <= 1)
+        return;
+    UNIT_UNROLL
+    for (uint n = 0; n < columns / UNIT_N; n++) {
+        UNIT_UNROLL
+        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+            const int row = unit_row(unit, i), column = n * UNIT_N + unit_column(unit, i);
+            if (ahead + (keys_down ? row - column : column - row) > 0)
+                s[n].v[i] = -INFINITY;
+        }
+    }
+}
+
 /* ---- forward */
 
 /* What a lane knows of its rows. */
@@ -259,10 +277,8 @@ struct softmax {
     float sum[UNIT_ROWS]; /* of the lane's own elements */
 };
 
-/* p = exp(s - highest) in place, for keys from `key` on and the warp's queries from `query` on; the sum so far shrinks to the new
- * highest, and so does y. */
-INLINED void softmax_add(struct unit unit, struct softmax *softmax, uint query, uint key, bool masked, unit_c *s,
-                         unit_c *y) {
+/* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
+INLINED void softmax_add(struct unit unit, struct softmax *softmax, unit_c *s, unit_c *y) {
     float highest[UNIT_ROWS], shrink[UNIT_ROWS];
     UNIT_UNROLL
     for (uint r = 0; r < UNIT_ROWS; r++)
@@ -271,8 +287,7 @@ INLINED void softmax_add(struct unit unit, struct softmax *softmax, uint query, 
     for (uint n = 0; n < KEYS / UNIT_N; n++) {
         UNIT_UNROLL
         for (uint i = 0; i < UNIT_ELEMENTS; i++) {
-            const uint at = key + n * UNIT_N + unit_column(unit, i);
-            s[n].v[i] = masked && at > query + unit_row(unit, i) ? -INFINITY : SCORE_SCALE * s[n].v[i];
+            s[n].v[i] *= SCORE_SCALE;
             highest[UNIT_ROW_OF(i)] = fmax(highest[UNIT_ROW_OF(i)], s[n].v[i]);
         }
     }
@@ -361,7 +376,8 @@ void attention_units_forward(__global const ushort *qkv, uint heads, uint sequen
         if (dropout_rate > 0.0f)
             kept_fill(kept, place.dropout, ROWS, place.first, KEYS, start);
         rows_multiply(unit, &query, tiles[0], KEYS, 0, KEYS, p);
-        softmax_add(unit, &softmax, place.first + unit.warp * UNIT_M, start, start + KEYS > place.first, p, sum);
+        scores_mask(unit, false, (int)start - (int)(place.first + unit.warp * UNIT_M), KEYS, p);
+        softmax_add(unit, &softmax, p, sum);
         UNIT_COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
@@ -416,14 +432,15 @@ struct scores {
 
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
+    const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? at.row - at.column : at.column - at.row);
+    scores_mask(unit, at.keys_down, ahead, STRIP, s);
     UNIT_UNROLL
     for (uint n = 0; n < STRIP / UNIT_N; n++) {
         UNIT_UNROLL
         for (uint i = 0; i < UNIT_ELEMENTS; i++) {
             const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
-            const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
-            const float p = at.key + key > at.query + query ? 0.0f : power;
+            const float p = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
             const float factor = dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK,
                                                                    at.key, query, key)
                                                      : 1.0f;

@@ -155,7 +155,8 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     struct memory_plan *plan = &gpt->plan;
     const enum element_type type = gpt->options.type;
     const uint64_t padded = operations_padded(gpt->compute, gpt->options.sequence);
-    const uint64_t keys = (uint64_t)gpt->shape.batch * sizes->width * padded;
+    const uint64_t keys =
+        (uint64_t)gpt->shape.batch * sizes->width * operations_transposed(gpt->compute, gpt->options.sequence);
     scratch->attention.keys_t = memory_plan_add(plan, group, keys, type);
     if (gpt->options.mode == GPT_GENERATION) {
         scratch->scores =

@@ -1,15 +1,40 @@
 #include "src/operations/attention_units.h"
 #include "src/operations/kernels.h"
 
+#define SMALLEST_SIDE 8 /* of a group's work-items in a tile */
+
 struct attention_tiles attention_tiles(const struct compute *compute) {
     return compute->device.native_kernels
                ? (struct attention_tiles){8, 64, 64, compute->vector}
                : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
+bool attention_is_tiled(const struct compute *compute) {
+    return compute->lanes > 1 && compute->device.max_work_group >= SMALLEST_SIDE * SMALLEST_SIDE;
+}
+
+/* So many side by side that a work-item adds up two quads of a row at most, or one of each of two where keys stay, in heads of up
+ * to 128 channels: more do not fit into 128 registers beside the rest. */
+struct attention_group attention_group(const struct operations *operations, bool keys_stay) {
+    const int64_t head_size = operations->shape.channels / operations->shape.heads;
+    const bool wide = head_size > (keys_stay ? 64 : 128);
+    struct attention_group group = head_size <= 32 ? (struct attention_group){8, 16}
+                                   : wide          ? (struct attention_group){32, 8}
+                                                   : (struct attention_group){16, 16};
+    while (group.across * group.down > operations->compute->device.max_work_group) {
+        unsigned *side = group.down > SMALLEST_SIDE ? &group.down : &group.across;
+        *side /= 2;
+    }
+    return group;
+}
+
 size_t operations_padded(const struct compute *compute, int64_t sequence) {
     const size_t tile = attention_tiles(compute).keys;
     return ((size_t)sequence + tile - 1) / tile * tile;
+}
+
+size_t operations_transposed(const struct compute *compute, int64_t sequence) {
+    return attention_is_tiled(compute) ? 0 : operations_padded(compute, sequence);
 }
 
 /* ---- launching */
@@ -61,6 +86,52 @@ static struct launch pass_of(const struct operations *operations, const struct k
     ARG_I32((tokens).batch), ARG_I32((tokens).sequence),                                                           \
         ARG_I32(operations_padded(operations->compute, (tokens).sequence))
 
+/* A pass with so many products of cl/attention_tiles.cl: groups of work-items for blocks of rows of all heads. */
+static struct launch tiles_of(const struct operations *operations, const struct kernel *kernel,
+                              struct token_shape tokens, struct attention_group group, int products) {
+    const struct operation_shape *shape = &operations->shape;
+    return (struct launch){
+        .kernel = kernel,
+        .groups = item_count(operations, tokens, 4 * group.down),
+        .local = (size_t)group.across * group.down,
+        .flops = attention_flops(shape->heads, shape->channels / shape->heads, tokens, products),
+    };
+}
+
+/* The sequence, how many blocks there are in a head, and the inverse of that. */
+#define ARG_BLOCKS(group)                                                                                          \
+    ARG_I32(tokens.sequence), ARG_U32(block_count(tokens, group)), ARG_U32(UINT32_MAX / block_count(tokens, group))
+
+static uint32_t block_count(struct token_shape tokens, struct attention_group group) {
+    return (uint32_t)groups_for((size_t)tokens.sequence, 4 * group.down);
+}
+
+static void forward_tiles(struct operations *operations, struct token_shape tokens,
+                          const struct attention_values *values, struct dropout dropout) {
+    const struct attention_group group = attention_group(operations, false);
+    const struct attention_sizes sizes = sizes_of(operations, tokens);
+    const struct launch launch = tiles_of(operations, &operations->kernels->attention_forward, tokens, group, 2);
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * sizes.y), ARG_BLOCKS(group),
+                  ARG_DROPOUT(dropout), ARG_OUT(values->y, sizes.y), ARG_OUT(values->lse, sizes.rows));
+}
+
+static void backward_tiles(struct operations *operations, struct token_shape tokens,
+                           const struct attention_values *values, const struct buffer *delta,
+                           struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
+    const struct attention_group queries = attention_group(operations, false);
+    const struct attention_group keys = attention_group(operations, true);
+    const struct operation_kernels *kernels = operations->kernels;
+    const struct attention_sizes sizes = sizes_of(operations, tokens);
+    const struct launch to_queries = tiles_of(operations, &kernels->attention_backward_queries, tokens, queries, 3);
+    const struct launch to_keys = tiles_of(operations, &kernels->attention_backward_keys, tokens, keys, 4);
+    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * sizes.y), ARG_IN(values->y, sizes.y),
+                  ARG_IN(d_y, sizes.y), ARG_IN(values->lse, sizes.rows), ARG_BLOCKS(queries), ARG_DROPOUT(dropout),
+                  ARG_OUT(d_qkv, sizes.y), ARG_OUT(delta, sizes.rows));
+    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * sizes.y), ARG_IN(d_y, sizes.y),
+                  ARG_IN(values->lse, sizes.rows), ARG_IN(delta, sizes.rows), ARG_BLOCKS(keys),
+                  ARG_DROPOUT(dropout), ARG_OUT(d_qkv, 2 * sizes.y));
+}
+
 static bool take_units(const struct operations *operations, struct token_shape tokens) {
     return operations->attention_units && attention_units_take(operations->attention_units, tokens);
 }
@@ -70,6 +141,10 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
                        struct dropout dropout) {
     if (take_units(operations, tokens)) {
         attention_units_forward(operations->attention_units, tokens, values->qkv, dropout, values->y, values->lse);
+        return;
+    }
+    if (attention_is_tiled(operations->compute)) {
+        forward_tiles(operations, tokens, values, dropout);
         return;
     }
     const struct attention_sizes sizes = sizes_of(operations, tokens);
@@ -105,6 +180,10 @@ void attention_backward(struct operations *operations, struct token_shape tokens
                         struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
     if (take_units(operations, tokens)) {
         attention_units_backward(operations->attention_units, tokens, values, dropout, d_y, scratch->delta, d_qkv);
+        return;
+    }
+    if (attention_is_tiled(operations->compute)) {
+        backward_tiles(operations, tokens, values, scratch->delta, dropout, d_y, d_qkv);
         return;
     }
     const struct attention_tiles tiles = attention_tiles(operations->compute);

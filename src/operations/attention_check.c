@@ -65,7 +65,7 @@ static int create(struct compute *compute, struct buffer *buffer, enum element_t
 static int create_buffers(struct trial *trial) {
     const enum element_type type = trial->operations->shape.type;
     const size_t rows = trial->rows, count = rows * trial->head_size;
-    const size_t padded = count / SEQUENCE * operations_padded(trial->operations->compute, SEQUENCE);
+    const size_t padded = count / SEQUENCE * operations_transposed(trial->operations->compute, SEQUENCE);
     const struct {
         enum element_type type;
         size_t count;

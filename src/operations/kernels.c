@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/operations/attention_units.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,10 @@ enum {
     FEW_ROWS_BLOCKS = 512,
     ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
     LOSS = 2048,
-    FRAME = 4096, /* where it is fused */
+    FRAME = 4096,        /* where it is fused */
+    BY_ITEMS = 8192,     /* attention where it is not tiled */
+    QUERY_TILES = 16384, /* and where it is, with queries that stay */
+    KEY_TILES = 32768,   /* or keys */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
@@ -112,10 +116,15 @@ static const struct program {
      GELU,
      {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
-    {{"attention.cl"},
-     ATTENTION,
+    {{"attention.cl", "attention_step.cl", "attention_items.cl"},
+     ATTENTION | BY_ITEMS,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
       KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+    {{"attention.cl", "attention_step.cl", "attention_tiles.cl"},
+     ATTENTION | QUERY_TILES,
+     {KERNEL(attention_forward), KERNEL(attention_backward_queries), KERNEL(attention_fill),
+      KERNEL(attention_step)}},
+    {{"attention.cl", "attention_tiles.cl"}, ATTENTION | KEY_TILES, {KERNEL(attention_backward_keys)}},
     {{"few_rows.cl"}, ONE_ROW, {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
     {{"few_rows.cl"}, FEW_ROWS_BLOCKS, {KERNEL(few_rows_multiply)}},
     {{"reduce.cl"}, ARENAS, {KERNEL(square_sums), KERNEL(sum_total)}},
@@ -150,19 +159,25 @@ static void define_theta(struct constants *constants, const struct operation_sha
     }
 }
 
-static void define_attention(struct constants *constants, const struct operations *operations) {
+static void define_attention(struct constants *constants, const struct operations *operations, unsigned which) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
     const struct attention_tiles tiles = attention_tiles(operations->compute);
     define(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
     define(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys, tiles.keys_backward);
+    if (which & (QUERY_TILES | KEY_TILES)) {
+        const bool keys_stay = which & KEY_TILES;
+        const struct attention_group group = attention_group(operations, keys_stay);
+        define(constants, " -DACROSS=%u -DDOWN=%u -DSCALE=%.9ef -DKEYS_STAY=%d", group.across, group.down,
+               1.0 / sqrt((double)head_size), keys_stay);
+    }
 }
 
 static void define_all(struct constants *constants, const struct operations *operations, unsigned which) {
     const struct operation_shape *shape = &operations->shape;
     if (which & ATTENTION) {
-        define_attention(constants, operations);
+        define_attention(constants, operations, which);
     } else if (which & MAP) {
         define(constants, "-DVEC=1 -DLANES=%zu",
                map_lanes(operations->compute)); /* number by number, and in fp32 whatever activations are */
@@ -244,9 +259,12 @@ static bool is_needed(const struct operations *operations, const struct program 
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
         wanted |= file && strcmp(row->files[i], file) == 0;
     }
-    const bool lacks = residual_is_plain(operations->shape.residual) && row->constants & (MAP | PROJECTIONS);
-    const bool apart = row->constants & FRAME && !operations->frame_rows;
-    return wanted && !lacks && !apart && !first->handle;
+    const bool tiled = attention_is_tiled(operations->compute),
+               plain = residual_is_plain(operations->shape.residual);
+    const bool lacks = (plain && row->constants & (MAP | PROJECTIONS)) ||
+                       (row->constants & FRAME && !operations->frame_rows) ||
+                       (row->constants & (tiled ? BY_ITEMS : QUERY_TILES | KEY_TILES)) != 0;
+    return wanted && !lacks && !first->handle;
 }
 
 int operations_build(struct operations *operations, const char *file) {

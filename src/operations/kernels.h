@@ -31,7 +31,17 @@ size_t projection_rows(const struct operations *operations);
 
 #define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 
-/* Tiles of attention: wide where a work-item has a core's caches to itself, small where it has registers only. */
+/* Attention runs in one of two ways: a work-item has rows of a head to itself (cl/attention_items.cl), or a work-group has
+ * tiles of scores, on GPUs and wherever several lanes share a row (cl/attention_tiles.cl). */
+bool attention_is_tiled(const struct compute *compute);
+
+/* How the work-items of a group stand in a tile of which each has four rows and four columns. */
+struct attention_group {
+    unsigned across, down;
+};
+struct attention_group attention_group(const struct operations *operations, bool keys_stay);
+
+/* What a work-item takes that has rows to itself: wide tiles where it has a core's caches, too. */
 struct attention_tiles {
     unsigned queries, keys, keys_backward, key_vector;
 };

@@ -46,8 +46,11 @@ void operations_release(struct operations *operations);
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
 
-/* A sequence padded for transposed keys, which are stored in whole tiles. */
+/* A sequence padded for transposed keys, which are stored in whole tiles, and for scores of one query. */
 size_t operations_padded(const struct compute *compute, int64_t sequence);
+
+/* The same where attention transposes keys, 0 where it does not. */
+size_t operations_transposed(const struct compute *compute, int64_t sequence);
 
 /* ---- embedding */
 
@@ -220,8 +223,9 @@ struct attention_values {
 
 /* What is overwritten on the way; the last two on the way back alone. */
 struct attention_scratch {
-    const struct buffer *keys_t, *values_t; /* [batch, H, C/H, padded] */
-    const struct buffer *delta;             /* [batch, H, sequence], float */
+    const struct buffer *keys_t,
+        *values_t;              /* [batch, H, C/H, operations_transposed]: not touched where that is 0 */
+    const struct buffer *delta; /* [batch, H, sequence], float */
 };
 
 void attention_forward(struct operations *operations, struct token_shape tokens,

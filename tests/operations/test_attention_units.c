@@ -1,5 +1,6 @@
-/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels: both
- * held to attention in double, in 16 bits; and the check by which the units are compared with the portable kernels. */
+/* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels for CPUs and
+ * for GPUs: all held to attention in double, in 16 bits; and the check by which the units are compared with the portable
+ * kernels. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_check.h"
@@ -124,7 +125,7 @@ static void create_input(struct buffer *buffer, const uint16_t *bits, size_t cou
 
 static struct arena arena_create(const struct attention_case *shape, const struct attention_numbers *numbers) {
     const size_t elements = elements_of(shape), rows = elements / shape->head_size;
-    const size_t padded = elements / shape->sequence * operations_padded(compute, (int64_t)shape->sequence);
+    const size_t padded = elements / shape->sequence * operations_transposed(compute, (int64_t)shape->sequence);
     struct arena arena;
     create_input(&arena.qkv, numbers->qkv_bits, 3 * elements);
     create_input(&arena.d_y, numbers->d_y_bits, elements);
@@ -299,6 +300,49 @@ static void test_head_128_bf16(void **state) {
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
 }
 
+/* ---- the portable kernels for GPUs, which work in tiles: wherever several lanes share a row */
+
+static void check_tiles(size_t heads, size_t head_size, enum element_type type, const struct attention_case *cases,
+                        size_t count) {
+    const unsigned lanes = compute->lanes;
+    compute->lanes = 8;
+    assert_int_equal(operations_transposed(compute, 64), 0);
+    struct operations operations = make_operations(heads, head_size, type);
+    for (size_t i = 0; i < count; i++) {
+        struct attention_case wanted = cases[i];
+        wanted.heads = heads;
+        wanted.head_size = head_size;
+        wanted.type = type;
+        wanted.key = i + 1;
+        check_case(&operations, &wanted);
+    }
+    operations_release(&operations);
+    compute->lanes = lanes;
+}
+
+/* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole quads. */
+static void test_tiles(void **state) {
+    (void)state;
+    check_tiles(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
+    check_tiles(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
+    check_tiles(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_tiles(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_tiles(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
+    check_tiles(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
+}
+
+/* Devices whose groups have fewer work-items than the tiles ask for. */
+static void test_small_groups(void **state) {
+    (void)state;
+    const size_t most = compute->device.max_work_group;
+    for (compute->device.max_work_group = 64; compute->device.max_work_group <= 128;
+         compute->device.max_work_group *= 2) {
+        check_tiles(1, 16, ELEMENT_BF16, few_cases, COUNT(few_cases));
+        check_tiles(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    }
+    compute->device.max_work_group = most;
+}
+
 /* ---- beside the portable kernels, behind the same functions */
 
 struct attention_buffers {
@@ -418,8 +462,7 @@ static void test_planted_faults(void **state) {
     struct operations operations = make_operations(3, 16, ELEMENT_BF16);
     check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
     check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
-    check_planted(&operations, "at.key + key > at.query + query", "at.key + key >= at.query + query",
-                  " of d_qkv is ");
+    check_planted(&operations, "(int)(at.key - at.query)", "1 + (int)(at.key - at.query)", " of d_qkv is ");
     operations_release(&operations);
 }
 
@@ -471,6 +514,7 @@ int main(void) {
         cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
         cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
         cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_small_groups),
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_choice),
     };

@@ -486,7 +486,7 @@ static void attention_reference(struct bench *bench) {
 static const struct buffer *transposed_scratch(struct bench *bench) {
     return bench_scratch_activation(bench,
                                     (size_t)(bench->tokens.batch * bench->shape.channels) *
-                                        operations_padded(bench->operations->compute, bench->tokens.sequence));
+                                        operations_transposed(bench->operations->compute, bench->tokens.sequence));
 }
 
 static struct attention_values attention_values(const struct bench *bench) {
@@ -1179,6 +1179,12 @@ static const struct operation_case fixed_cases[] = {
     CASE(attention, "D=64, heads", .channels = 128, .heads = 2, .batch = 2, .sequence = 67,
          .variation = WHOLE_HEADS),
     CASE(attention, "D=64 T=64", .channels = 128, .heads = 2, .sequence = 64),
+    CASE(attention, "D=3", .channels = 9, .heads = 3, .batch = 2, .sequence = 66),
+    CASE(attention, "D=20, dropout T=129", .channels = 40, .heads = 2, .sequence = 129, .dropout = 0.2f),
+    CASE(attention, "D=33 T=100", .channels = 66, .heads = 2, .sequence = 100),
+    CASE(attention, "D=96, dropout", .channels = 96, .heads = 1, .batch = 2, .sequence = 65, .dropout = 0.1f),
+    CASE(attention, "D=128 T=131", .channels = 256, .heads = 2, .sequence = 131),
+    CASE(attention, "D=160", .channels = 160, .heads = 1, .sequence = 33),
     /* where a softmax is almost one-hot, dp - delta is the difference of numbers that y's rounding has moved apart
      */
     {.test = &attention,
