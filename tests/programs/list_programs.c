@@ -219,6 +219,7 @@ static int list_all(struct list *list) {
                        .is_gpu = true,
                        .compute_units = models[i].compute_units,
                        .max_work_group = 256,
+                       .local_bytes = 64 << 10,
                        .max_buffer_bytes = SIZE_MAX},
             .lanes = 64,
             .vector = 4,
