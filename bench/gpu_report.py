@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/gpu.md from what ci/gpu.sh left.
+"""docs/gpu_measured.md from what ci/gpu.sh left.
 
   bench/gpu_report.py FOLDER DOCUMENT
 """
@@ -58,11 +58,48 @@ def products(folder):
     return f"\nProducts of PyTorch {found['torch']} (the vendor's library), TFLOP/s:\n\n" + table(["dtype"] + names, rows) + "\n"
 
 
+def per_kernel(rows, calls, keep):
+    """{name: [calls, seconds]} of rows of kernels, of which some have several rows."""
+    kernels = {}
+    for row in filter(keep, rows):
+        entry = kernels.setdefault(row["name"], [0, 0.0])
+        entry[0] += row[calls]
+        entry[1] += row["seconds"]
+    return kernels
+
+
+def against_ledger(profile, ledger):
+    """The clock beside the ledger: milliseconds of a step with one micro-step, by kernel, most measured first."""
+    steps = profile["profiled_steps"]
+    measured = per_kernel(profile["kernels"], "calls", lambda row: True)
+    predicted = per_kernel(ledger["kernels"], "launches", lambda row: row["launches"])
+    rows, sums = [], [0.0, 0.0]
+    for name in sorted(measured.keys() | predicted.keys(), key=lambda name: -measured.get(name, [0, 0.0])[1]):
+        calls, seconds = measured.get(name, [0, 0.0])
+        launches, expected = predicted.get(name, [0, 0.0])
+        sums = [sums[0] + seconds / steps, sums[1] + expected]
+        rows.append([f"`{name}`", f"{calls / steps:g}", launches, f"{1e3 * seconds / steps:.3f}", f"{1e3 * expected:.3f}",
+                     f"{seconds / steps / expected:.2f}" if expected and seconds else ""])
+    rows.append(["in all", "", "", f"{1e3 * sums[0]:.3f}", f"{1e3 * sums[1]:.3f}", f"{sums[0] / sums[1]:.2f}"])
+    return table(["kernel", "launches", "in the ledger", "measured ms", "predicted ms", "ratio"], rows)
+
+
+def ledgers(folder):
+    text = []
+    for variant in ["rc", "shc"]:
+        profile, ledger = read_json(folder, "profile-" + variant), read_json(folder, "ledger-" + variant)
+        if profile and ledger:
+            step = profile["seconds"]["step"]["median"]
+            text.append(f"{variant} in bf16, a step with one micro-step, of which the clock says {1e3 * step:.1f} ms and the data sheet of "
+                        f"{ledger['title']} what is below:\n\n{against_ledger(profile, ledger)}")
+    return "\n\n".join(text) or "Nothing to compare: there is no data sheet of this device, and `LEDGER_AS` names none that is like it."
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
-    text = f"""# On a GPU
+    text = f"""# Measured on a GPU
 
 Measured by `ci/gpu.sh` on {datetime.date.today()}.
 
@@ -77,6 +114,12 @@ Measured by `ci/gpu.sh` on {datetime.date.today()}.
 Model M or what `MODEL` named, random tokens, a step each in turn, medians; "used of that" is the share of the rate of products alone.
 
 {speeds(folder)}
+
+## Beside the ledger
+
+Kernels by the clock and by `hc_bench --ledger` ([gpu.md](gpu.md)): above 1, slower than predicted.
+
+{ledgers(folder)}
 
 ## Beside PyTorch
 

@@ -32,6 +32,9 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
+/* For helpers that get private arrays: those stay in registers only if nothing is called. */
+#define INLINED static inline __attribute__((always_inline))
+
 /* The work-item's place among those that share its row, and the row's place in the work-group, which has ROWS of them. */
 #ifndef ROWS
 #define ROWS 1

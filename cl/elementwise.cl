@@ -88,7 +88,7 @@ __kernel void dropout_apply(ulong count, int width, float rate, uint key0, uint 
         float values[VEC];
         const vec_t in = ACT_LOAD(x + i);
         VEC_STORE(in, values);
-        for (int k = 0; k < VEC; k++) {
+        UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
             values[k] *= dropout_factor((uint2)(key0, key1), first_row + i / width, i % width + k, rate);
         }
         const vec_t out = VEC_LOAD(values);

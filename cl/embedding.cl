@@ -22,7 +22,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
         if (dropout > 0.0f) {
             float kept[VEC];
             VEC_STORE(x, kept);
-            for (int k = 0; k < VEC; k++) {
+            UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
                 kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
             }
             x = VEC_LOAD(kept);
@@ -53,7 +53,7 @@ ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, float dr
         if (dropout > 0.0f) {
             float kept[VEC];
             VEC_STORE(d, kept);
-            for (int k = 0; k < VEC; k++) {
+            UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
                 kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
             }
             d = VEC_LOAD(kept);

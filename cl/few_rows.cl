@@ -12,8 +12,7 @@
 /* One work-group BLOCK_COLUMNS rows of W. What is past the end of x or W repeats the last row. */
 ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int rows, int in,
                                   __global const act_t *w_all, ulong w_at, int out, int y_float, __global act_t *y) {
-    GROUP_SCRATCH(scratch);
-    const int lane = get_local_id(0);
+    GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
     const int column = get_group_id(0) * BLOCK_COLUMNS;
     __global const act_t *x = x_all + x_at;
     __global const act_t *w = w_all + w_at;
@@ -24,7 +23,7 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int r
                 sums[r][b] = (vec_t)(0.0f);
             }
         }
-        for (int k = lane * VEC; k < in; k += LANES * VEC) {
+        for (int k = LANE * VEC; k < in; k += LANES * VEC) {
             vec_t factors[BLOCK_COLUMNS];
             UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
                 factors[b] = ACT_LOAD(w + (size_t)min(column + b, out - 1) * in + k);
@@ -42,10 +41,11 @@ ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int r
                 totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
             }
         }
-        for (int i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
+        GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
+        for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
             const int row = first + i / BLOCK_COLUMNS, to = column + i % BLOCK_COLUMNS;
-            const float total = GROUP_SUM(totals[i], scratch);
-            if (lane == 0 && row < rows && to < out) {
+            if (row < rows && to < out) {
+                const float total = GROUP_TOTAL(totals, scratch, i);
                 if (y_float) {
                     ((__global float *)y)[(size_t)row * out + to] = total;
                 } else {

@@ -1,38 +1,7 @@
-/* From raw projections to H, per token, and back: the variant's map inside RMSNorm.
- *
- *   r_g = 1/sqrt(sum of squares of group g / (group length) + eps)     z = r_g * (raw projections of group g)
- *   h   = map(z; theta)
- *
- * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
- * COLUMNS is the number of projections per group. Sums of squares come from the kernel that wrote the streams.
- */
-#define RMS_EPSILON      1e-6f
-#define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
-#define Z_ROW            (RMS_GROUPS * COLUMNS)
-
-static inline float rms_inverse(__global const float *squares, int group) {
-    float sum = 0.0f;
-    for (int s = 0; s < STREAMS / RMS_GROUPS; s++) {
-        sum += squares[group * (STREAMS / RMS_GROUPS) + s];
-    }
-    return rsqrt(sum / RMS_GROUP_LENGTH + RMS_EPSILON);
-}
-
-/* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
-static inline void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
-                                     __global float *h) {
-    for (int group = 0; group < RMS_GROUPS; group++) {
-        const float inverse = rms_inverse(squares, group);
-        for (int k = 0; k < COLUMNS; k++) {
-            z[group * COLUMNS + k] *= inverse;
-        }
-    }
-    hc_forward(theta, z, h);
-}
-
+/* The map of hc_token.cl over all tokens, on its own. */
 /* One work-item a token. z [N, Z_ROW]: raw projections in, normalised out. squares [N, S]. h [N, H_ROW]. */
-__kernel void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
-                             ulong tokens, __global float *z_all, __global float *h_all) {
+ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at, __global const float *squares,
+                               ulong tokens, __global float *z_all, __global float *h_all) {
     const size_t token = get_global_id(0);
     if (token >= tokens) {
         return;
@@ -40,35 +9,16 @@ __kernel void hc_map_forward(__global const float *parameters, ulong theta_at, _
     map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW);
 }
 
-/* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
- *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
- * and its part of the gradients of theta. */
-static inline void map_token_backward(__global const float *theta, __global const float *squares,
-                                      __global const float *z, __global const float *h, __global const float *d_h,
-                                      __global float *d_z, __global float *rms_scale, __global float *d_theta) {
-    hc_backward(theta, z, h, d_h, d_z, d_theta);
-    for (int group = 0; group < RMS_GROUPS; group++) {
-        const float inverse = rms_inverse(squares, group);
-        float product = 0.0f;
-        for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
-            product += z[k] * d_z[k];
-            d_z[k] *= inverse;
-        }
-        rms_scale[group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
-    }
-}
-
-/* One work-item a chunk of tokens. d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as above.
- * partials [chunks, THETA]: the chunk's gradients of theta. */
-__kernel void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
-                              __global const float *z_all, __global const float *h_all, __global const float *d_h,
-                              ulong tokens, ulong tokens_per_chunk, __global float *d_z_all,
-                              __global float *rms_scale, __global float *partials) {
+/* One work-item a chunk of tokens, which on a GPU is a token or few.
+ * d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as map_token_backward has them.
+ * partials [chunks, THETA]: the chunk's gradients of theta. Of a work-group's rows the first one gets the sum; chunks are whole
+ * work-groups, the last of them without tokens. */
+ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at, __global const float *squares,
+                                __global const float *z_all, __global const float *h_all, __global const float *d_h,
+                                ulong tokens, ulong tokens_per_chunk, __global float *d_z_all,
+                                __global float *rms_scale, __global float *partials) {
     const size_t chunk = get_global_id(0);
     const size_t first = chunk * tokens_per_chunk;
-    if (first >= tokens) {
-        return;
-    }
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     __global float *d_theta = partials + chunk * THETA;
     for (int k = 0; k < THETA; k++) {
@@ -78,4 +28,15 @@ __kernel void hc_map_backward(__global const float *parameters, ulong theta_at, 
         map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW,
                            d_h + token * H_ROW, d_z_all + token * Z_ROW, rms_scale + token * RMS_GROUPS, d_theta);
     }
+#if LANES > 1
+    __global float *rows = partials + get_group_id(0) * (LANES * (size_t)THETA);
+    GROUP_BARRIER();
+    for (int k = LANE; k < THETA; k += LANES) {
+        float sum = rows[k];
+        for (int row = 1; row < LANES; row++) {
+            sum += rows[row * (size_t)THETA + k];
+        }
+        rows[k] = sum;
+    }
+#endif
 }

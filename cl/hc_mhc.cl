@@ -16,31 +16,31 @@ struct scaling {
     float columns[SINKHORN_ITERATIONS][STREAMS];
 };
 
-static inline void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+INLINED void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             const int entry = i * STREAMS + j;
             logits[i][j] = theta[P_alpha_res] * z[GATE_COLUMNS + entry] + theta[P_b_res + entry];
         }
     }
 }
 
-static inline void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
+INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
     float highest = -INFINITY;
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             highest = fmax(highest, logits[i][j]);
         }
     }
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             k[i][j] = exp(logits[i][j] - highest);
         }
     }
 }
 
 /* kept may be null. */
-static inline void scaling_keep(struct scaling *kept, int iteration, const float rows[STREAMS],
+INLINED void scaling_keep(struct scaling *kept, int iteration, const float rows[STREAMS],
                                 const float columns[STREAMS]) {
     for (int i = 0; i < STREAMS && kept; i++) {
         kept->rows[iteration][i] = rows[i];
@@ -49,28 +49,28 @@ static inline void scaling_keep(struct scaling *kept, int iteration, const float
 }
 
 /* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
-static inline bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
+INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
                                     struct scaling *kept) {
     float largest = 0.0f;
-    for (int i = 0; i < STREAMS; i++) {
+    EACH(i, STREAMS) {
         rows[i] = 1.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             columns[j] = 0.0f;
         }
-        for (int i = 0; i < STREAMS; i++) {
-            for (int j = 0; j < STREAMS; j++) {
+        EACH(i, STREAMS) {
+            EACH(j, STREAMS) {
                 columns[j] += k[i][j] * rows[i];
             }
         }
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             columns[j] = 1.0f / columns[j];
             largest = fmax(largest, columns[j]);
         }
-        for (int i = 0; i < STREAMS; i++) {
+        EACH(i, STREAMS) {
             float sum = 0.0f;
-            for (int j = 0; j < STREAMS; j++) {
+            EACH(j, STREAMS) {
                 sum += k[i][j] * columns[j];
             }
             rows[i] = 1.0f / sum;
@@ -82,28 +82,28 @@ static inline bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAM
 }
 
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
-static inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
+INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
                                        struct scaling *kept) {
-    for (int i = 0; i < STREAMS; i++) {
+    EACH(i, STREAMS) {
         rows[i] = 0.0f;
     }
     for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             float highest = -INFINITY, sum = 0.0f;
-            for (int i = 0; i < STREAMS; i++) {
+            EACH(i, STREAMS) {
                 highest = fmax(highest, logits[i][j] - rows[i]);
             }
-            for (int i = 0; i < STREAMS; i++) {
+            EACH(i, STREAMS) {
                 sum += exp(logits[i][j] - rows[i] - highest);
             }
             columns[j] = highest + log(sum);
         }
-        for (int i = 0; i < STREAMS; i++) {
+        EACH(i, STREAMS) {
             float highest = -INFINITY, sum = 0.0f;
-            for (int j = 0; j < STREAMS; j++) {
+            EACH(j, STREAMS) {
                 highest = fmax(highest, logits[i][j] - columns[j]);
             }
-            for (int j = 0; j < STREAMS; j++) {
+            EACH(j, STREAMS) {
                 sum += exp(logits[i][j] - columns[j] - highest);
             }
             rows[i] = highest + log(sum);
@@ -114,7 +114,7 @@ static inline void sinkhorn_potentials(float logits[STREAMS][STREAMS], float row
 
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations to
  * `kept`, which may be null. */
-static inline bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
+INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
                             float columns[STREAMS], struct scaling *kept) {
     exponentials(logits, k);
     const bool factors = sinkhorn_factors(k, rows, columns, kept);
@@ -124,13 +124,13 @@ static inline bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STR
     return factors;
 }
 
-static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     sigmoid_gates_forward(theta, z, h);
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, 0);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             h[GATE_COLUMNS + i * STREAMS + j] =
                 factors ? k[i][j] * rows[i] * columns[j] : exp(logits[i][j] - rows[i] - columns[j]);
         }
@@ -138,58 +138,58 @@ static inline void hc_forward(__global const float *theta, __global const float 
 }
 
 /* Through y = L - logsumexp(L) along every row: d_L = d_y - exp(y) sum(d_y). */
-static inline void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
-    for (int i = 0; i < STREAMS; i++) {
+INLINED void rows_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+    EACH(i, STREAMS) {
         float sum = 0.0f;
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             sum += d[i][j];
         }
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             d[i][j] -= matrix[i][j] * sum;
         }
     }
 }
 
-static inline void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
+INLINED void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][STREAMS]) {
     float sums[STREAMS];
-    for (int j = 0; j < STREAMS; j++) {
+    EACH(j, STREAMS) {
         sums[j] = 0.0f;
     }
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             sums[j] += d[i][j];
         }
     }
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             d[i][j] -= matrix[i][j] * sums[j];
         }
     }
 }
 
 /* The matrix between iterations: rows NULL for those before the first. */
-static inline void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
+INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
                                  float matrix[STREAMS][STREAMS]) {
-    for (int i = 0; i < STREAMS; i++) {
+    EACH(i, STREAMS) {
         const float row = rows ? rows[i] : 1.0f;
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             matrix[i][j] = k[i][j] * row * columns[j];
         }
     }
 }
 
-static inline void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
+INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
                                     float matrix[STREAMS][STREAMS]) {
-    for (int i = 0; i < STREAMS; i++) {
+    EACH(i, STREAMS) {
         const float row = rows ? rows[i] : 0.0f;
-        for (int j = 0; j < STREAMS; j++) {
+        EACH(j, STREAMS) {
             matrix[i][j] = exp(logits[i][j] - row - columns[j]);
         }
     }
 }
 
 /* From the last half-step to the first. */
-static inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
+INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
                                      bool factors, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
     for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
@@ -208,7 +208,7 @@ static inline void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STR
     }
 }
 
-static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                                __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     float d[STREAMS][STREAMS], d_alpha = 0.0f;
@@ -216,15 +216,15 @@ static inline void hc_backward(__global const float *theta, __global const float
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
     const bool factors = sinkhorn(logits, k, rows, columns, &s);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
             d[i][j] = row_gradient(d_h, i, j) * h[entry];
         }
     }
     sinkhorn_backward(logits, k, &s, factors, d);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             const int entry = i * STREAMS + j;
             d_theta[P_b_res + entry] += d[i][j];
             d_alpha += d[i][j] * z[GATE_COLUMNS + entry];

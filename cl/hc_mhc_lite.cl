@@ -6,7 +6,7 @@
 #define PERMUTATIONS (COLUMNS - GATE_COLUMNS)
 
 /* The next permutation in lexicographic order. */
-static inline void permutation_next(int *p) {
+INLINED void permutation_next(int *p) {
     int i = STREAMS - 2;
     while (i >= 0 && p[i] > p[i + 1]) {
         i--;
@@ -28,17 +28,17 @@ static inline void permutation_next(int *p) {
     }
 }
 
-static inline void permutation_first(int *p) {
+INLINED void permutation_first(int *p) {
     for (int i = 0; i < STREAMS; i++) {
         p[i] = i;
     }
 }
 
-static inline float permutation_logit(__global const float *theta, __global const float *z, int r) {
+INLINED float permutation_logit(__global const float *theta, __global const float *z, int r) {
     return theta[P_alpha_res] * z[GATE_COLUMNS + r] + theta[P_b_res + r];
 }
 
-static inline float permutation_highest(__global const float *theta, __global const float *z) {
+INLINED float permutation_highest(__global const float *theta, __global const float *z) {
     float highest = -INFINITY;
     for (int r = 0; r < PERMUTATIONS; r++) {
         highest = fmax(highest, permutation_logit(theta, z, r));
@@ -47,14 +47,14 @@ static inline float permutation_highest(__global const float *theta, __global co
 }
 
 /* Compensated addition (Kahan): of up to 40320 terms, so that rows and columns sum to one as exactly as floats allow. */
-static inline void add_compensated(float term, float *sum, float *lost) {
+INLINED void add_compensated(float term, float *sum, float *lost) {
     const float corrected = term - *lost;
     const float total = *sum + corrected;
     *lost = (total - *sum) - corrected;
     *sum = total;
 }
 
-static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float res[STREAMS][STREAMS], lost[STREAMS][STREAMS], sum = 0.0f, sum_lost = 0.0f;
     int p[STREAMS];
     sigmoid_gates_forward(theta, z, h);
@@ -82,8 +82,8 @@ static inline void hc_forward(__global const float *theta, __global const float 
 
 /* d a_r = sum_i d_res[i, perm_r(i)];  through the softmax  d logit_r = a_r (d a_r - sum_q a_q d a_q),  and that last sum is
  * the product of res and d_res. */
-static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
+INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                         __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;
     int p[STREAMS];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);

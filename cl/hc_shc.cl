@@ -20,13 +20,13 @@ __constant float helmert_scale[7] = {0.70710678118654752f, 0.40824829046386302f,
                                      0.13363062095621219f};
 
 /* Z[i, k], both from 0: the same positive value in rows 0..k, minus their sum in row k + 1. */
-static inline float helmert(int i, int k) {
+INLINED float helmert(int i, int k) {
     return i <= k ? helmert_scale[k] : i == k + 1 ? -(k + 1) * helmert_scale[k] : 0.0f;
 }
 
 /* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in every
  * Schur complement, so pivots are at least 1. */
-static inline void cayley(const float *angles, float q[M][M]) {
+INLINED void cayley(const float *angles, float q[M][M]) {
     float left[M][M];
     for (int i = 0, next = 0; i < M; i++) {
         left[i][i] = q[i][i] = 1.0f;
@@ -59,7 +59,7 @@ static inline void cayley(const float *angles, float q[M][M]) {
 
 /* Given d_Q: d_A = -1/2 (I + Q)^T d_Q (I + Q)^T, from (I + A) dQ = -dA (I + Q) and (I + A)^-1 = (I + Q) / 2.
  * Then the angles' gradients, the antisymmetric part of d_A. */
-static inline void cayley_backward(float q[M][M], float d_q[M][M], float *d_angles) {
+INLINED void cayley_backward(float q[M][M], float d_q[M][M], float *d_angles) {
     float t[M][M], d_a[M][M];
     for (int i = 0; i < M; i++) {
         for (int j = 0; j < M; j++) {
@@ -85,11 +85,11 @@ static inline void cayley_backward(float q[M][M], float d_q[M][M], float *d_angl
     }
 }
 
-static inline float angle_tanh(__global const float *z, float tau, __global const float *b, int k) {
+INLINED float angle_tanh(__global const float *z, float tau, __global const float *b, int k) {
     return tanh(tau * z[k] + b[k]);
 }
 
-static inline void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[M][M]) {
+INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[M][M]) {
     float angles[ANGLE_ROOM];
     for (int k = 0; k < ANGLES; k++) {
         angles[k] = gamma * angle_tanh(z, tau, b, k);
@@ -98,7 +98,7 @@ static inline void orthogonal(__global const float *z, float gamma, float tau, _
 }
 
 /* Gradients of everything behind one orthogonal factor. */
-static inline void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
+INLINED void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
                                        float q[M][M], float d_q[M][M], __global float *d_z, __global float *d_gamma,
                                        __global float *d_tau, __global float *d_b) {
     float d_angles[ANGLE_ROOM];
@@ -121,7 +121,7 @@ static inline void orthogonal_backward(__global const float *z, float gamma, flo
 #define P_b_v     0
 #endif
 
-static inline void shc_factors(__global const float *theta, __global const float *z, float q_u[M][M], float q_v[M][M],
+INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[M][M], float q_v[M][M],
                                float *sigma) {
     orthogonal(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u);
     orthogonal(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v);
@@ -130,7 +130,7 @@ static inline void shc_factors(__global const float *theta, __global const float
     }
 }
 
-static inline void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
+INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float q_u[M][M], q_v[M][M], sigma[M], zk[STREAMS][M];
     sigmoid_gates_forward(theta, z, h);
     shc_factors(theta, z, q_u, q_v, sigma);
@@ -161,7 +161,7 @@ static inline void hc_forward(__global const float *theta, __global const float 
 }
 
 /* D = Z^T d_res Z, the gradient of K. */
-static inline void core_gradient(__global const float *d_h, float d[M][M]) {
+INLINED void core_gradient(__global const float *d_h, float d[M][M]) {
     float t[STREAMS][M];
     for (int i = 0; i < STREAMS; i++) {
         for (int b = 0; b < M; b++) {
@@ -182,7 +182,7 @@ static inline void core_gradient(__global const float *d_h, float d[M][M]) {
 }
 
 /* d_Q_u = D Q_v diag(sigma),  d_Q_v = D^T Q_u diag(sigma),  d_sigma_k = (Q_u^T D Q_v)_kk. */
-static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                                __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float q_u[M][M], q_v[M][M], sigma[M], d[M][M], d_u[M][M], d_v[M][M];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);

@@ -63,9 +63,8 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
 /* z [rows, COLUMNS] = x packed^T. One work-group BLOCK_ROWS rows; those past the end repeat the last one. */
 ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act_t *all_packed, ulong packed_at,
                                      ulong rows, __global float *z) {
+    GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
     __global const act_t *packed = all_packed + packed_at;
-    GROUP_SCRATCH(scratch);
-    const int lane = get_local_id(0);
     const size_t first = get_group_id(0) * BLOCK_ROWS;
     for (int column = 0; column < COLUMNS; column += BLOCK_COLUMNS) {
         vec_t sums[BLOCK_ROWS][BLOCK_COLUMNS];
@@ -74,7 +73,7 @@ ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act
                 sums[r][b] = (vec_t)(0.0f);
             }
         }
-        for (int k = lane * VEC; k < LENGTH; k += LANES * VEC) {
+        for (int k = LANE * VEC; k < LENGTH; k += LANES * VEC) {
             vec_t factors[BLOCK_COLUMNS];
             UNROLL(BLOCK_COLUMNS) for (int b = 0; b < BLOCK_COLUMNS; b++) {
                 factors[b] = ACT_LOAD(packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH + k);
@@ -92,11 +91,11 @@ ROW_KERNEL void projections_multiply(__global const act_t *x, __global const act
                 totals[r * BLOCK_COLUMNS + b] = VEC_SUM(sums[r][b]);
             }
         }
-        UNROLL_LANES(BLOCK_ROWS * BLOCK_COLUMNS) for (int i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
+        GROUP_SUMS(totals, BLOCK_ROWS * BLOCK_COLUMNS, scratch);
+        for (int i = LANE; i < BLOCK_ROWS * BLOCK_COLUMNS; i += LANES) {
             const size_t row = first + i / BLOCK_COLUMNS;
-            const float total = GROUP_SUM(totals[i], scratch);
-            if (lane == 0 && row < rows && column + i % BLOCK_COLUMNS < COLUMNS) {
-                z[row * COLUMNS + column + i % BLOCK_COLUMNS] = total;
+            if (row < rows && column + i % BLOCK_COLUMNS < COLUMNS) {
+                z[row * COLUMNS + column + i % BLOCK_COLUMNS] = GROUP_TOTAL(totals, scratch, i);
             }
         }
     }

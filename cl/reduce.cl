@@ -17,7 +17,9 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
     }
 }
 
-/* One work-item a column: out[out_at + k] += sum over chunks of partials[chunk, first + k], k < count. */
+/* out[out_at + k] += sum over chunks of partials[chunk, first + k], k < count. On a CPU one work-item a column; else a work-group
+ * takes LANES / PARTS columns, PARTS work-items each. */
+#if LANES == 1
 __kernel void partials_add(__global const float *partials, ulong chunks, int width, int first, int count,
                            __global float *out, ulong out_at) {
     const int k = get_global_id(0);
@@ -29,6 +31,27 @@ __kernel void partials_add(__global const float *partials, ulong chunks, int wid
         out[out_at + k] += sum;
     }
 }
+#else
+#define PARTS (LANES < 8 ? LANES : 8)
+ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int width, int first, int count,
+                             __global float *out, ulong out_at) {
+    __local float sums[LANES];
+    const int columns = LANES / PARTS, part = LANE / columns;
+    const int k = get_group_id(0) * columns + LANE % columns;
+    float sum = 0.0f;
+    UNROLL_LANES(4) for (size_t chunk = part; chunk < (k < count ? chunks : 0); chunk += PARTS) {
+        sum += partials[chunk * width + first + k];
+    }
+    sums[LANE] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part == 0 && k < count) {
+        for (int other = 1; other < PARTS; other++) {
+            sum += sums[LANE + other * columns];
+        }
+        out[out_at + k] += sum;
+    }
+}
+#endif
 
 /* One work-group a chunk: partials[chunk] = sum of squares of x[chunk], of count elements from `at` on. at, count and
  * per_chunk are multiples of VEC. */

@@ -6,6 +6,8 @@
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no h.
  * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the projections read.
  *
+ * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have it in registers, from few loads.
+ *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
 #define H_ROW      (STREAMS * (STREAMS + 2))
@@ -22,8 +24,34 @@
 #define RES(i, j) h[2 * STREAMS + (i) * STREAMS + (j)]
 #endif
 
+/* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
+#if LANES == 1 || PLAIN
+#define H_OF_TOKEN(name, from) __global const float *name = from
+#define H_POINTER              __global const float *
+#else
+#define H_OF_TOKEN(name, from) \
+    float name[H_ROW];         \
+    h_load(from, name)
+#define H_POINTER const float *
+static inline __attribute__((always_inline)) void h_load(__global const float *from, float h[H_ROW]) {
+#if H_ROW % 4 == 0 /* and so a token's row begins on a multiple of four */
+    UNROLL(H_ROW / 4) for (int k = 0; k < H_ROW; k += 4) {
+        const float4 four = *(__global const float4 *)(from + k);
+        h[k] = four.x;
+        h[k + 1] = four.y;
+        h[k + 2] = four.z;
+        h[k + 3] = four.w;
+    }
+#else
+    UNROLL(H_ROW) for (int k = 0; k < H_ROW; k++) {
+        h[k] = from[k];
+    }
+#endif
+}
+#endif
+
 /* u at channels c .. c+VEC-1 */
-static inline vec_t mix_width(__global const act_t *x, __global const float *h, int c) {
+static inline vec_t mix_width(__global const act_t *x, H_POINTER h, int c) {
     vec_t u = PRE(0) * ACT_LOAD(x + c);
     for (int s = 1; s < STREAMS; s++) {
         u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
@@ -39,21 +67,21 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
     const size_t token = get_group_id(0);
     const int lane = get_local_id(0);
     __global const act_t *x = x_all + token * ROW_LENGTH;
-    __global const float *h = h_all + token * H_ROW;
+    H_OF_TOKEN(h, h_all + token * H_ROW);
     vec_t u[SLOTS(CHANNELS)];
     vec_t sum = (vec_t)(0.0f);
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    LANE_STEPS(slot, c, CHANNELS) {
         u[slot] = mix_width(x, h, c);
         sum += u[slot];
     }
     const float mean = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
     vec_t squares = (vec_t)(0.0f);
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    LANE_STEPS(slot, c, CHANNELS) {
         u[slot] -= mean;
         squares += u[slot] * u[slot];
     }
     const float scale = rsqrt(GROUP_SUM(VEC_SUM(squares), scratch) / CHANNELS + LN_EPSILON);
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    LANE_STEPS(slot, c, CHANNELS) {
         vec_t y = u[slot] * scale * VEC_LOAD(parameters + gain_at + c);
 #if BIAS
         y += VEC_LOAD(parameters + bias_at + c);
@@ -72,8 +100,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
                                    __global const float *parameters, ulong gain_at, __global const float *statistics,
                                    __global const act_t *d_normed, ulong tokens, ulong tokens_per_chunk,
                                    __global act_t *d_u, __global float *d_h, __global float *partials) {
-    GROUP_SCRATCH(scratch);
-    const int lane = get_local_id(0);
+    GROUP_SUMS_SCRATCH(scratch, STREAMS > 2 ? STREAMS : 2);
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
@@ -82,10 +109,10 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
     }
     for (size_t token = first; token < last; token++) {
         __global const act_t *x = x_all + token * ROW_LENGTH;
-        __global const float *h = h_all + token * H_ROW;
+        H_OF_TOKEN(h, h_all + token * H_ROW);
         const float mean = statistics[2 * token], scale = statistics[2 * token + 1];
         vec_t sum = (vec_t)(0.0f), product = (vec_t)(0.0f);
-        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        LANE_STEPS(slot, c, CHANNELS) {
             const vec_t d_y = ACT_LOAD(d_normed + token * CHANNELS + c);
             normal[slot] = (mix_width(x, h, c) - mean) * scale;
             d_normal[slot] = d_y * VEC_LOAD(parameters + gain_at + c);
@@ -94,27 +121,34 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
             d_gain[slot] += d_y * normal[slot];
             d_bias[slot] += d_y;
         }
-        const float mean_d = GROUP_SUM(VEC_SUM(sum), scratch) / CHANNELS;
-        const float mean_product = GROUP_SUM(VEC_SUM(product), scratch) / CHANNELS;
-        UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+        const float sums[2] = {VEC_SUM(sum), VEC_SUM(product)};
+        GROUP_SUMS(sums, 2, scratch);
+        const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS;
+        const float mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+        LANE_STEPS(slot, c, CHANNELS) {
             d_normal[slot] = scale * (d_normal[slot] - mean_d - normal[slot] * mean_product);
             ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
         }
 #if !PLAIN
-        for (int s = 0; s < STREAMS; s++) {
-            vec_t d_pre = (vec_t)(0.0f);
-            UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
-                d_pre += d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c);
-            }
-            const float total = GROUP_SUM(VEC_SUM(d_pre), scratch);
-            if (lane == 0) {
-                d_h[token * H_ROW + s] = total;
+        products_t pre[STREAMS];
+        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+            pre[s] = (products_t)(0.0f);
+        }
+        LANE_STEPS(slot, c, CHANNELS) {
+            UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+                pre[s] += PRODUCTS(d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c));
             }
         }
+        float d_pre[STREAMS];
+        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
+            d_pre[s] = PRODUCTS_SUM(pre[s]);
+        }
+        GROUP_SUMS(d_pre, STREAMS, scratch);
+        GROUP_STORE_TOTALS(d_h + token * H_ROW, d_pre, STREAMS, scratch);
 #endif
     }
     __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
-    UNROLL_LANES(SLOTS(CHANNELS)) for (int c = lane * VEC, slot = 0; c < CHANNELS; c += LANES * VEC, slot++) {
+    LANE_STEPS(slot, c, CHANNELS) {
         VEC_STORE(d_gain[slot], partial + c);
         VEC_STORE(d_bias[slot], partial + CHANNELS + c);
     }
@@ -123,25 +157,24 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
 /* One work-group a token. x [N, S, C], h, output o [N, C] -> mixed X' [N, S, C], squares q [N, S]. */
 ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const float *h_all,
                                   __global const act_t *output, __global act_t *mixed, __global float *squares) {
-    GROUP_SCRATCH(scratch);
+    GROUP_SUMS_SCRATCH(scratch, STREAMS);
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     __global const act_t *x = x_all + token * ROW_LENGTH;
-    __global const float *h = h_all + token * H_ROW;
+    H_OF_TOKEN(h, h_all + token * H_ROW);
     __global act_t *y = mixed + token * ROW_LENGTH;
     vec_t sum[STREAMS];
-    for (int i = 0; i < STREAMS; i++) {
+    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         sum[i] = (vec_t)(0.0f);
     }
-    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+    LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
-        for (int j = 0; j < STREAMS; j++) {
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             in[j] = ACT_LOAD(x + j * CHANNELS + c);
         }
-        for (int i = 0; i < STREAMS; i++) {
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
             vec_t out = POST(i) * o;
-            for (int j = 0; j < STREAMS; j++) {
+            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
                 out += RES(i, j) * in[j];
             }
             ACT_STORE(out, y + i * CHANNELS + c);
@@ -149,61 +182,51 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
             sum[i] += stored * stored;
         }
     }
-    for (int i = 0; i < STREAMS; i++) {
-        const float total = GROUP_SUM(VEC_SUM(sum[i]), scratch);
-        if (lane == 0) {
-            squares[token * STREAMS + i] = total;
-        }
+    float totals[STREAMS];
+    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        totals[i] = VEC_SUM(sum[i]);
     }
+    GROUP_SUMS(totals, STREAMS, scratch);
+    GROUP_STORE_TOTALS(squares + token * STREAMS, totals, STREAMS, scratch);
 }
 
 /* One work-group a token; not for PLAIN, where d_output is d_mixed itself.
  * d_mixed [N, S, C] -> d_output [N, C]; d_h's post and res parts: <d_x'_i, o> and <d_x'_i, x_j>. */
+#define D_H_SUMS (STREAMS + STREAMS * STREAMS) /* post, then res by rows, as in h */
 ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const float *h_all,
                                    __global const act_t *output, __global const act_t *d_mixed,
                                    __global act_t *d_output, __global float *d_h_all) {
-    GROUP_SCRATCH(scratch);
+    GROUP_SUMS_SCRATCH(scratch, D_H_SUMS);
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global const act_t *d_y = d_mixed + token * ROW_LENGTH;
-    __global const float *h = h_all + token * H_ROW;
-    __global float *d_h = d_h_all + token * H_ROW;
-    products_t d_post[STREAMS], d_res[STREAMS][STREAMS];
-    for (int i = 0; i < STREAMS; i++) {
-        d_post[i] = (products_t)(0.0f);
-        for (int j = 0; j < STREAMS; j++) {
-            d_res[i][j] = (products_t)(0.0f);
-        }
+    H_OF_TOKEN(h, h_all + token * H_ROW);
+    products_t sums[D_H_SUMS];
+    UNROLL_LANES(D_H_SUMS) for (int k = 0; k < D_H_SUMS; k++) {
+        sums[k] = (products_t)(0.0f);
     }
-    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+    LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS], d_o = (vec_t)(0.0f);
-        for (int j = 0; j < STREAMS; j++) {
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             in[j] = ACT_LOAD(x + j * CHANNELS + c);
         }
-        for (int i = 0; i < STREAMS; i++) {
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
             const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
             d_o += POST(i) * d;
-            d_post[i] += PRODUCTS(d * o);
-            for (int j = 0; j < STREAMS; j++) {
-                d_res[i][j] += PRODUCTS(d * in[j]);
+            sums[i] += PRODUCTS(d * o);
+            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+                sums[STREAMS + i * STREAMS + j] += PRODUCTS(d * in[j]);
             }
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        const float post = GROUP_SUM(PRODUCTS_SUM(d_post[i]), scratch);
-        if (lane == 0) {
-            d_h[STREAMS + i] = post;
-        }
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            const float res = GROUP_SUM(PRODUCTS_SUM(d_res[i][j]), scratch);
-            if (lane == 0) {
-                d_h[2 * STREAMS + i * STREAMS + j] = res;
-            }
-        }
+    float totals[D_H_SUMS];
+    UNROLL_LANES(D_H_SUMS) for (int k = 0; k < D_H_SUMS; k++) {
+        totals[k] = PRODUCTS_SUM(sums[k]);
     }
+    GROUP_SUMS(totals, D_H_SUMS, scratch);
+    GROUP_STORE_TOTALS(d_h_all + token * H_ROW + STREAMS, totals, D_H_SUMS, scratch);
 }
 
 /* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j.
@@ -212,23 +235,28 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
 ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *d_u,
                                 __global const float *rms_scale, __global act_t *d_streams) {
     const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *d_x = d_streams + token * ROW_LENGTH;
-    __global const float *h = h_all + token * H_ROW;
-    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+    H_OF_TOKEN(h, h_all + token * H_ROW);
+#if !PLAIN
+    float rms[RMS_GROUPS];
+    UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
+        rms[group] = rms_scale[token * RMS_GROUPS + group];
+    }
+#endif
+    LANE_STEPS(slot, c, CHANNELS) {
         const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
         vec_t d[STREAMS];
-        for (int i = 0; i < STREAMS; i++) {
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
             d[i] = ACT_LOAD(d_x + i * CHANNELS + c);
         }
-        for (int j = 0; j < STREAMS; j++) {
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             vec_t sum = PRE(j) * branch;
-            for (int i = 0; i < STREAMS; i++) {
+            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
                 sum += RES(i, j) * d[i];
             }
 #if !PLAIN
-            sum += rms_scale[token * RMS_GROUPS + j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+            sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
 #endif
             ACT_STORE(sum, d_x + j * CHANNELS + c);
         }
@@ -236,22 +264,24 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
 }
 
 /* One work-group a token: gram [N, S, S] = <x_i, x_j>, from which cosines of streams and of their mixtures follow. */
-ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram) {
-    GROUP_SCRATCH(scratch);
-    const size_t token = get_group_id(0);
-    const int lane = get_local_id(0);
-    __global const act_t *x = x_all + token * ROW_LENGTH;
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j <= i; j++) {
+#define PAIRS (STREAMS * (STREAMS + 1) / 2) /* (i, j), j <= i, is pair i (i + 1) / 2 + j */
+ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram_all) {
+    GROUP_SUMS_SCRATCH(scratch, PAIRS);
+    __global const act_t *x = x_all + get_group_id(0) * ROW_LENGTH;
+    __global float *gram = gram_all + get_group_id(0) * (STREAMS * STREAMS);
+    float sums[PAIRS];
+    UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        UNROLL_LANES(STREAMS) for (int j = 0; j <= i; j++) {
             vec_t sum = (vec_t)(0.0f);
-            for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+            LANE_STEPS(slot, c, CHANNELS) {
                 sum += ACT_LOAD(x + i * CHANNELS + c) * ACT_LOAD(x + j * CHANNELS + c);
             }
-            const float total = GROUP_SUM(VEC_SUM(sum), scratch);
-            if (lane == 0) {
-                gram[(token * STREAMS + i) * STREAMS + j] = total;
-                gram[(token * STREAMS + j) * STREAMS + i] = total;
-            }
+            sums[i * (i + 1) / 2 + j] = VEC_SUM(sum);
         }
+    }
+    GROUP_SUMS(sums, PAIRS, scratch);
+    for (int entry = LANE; entry < STREAMS * STREAMS; entry += LANES) {
+        const int i = max(entry / STREAMS, entry % STREAMS), j = min(entry / STREAMS, entry % STREAMS);
+        gram[entry] = GROUP_TOTAL(sums, scratch, i * (i + 1) / 2 + j);
     }
 }

@@ -121,8 +121,8 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
 
 /* Compiles the concatenation of embedded files of cl/ (NULL-terminated list of names) with these options, or takes
  * it from what was built before or from the cache on disk (keyed by device, driver, options and text; written to a
- * temporary name and renamed, so ranks do not race). -DLANES=<lanes> and -DVEC_MAX=<vector> are added. A compile error
- * carries the build log. The caller releases *program. */
+ * temporary name and renamed, so ranks do not race). -DVEC_MAX=<vector> is added, and -DLANES=<lanes> unless the
+ * options have one. A compile error carries the build log. The caller releases *program. */
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program);
 void programs_release(struct compute *compute); /* the compute's own hold on them, as it closes */
 

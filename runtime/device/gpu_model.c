@@ -14,7 +14,8 @@
 #define BANDWIDTH_REACHED 0.85
 #define RATE_REACHED      0.75
 #define LAUNCH_SECONDS    2.5e-6
-/* Work-items of all groups that a core has at a time, with registers as kernels of products take them (128 each). */
+/* Work-items of all groups that a core has at a time, with registers as kernels of products take them (128 each).
+ * */
 #define ITEMS_AT_A_TIME 512.0
 
 /* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory. */
@@ -25,26 +26,35 @@
         .is_gpu = true, .gpus = 1                                                                                  \
     }
 
-/* Sources: NVIDIA RTX A6000 data sheet (768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity, which is twice the dense rate);
- * NVIDIA H200 SXM data sheet (4.8 TB/s, 67 TFLOP/s, 1979 with sparsity; mma.sync, which OpenCL has, reaches about 0.6 of
- * what Hopper's own instructions do); AMD Instinct MI300X data sheet (5.3 TB/s, 163.4 and 1307.4 TFLOP/s); AMD Radeon RX
- * 7900 XTX (960 GB/s, 61.4 and 122.8 TFLOP/s; OpenCL counts pairs of its 96 compute units); Intel Arc A770 16GB (560
- * GB/s, 32 Xe cores at 2.1 GHz: 17.2 and 137.6 TFLOP/s; OpenCL counts their 512 vector engines). pocl stands for the
- * two cores with AVX2 that this project's own figures are from (docs/performance.md). emulation is no product: it has what
- * a run on PoCL can have, too, so that tests can hold the record of a step that does not run to that of one that does. */
+/* Bandwidth and rates from the makers' data sheets, at boost clocks and dense: NVIDIA prints the units' rate with
+ * sparsity, which is twice as much. The last column is what their OpenCL drivers say. NVIDIA's give a group 48 KiB
+ * of local memory whatever the chip has, and 1024 work-items; AMD's 64 KiB and 256; Intel's 64 KiB and 1024. */
 static const struct gpu_model models[] = {
+    /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
     {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
      GPU(84, 1024, 48 * KIB, 48)},
+    /* NVIDIA H200 data sheet, SXM: 132 multiprocessors, 4.8 TB/s, 67 TFLOP/s, 1979 with sparsity. mma.sync, which
+     * OpenCL has, is taken to reach 0.6 of what Hopper's own instructions do. */
     {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
-     GPU(132, 1024, 48 * KIB, 141)},
+     GPU(132, 1024, 48 * KIB, 140)},
+    /* AMD Instinct MI300X data sheet: 304 compute units, 5.3 TB/s, 163.4 TFLOP/s of vectors, 1307.4 of matrices.
+     * ROCm's OpenCL calls the device by its architecture, as it does the next one. */
     {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA,
      GPU(304, 256, 64 * KIB, 192)},
+    /* AMD Radeon RX 7900 XTX, product page: 96 compute units, 960 GB/s, 61.4 TFLOP/s with two operations issued at
+     * once, 122.8 of matrices. OpenCL counts pairs of compute units. */
     {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA,
      GPU(48, 256, 64 * KIB, 24)},
+    /* Intel Arc A770 16GB, product page: 32 Xe cores, 560 GB/s, 2.1 GHz. A core has 16 vector engines, each with 8
+     * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. OpenCL counts vector
+     * engines. */
     {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA,
      GPU(512, 1024, 64 * KIB, 16)},
+    /* No product: it has what a run on PoCL can have, too, so that tests can hold the record of a step that does
+     * not run to that of one that does. */
     {"emulation", "a GPU of tests, its matrix units emulated", NULL, "an emulation for tests", 4, 100 * GB,
      1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8)},
+    /* Two cores with AVX2, 32 FLOPs a cycle, at 3 GHz. */
     {"pocl",
      "two CPU cores with PoCL",
      NULL,
@@ -102,18 +112,19 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
     device->max_buffer_bytes = real.max_buffer_bytes;
 }
 
-/* Groups as a part of the places that the waves have in which they run. */
+/* Groups as a part of the places that the waves have in which they run. A CPU's core has one at a time; a library's
+ * product, whose groups are not known, is taken to fill all. */
 static double places_filled(const struct gpu_model *model, const struct gpu_work *work) {
-    const double together = work->local > ITEMS_AT_A_TIME ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0));
-    const double places = model->cores * together;
-    return work->groups / (ceil(work->groups / places) * places);
+    const bool alone = model->device.is_cpu || work->local > ITEMS_AT_A_TIME;
+    const double places = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
+    return work->groups > 0.0 ? work->groups / (ceil(work->groups / places) * places) : 1.0;
 }
 
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
     const double filled = work->groups > 0.0 ? fmin(1.0, work->groups / (2.0 * model->cores)) : 1.0;
     const double memory = work->bytes / (BANDWIDTH_REACHED * model->bandwidth * filled);
     double arithmetic = 0.0;
-    if (work->padded_flops > 0.0 && work->groups > 0.0) {
+    if (work->padded_flops > 0.0) {
         const double rate = work->on_unit ? model->unit_rate : model->rate;
         arithmetic = work->padded_flops / (RATE_REACHED * rate * places_filled(model, work));
     }

@@ -29,7 +29,7 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device);
  *   and             padded FLOPs / (0.75 rate (share of the waves' places that have a group))
  *   plus 2.5 microseconds.
  *
- * groups == 0 stands for a copy, which fills the device. */
+ * groups == 0 stands for a copy or a library's product, which fill the device. */
 struct gpu_work {
     double groups, local; /* work-groups and their work-items */
     double bytes;         /* read and written */

@@ -51,7 +51,11 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
     if (join_files(recipe, files)) {
         return -1;
     }
-    if (asprintf(&recipe->options, COMMON_OPTIONS " -DLANES=%u -DVEC_MAX=%u %s", compute->lanes, compute->vector,
+    char lanes[32] = "";
+    if (!options || !strstr(options, "-DLANES=")) {
+        snprintf(lanes, sizeof lanes, " -DLANES=%u", compute->lanes);
+    }
+    if (asprintf(&recipe->options, COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector,
                  options ? options : "") < 0) {
         recipe->options = NULL;
         return error_set("out of memory");

@@ -90,7 +90,7 @@ cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, s
     cl_event event = NULL;
     const cl_int code =
         clEnqueueReadBuffer(transfer->queue, buffer->memory, CL_FALSE, offset, bytes, data, 0, NULL, &event);
-    return started(transfer, "read gradients", event, code);
+    return started(transfer, "copy from the device", event, code);
 }
 
 cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
@@ -98,5 +98,5 @@ cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, 
     cl_event event = NULL;
     const cl_int code =
         clEnqueueWriteBuffer(transfer->queue, buffer->memory, CL_FALSE, offset, bytes, data, 0, NULL, &event);
-    return started(transfer, "write summed gradients", event, code);
+    return started(transfer, "copy to the device", event, code);
 }

@@ -18,6 +18,7 @@
 #define LARGE_OVERHEAD  1.75
 /* Of a compute unit while a kernel starts, which takes 2 to 3 microseconds. */
 #define OPERATIONS_PER_LAUNCH 4e6
+#define PARTS_GAIN            0.94
 /* Of work-groups, to fill the tiles and to write C: as long as so many steps. */
 #define STEPS_AROUND 2
 
@@ -111,8 +112,10 @@ static bool has_room(size_t blocks, const struct mma_tiles *tiles, size_t parts)
     return blocks <= MMA_PARTS_BYTES / (tiles->block_m * tiles->block_n * sizeof(float) * parts);
 }
 
+/* Parts have to save more than what this model of them may be wrong by: a launch more is sure. */
 static void keep_cheaper(struct mma_choice *best, struct mma_choice choice) {
-    if (choice.cost < best->cost) {
+    const double asked = choice.parts > 1 && best->parts <= 1 ? PARTS_GAIN : 1.0;
+    if (choice.cost < asked * best->cost) {
         *best = choice;
     }
 }

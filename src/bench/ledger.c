@@ -101,6 +101,10 @@ static bool begins_part(const struct ledger *ledger, size_t row) {
 
 /* ---- for people */
 
+static void print_head(const char *title, FILE *file) {
+    fprintf(file, "\n%-46s %8s %5s %11s %11s %9s %7s\n", title, "launches", "waits", "MB", "GFLOP", "ms", "share");
+}
+
 static void print_sum(const struct ledger_sum *sum, double whole, FILE *file) {
     fprintf(file, " %8zu %5zu %11.1f %11.1f %9.3f %5.1f %%\n", sum->launches, sum->waits,
             1e-6 * (sum->read + sum->written), 1e-9 * sum->flops, 1e3 * sum->seconds,
@@ -109,7 +113,7 @@ static void print_sum(const struct ledger_sum *sum, double whole, FILE *file) {
 
 void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
     enum { MOST = 40 };
-    fprintf(file, "\n%-46s %8s %5s %11s %11s %9s %7s\n", title, "launches", "waits", "MB", "GFLOP", "ms", "share");
+    print_head(title, file);
     for (size_t i = 0; i < ledger->count; i++) {
         if (begins_part(ledger, i)) {
             const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.part);
@@ -119,7 +123,7 @@ void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
     }
     fprintf(file, "  %-44s", "in all");
     print_sum(&ledger->all, ledger->all.seconds, file);
-    fprintf(file, "\n  %-30s %7s x %4s\n", "kernel", "groups", "");
+    print_head("  kernel                          groups x size", file);
     for (size_t i = 0; i < ledger->count && i < MOST; i++) {
         const struct record *record = &ledger->rows[i].record;
         fprintf(file, "  %-30s %7zu x %4zu", record->name, record->groups, record->local);

@@ -3,12 +3,24 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* What a staging area holds, in this order. */
+enum staged { STAGED_TOKENS, STAGED_TARGETS, STAGED_IDS, STAGED_STARTS, STAGED_PLACES };
+
+static int32_t *staged(const struct gpt *gpt, int32_t *staging, enum staged which) {
+    return staging + (size_t)which * gpt->upload_tokens;
+}
+
+static void send(struct gpt *gpt, enum staged which, const struct buffer *buffer, size_t count) {
+    const size_t row = gpt->upload_tokens * sizeof(int32_t);
+    upload_send(&gpt->upload, (size_t)which * row, buffer, count * sizeof(int32_t));
+}
+
 /* Counts, then places: tokens grouped by id in the order of their first id, each group in the order of its places.
  */
-static int group_tokens(struct gpt *gpt, const int32_t *x) {
+static void group_tokens(struct gpt *gpt, const int32_t *x, int32_t *staging) {
     const size_t tokens = gpt_tokens(gpt), vocabulary = (size_t)gpt->config.vocab_size;
-    int32_t *counts = gpt->token_scratch, *ids = counts + vocabulary, *starts = ids + tokens;
-    int32_t *places = starts + tokens + 1;
+    int32_t *counts = gpt->token_counts, *ids = staged(gpt, staging, STAGED_IDS);
+    int32_t *starts = staged(gpt, staging, STAGED_STARTS), *places = staged(gpt, staging, STAGED_PLACES);
     memset(counts, 0, vocabulary * sizeof *counts);
     for (size_t i = 0; i < tokens; i++) {
         counts[x[i]]++;
@@ -28,11 +40,9 @@ static int group_tokens(struct gpt *gpt, const int32_t *x) {
         places[counts[x[i]]++] = (int32_t)i;
     }
     gpt->groups.distinct = distinct;
-    return buffer_write(gpt->compute, gpt->groups.ids, 0, ids, distinct * sizeof *ids) ||
-                   buffer_write(gpt->compute, gpt->groups.starts, 0, starts, (distinct + 1) * sizeof *starts) ||
-                   buffer_write(gpt->compute, gpt->groups.places, 0, places, tokens * sizeof *places)
-               ? -1
-               : 0;
+    send(gpt, STAGED_IDS, gpt->groups.ids, distinct);
+    send(gpt, STAGED_STARTS, gpt->groups.starts, distinct + 1);
+    send(gpt, STAGED_PLACES, gpt->groups.places, tokens);
 }
 
 static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, int64_t count, const char *name) {
@@ -66,16 +76,22 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
     compute_part(gpt->compute, "upload");
     const size_t tokens = gpt_tokens(gpt);
     if (check_ids(gpt, x, 0, gpt->config.vocab_size, "x") ||
-        (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y")) ||
-        buffer_write(gpt->compute, gpt->tokens, 0, x, tokens * sizeof *x)) {
+        (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y"))) {
         return -1;
     }
+    int32_t *staging = upload_begin(&gpt->upload);
+    memcpy(staged(gpt, staging, STAGED_TOKENS), x, tokens * sizeof *x);
+    send(gpt, STAGED_TOKENS, gpt->tokens, tokens);
     gpt->valid_targets = 0;
     for (size_t i = 0; y && i < tokens; i++) {
         gpt->valid_targets += y[i] >= 0;
     }
-    if (y && buffer_write(gpt->compute, gpt->targets, 0, y, tokens * sizeof *y)) {
-        return -1;
+    if (y) {
+        memcpy(staged(gpt, staging, STAGED_TARGETS), y, tokens * sizeof *y);
+        send(gpt, STAGED_TARGETS, gpt->targets, tokens);
     }
-    return gpt->options.mode == GPT_TRAINING ? group_tokens(gpt, x) : 0;
+    if (gpt->options.mode == GPT_TRAINING) {
+        group_tokens(gpt, x, staging);
+    }
+    return compute_check(gpt->compute);
 }

@@ -181,13 +181,25 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_embedding = add(gpt, group, sizes->width);
 }
 
-/* As many tokens' logits at a time as fit into 64 MiB, or some 16. */
+/* Bytes that a block of logits may take, with its gradients: on a CPU what stays near its caches; on a GPU, where each
+ * block's products must fill the device and add to the whole gradient of the token embedding, 1/16 of its memory. */
+static size_t logit_bytes(const struct device *device) {
+    const uint64_t share = device->memory_bytes / 16;
+    const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
+    const uint64_t least = (uint64_t)64 << 20;
+    return device->is_gpu && most > least ? (size_t)most : (size_t)least;
+}
+
+/* As many tokens' logits at a time as fit into that, or some 16; more than 8192 gain a GPU nothing. */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
     }
-    const size_t most = ((size_t)64 << 20) / sizeof(float) / gpt->vocabulary;
-    const size_t fitting = most < 16 ? 16 : most;
+    const struct device *device = &gpt->compute->device;
+    const bool apart = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
+    const size_t each = sizeof(float) + (apart && device->is_gpu ? element_size(gpt->options.type) : 0);
+    const size_t most = logit_bytes(device) / each / gpt->vocabulary;
+    const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
     return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
 }
@@ -282,9 +294,8 @@ static int create_tables(struct gpt *gpt) {
         return -1;
     }
     gpt->sublayers = calloc(BRANCHES * (size_t)gpt->config.n_layer + 1, sizeof *gpt->sublayers);
-    gpt->token_scratch =
-        calloc((size_t)gpt->config.vocab_size + 3 * gpt_tokens(gpt) + 1, sizeof *gpt->token_scratch);
-    return gpt->sublayers && gpt->token_scratch ? 0 : error_set("out of memory for the model's tables");
+    gpt->token_counts = calloc((size_t)gpt->config.vocab_size, sizeof *gpt->token_counts);
+    return gpt->sublayers && gpt->token_counts ? 0 : error_set("out of memory for the model's tables");
 }
 
 static struct operation_shape operation_shape(const struct gpt *gpt) {
@@ -356,10 +367,15 @@ static int list_projections(struct gpt *gpt) {
     return status;
 }
 
+static int create_upload(struct gpt *gpt) {
+    gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
+    return upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t));
+}
+
 int gpt_create(struct gpt *gpt) {
     const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt)) {
+        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt)) {
         return -1;
     }
     attention_open_units(&gpt->operations);
@@ -370,11 +386,12 @@ void gpt_release(struct gpt *gpt) {
     if (gpt->compute && !compute_settle(gpt->compute)) {
         return;
     }
+    upload_release(&gpt->upload);
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     parameters_release(&gpt->parameters);
     free(gpt->sublayers);
-    free(gpt->token_scratch);
+    free(gpt->token_counts);
     memset(gpt, 0, sizeof *gpt);
 }
 

@@ -2,6 +2,7 @@
  * it is in gpt.h. */
 #pragma once
 
+#include "runtime/device/upload.h"
 #include "src/model/branch.h"
 #include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"
@@ -117,8 +118,10 @@ struct gpt {
     struct token_groups groups;            /* of the batch, in training */
     struct token_shape shape;              /* of the batch that is set */
     struct gpt_pass pass;
-    size_t valid_targets;   /* targets of the batch that are not -1 */
-    int32_t *token_scratch; /* host, for grouping */
+    size_t valid_targets; /* targets of the batch that are not -1 */
+    struct upload upload; /* of batches, [5, upload_tokens] int: tokens, targets, and groups */
+    size_t upload_tokens;
+    int32_t *token_counts; /* [vocab_size] on the host, for grouping */
 };
 
 /* Tokens of the current batch. */

@@ -26,14 +26,17 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
     add_norm_partials(operations, chunks.chunks, gradients);
 }
 
+size_t loss_lanes(const struct compute *compute) {
+    return compute->lanes >= 64 && compute->device.max_work_group >= 256 ? 256 : compute->lanes;
+}
+
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {
     const size_t count = rows * (size_t)operations->shape.vocabulary;
     struct kernel_argument in = ARG_IN(logits, count);
-    in.reads =
-        d_logits ? 3 : 2; /* for the highest, the sum and the gradient: a row is longer than caches are large */
-    RUN_ROWS(cross_entropy, rows, in, ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale),
-             ARG_I32(d_logits != NULL), ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0),
-             ARG_OUT(losses, rows));
+    in.reads = d_logits ? 2 : 1; /* again for the gradient: rows are longer than caches are large */
+    KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, loss_lanes(operations->compute), in,
+               ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale), ARG_I32(d_logits != NULL),
+               ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0), ARG_OUT(losses, rows));
 }

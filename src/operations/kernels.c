@@ -8,19 +8,27 @@
 
 /* ---- shapes that suit the device */
 
+/* On a GPU four work-groups a compute unit, and where those are few, more. */
 size_t row_chunks(const struct compute *compute) {
-    return compute->device.is_gpu ? 256 : 32;
+    const size_t units = compute->device.compute_units ? compute->device.compute_units : 1;
+    const size_t each = units < 64 ? (256 + units - 1) / units : 4;
+    return compute->device.is_gpu ? units * each : 32;
 }
 
 size_t square_chunks(const struct compute *compute) {
     return 4 * row_chunks(compute);
 }
 
+/* On a GPU as many as there are tokens in a batch that fills it, in whole work-groups. */
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape) {
-    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
+    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams), lanes = map_lanes(compute);
     const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
-    const size_t wanted = compute->device.is_gpu ? 2048 : 32;
-    return fitting < 32 ? 32 : fitting < wanted ? fitting : wanted;
+    const size_t wanted = compute->device.is_gpu ? row_chunks(compute) * lanes : 32;
+    return (fitting < 32 ? 32 : fitting < wanted ? fitting : wanted) / lanes * lanes;
+}
+
+size_t map_lanes(const struct compute *compute) {
+    return compute->lanes < 32 ? compute->lanes : 32;
 }
 
 unsigned vector_for(const struct compute *compute, int64_t length) {
@@ -56,7 +64,7 @@ enum {
     STREAMS = 1,
     NORM_GROUPS = 2,
     BIAS = 4,
-    HEAD = 8,
+    NORM_SUM = 8,
     MAP = 16, /* this and the next are of hyper-connections only */
     PROJECTIONS = 32,
     ATTENTION = 64,
@@ -64,7 +72,8 @@ enum {
     ONE_ROW = 256,
     FEW_ROWS_BLOCKS = 512,
     ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
-    FRAME = 2048,  /* where it is fused */
+    LOSS = 2048,
+    FRAME = 4096, /* where it is fused */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
@@ -86,13 +95,12 @@ static const struct program {
      STREAMS | NORM_GROUPS | BIAS,
      {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
       KERNEL(stream_backward), KERNEL(stream_gram)}},
-    {{"head.cl"},
-     STREAMS | BIAS | HEAD,
-     {KERNEL(final_norm_forward), KERNEL(final_norm_backward), KERNEL(cross_entropy)}},
-    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl"},
+    {{"head.cl"}, STREAMS | BIAS | NORM_SUM, {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
+    {{"cross_entropy.cl"}, LOSS, {KERNEL(cross_entropy)}},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "hc_map.cl"},
      STREAMS | NORM_GROUPS | MAP,
      {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
-    {{"hc_gates.cl", "hc_%s.cl", "hc_map.cl", "frame.cl"},
+    {{"hc_gates.cl", "hc_%s.cl", "hc_token.cl", "frame.cl"},
      STREAMS | NORM_GROUPS | BIAS | FRAME,
      {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient), KERNEL(frame_backward)}},
     {{"projections.cl"},
@@ -155,7 +163,8 @@ static void define_all(struct constants *constants, const struct operations *ope
     if (which & ATTENTION) {
         define_attention(constants, operations);
     } else if (which & MAP) {
-        define(constants, "-DVEC=1"); /* number by number, and in fp32 whatever activations are */
+        define(constants, "-DVEC=1 -DLANES=%zu",
+               map_lanes(operations->compute)); /* number by number, and in fp32 whatever activations are */
     } else {
         define(constants, "-DVEC=%u", which & ARENAS ? operations->compute->vector : operations->vector);
     }
@@ -169,8 +178,11 @@ static void define_all(struct constants *constants, const struct operations *ope
     if (which & BIAS) {
         define(constants, " -DBIAS=%d", shape->bias);
     }
-    if (which & HEAD) {
-        define(constants, " -DNORM_SUM=%d -DVOCABULARY=%" PRId64, shape->norm_sum, shape->vocabulary);
+    if (which & NORM_SUM) {
+        define(constants, " -DNORM_SUM=%d", shape->norm_sum);
+    }
+    if (which & LOSS) {
+        define(constants, " -DLANES=%zu -DVOCABULARY=%" PRId64, loss_lanes(operations->compute), shape->vocabulary);
     }
     if (which & FRAME) {
         define(constants, " -DROWS=%zu -DLENGTH=%zu", operations->frame_rows, norm_length(operations));
@@ -184,8 +196,8 @@ static void define_all(struct constants *constants, const struct operations *ope
         define_theta(constants, shape);
     }
     if (which & PROJECTIONS) {
-        define(constants, " -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%d", operations->columns,
-               norm_length(operations), gradient_width(operations), PROJECTION_ROWS);
+        define(constants, " -DCOLUMNS=%zu -DLENGTH=%zu -DWIDE=%zu -DBLOCK_ROWS=%zu", operations->columns,
+               norm_length(operations), gradient_width(operations), projection_rows(operations));
     }
     if (which & GELU) {
         define(constants, " -DGELU_TANH=%d", shape->gelu_tanh);
@@ -310,9 +322,11 @@ struct chunking chunk_rows(size_t rows, size_t most) {
 
 void add_partials_of(struct operations *operations, const struct buffer *partials, struct partial_sums sums,
                      struct span out) {
-    RUN_GROUPS(partials_add, sums.count, ELEMENT_GROUP, ARG_IN(partials, sums.chunks * sums.count),
-               ARG_U64(sums.chunks), ARG_I32(sums.width), ARG_I32(sums.first), ARG_I32(sums.count),
-               ARG_SPAN_IN_OUT(out, sums.count));
+    const size_t lanes = operations->compute->lanes, parts = lanes < 8 ? lanes : 8; /* see reduce.cl */
+    const size_t columns = lanes == 1 ? ELEMENT_GROUP : lanes / parts;
+    KERNEL_RUN(operations->compute, &operations->kernels->partials_add, groups_for(sums.count, columns),
+               lanes == 1 ? ELEMENT_GROUP : lanes, ARG_IN(partials, sums.chunks * sums.count), ARG_U64(sums.chunks),
+               ARG_I32(sums.width), ARG_I32(sums.first), ARG_I32(sums.count), ARG_SPAN_IN_OUT(out, sums.count));
 }
 
 void add_partials(struct operations *operations, size_t chunks, size_t width, size_t first, size_t count,

@@ -25,8 +25,11 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
                         struct operations *operations);
 int operations_build(struct operations *operations, const char *file);
 
-#define PROJECTION_ROWS 8 /* rows of the streams in a work-group of projections_multiply */
-#define FEW_ROWS_BLOCK  4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
+/* Rows of the streams in a work-group of projections_multiply: as many as a CPU's caches like; on a GPU their sums
+ * are registers. */
+size_t projection_rows(const struct operations *operations);
+
+#define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 
 /* Tiles of attention: wide where a work-item has a core's caches to itself, small where it has registers only. */
 struct attention_tiles {
@@ -36,6 +39,12 @@ struct attention_tiles attention_tiles(const struct compute *compute);
 
 /* The widest vector that divides `length`. */
 unsigned vector_for(const struct compute *compute, int64_t length);
+
+/* Work-items that share a row of logits, which is much longer than one of channels. */
+size_t loss_lanes(const struct compute *compute);
+
+/* Work-items of a group of the map's kernels: few, so that the tokens of a batch are many groups. */
+size_t map_lanes(const struct compute *compute);
 
 /* A row that the projections' norm runs over. */
 size_t norm_length(const struct operations *operations);
@@ -78,7 +87,7 @@ struct chunking {
 struct chunking chunk_rows(size_t rows, size_t most);
 
 /* How many chunks there are at most: of rows, of vectors whose squares are summed, and in the map's backward pass,
- * where each has its own sums of theta, which for mhc_lite has S! elements. */
+ * where each has its own sums of theta, which for mhc_lite has S! elements, and whole groups of map_lanes add theirs. */
 size_t row_chunks(const struct compute *compute);
 size_t square_chunks(const struct compute *compute);
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);

@@ -14,6 +14,10 @@ size_t gradient_width(const struct operations *operations) {
     return width;
 }
 
+size_t projection_rows(const struct operations *operations) {
+    return operations->compute->device.is_gpu ? 4 : 8;
+}
+
 /* ---- projections */
 
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
@@ -63,7 +67,7 @@ void projections_multiply(struct operations *operations, size_t tokens, const st
                           struct span packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
     const size_t length = norm_length(operations), columns = operations->columns;
-    RUN_ROWS(projections_multiply, groups_for(rows, PROJECTION_ROWS), ARG_IN(streams, rows * length),
+    RUN_ROWS(projections_multiply, groups_for(rows, projection_rows(operations)), ARG_IN(streams, rows * length),
              ARG_SPAN_IN(packed, columns * length), ARG_U64(rows), ARG_OUT(z, rows * columns));
 }
 
@@ -99,24 +103,30 @@ static size_t stream_elements(const struct operations *operations, size_t tokens
     return (size_t)operations->shape.streams * channel_elements(operations, tokens);
 }
 
+/* The map's kernels take an item a token or a chunk of tokens, in groups of map_lanes. */
+#define RUN_MAP(kernel, items, ...)                                                                                \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel,                                                  \
+               groups_for(items, map_lanes(operations->compute)), map_lanes(operations->compute), __VA_ARGS__)
+
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
-    RUN_ITEMS(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, theta_elements(operations)),
-              ARG_IN(map->squares, square_elements(operations, tokens)), ARG_U64(tokens),
-              ARG_IN_OUT(map->z, z_elements(operations, tokens)), ARG_OUT(map->h, h_elements(operations, tokens)));
+    RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, theta_elements(operations)),
+            ARG_IN(map->squares, square_elements(operations, tokens)), ARG_U64(tokens),
+            ARG_IN_OUT(map->z, z_elements(operations, tokens)), ARG_OUT(map->h, h_elements(operations, tokens)));
 }
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
     const size_t theta = theta_elements(operations), z = z_elements(operations, tokens);
-    const size_t h = h_elements(operations, tokens);
+    const size_t h = h_elements(operations, tokens), lanes = map_lanes(operations->compute);
     const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
-    RUN_ITEMS(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta),
-              ARG_IN(map->squares, square_elements(operations, tokens)), ARG_IN(map->z, z), ARG_IN(map->h, h),
-              ARG_IN(d_h, h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_z, z),
-              ARG_OUT(rms_scale, tokens * operations->norm_groups),
-              ARG_OUT(&operations->partials, chunks.chunks * theta));
-    add_partials(operations, chunks.chunks, theta, 0, theta, d_theta);
+    const size_t groups = groups_for(chunks.chunks, lanes);
+    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta),
+            ARG_IN(map->squares, square_elements(operations, tokens)), ARG_IN(map->z, z), ARG_IN(map->h, h),
+            ARG_IN(d_h, h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_z, z),
+            ARG_OUT(rms_scale, tokens * operations->norm_groups),
+            ARG_OUT(&operations->partials, groups * lanes * theta));
+    add_partials(operations, groups, lanes * theta, 0, theta, d_theta);
 }
 
 /* ---- the frame */
@@ -157,7 +167,8 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
     const size_t streams = stream_elements(operations, tokens), channels = channel_elements(operations, tokens);
     const size_t h = h_elements(operations, tokens);
     RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, streams), ARG_IN(mix->h, h),
-             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels), ARG_OUT(d_h, h));
+             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels),
+             ARG_OUT(d_h, h - square_elements(operations, tokens))); /* all but H_pre's */
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,

@@ -1,4 +1,5 @@
-/* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out by hand. */
+/* Records of what is put into a queue that is not there, and the seconds that a data sheet gives them, worked out
+ * by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,9 +106,13 @@ static void test_extents_are_inside(void **state) {
 
 /* ---- devices by their data sheets */
 
-static void assert_seconds(struct gpu_work work, double expected) {
-    const double seconds = gpu_model_seconds(gpu_model_find("a6000", NULL), &work);
+static void assert_seconds_on(const char *name, struct gpu_work work, double expected) {
+    const double seconds = gpu_model_seconds(gpu_model_find(name, NULL), &work);
     assert_true(seconds > expected * (1.0 - 1e-9) && seconds < expected * (1.0 + 1e-9));
+}
+
+static void assert_seconds(struct gpu_work work, double expected) {
+    assert_seconds_on("a6000", work, expected);
 }
 
 /* RTX A6000: 84 cores, 768 GB/s, 38.7 TFLOP/s, 154.8 on units; four groups of 128 a core at a time. */
@@ -124,7 +129,10 @@ static void test_seconds(void **state) {
     assert_seconds((struct gpu_work){336 + 168, 128, 1.0, flops, true}, ms / 0.75 * 4 / 3 + launch);
     assert_seconds((struct gpu_work){84, 1024, 1.0, flops, true}, ms / 0.75 + launch); /* one a core */
     assert_seconds((struct gpu_work){336, 128, 1.0, flops, false}, 4 * ms / 0.75 + launch);
+    assert_seconds((struct gpu_work){0, 0, 1.0, flops, true}, ms / 0.75 + launch); /* a library's */
     assert_seconds((struct gpu_work){336, 128, 7680e6, flops, true}, 10 * ms / 0.85 + launch);
+    /* two cores, a group each, 0.19 TFLOP/s */
+    assert_seconds_on("pocl", (struct gpu_work){3, 1, 1.0, 0.19e9, false}, ms / 0.75 * 4 / 3 + launch);
 }
 
 static void assert_known_as(const char *driver, const char *name) {

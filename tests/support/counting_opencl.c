@@ -1,11 +1,13 @@
-/* Preloaded into a program, an OpenCL that writes what is enqueued to the file that HC_COUNT names, a line each, in order:
+/* Preloaded into a program, an OpenCL that writes what is enqueued to the file that HC_COUNT names, in order, a line
+ * each:
  *
  *   kernel NAME GROUPS LOCAL SIZES WRITABLE CHANGED
  *   write BYTES, read BYTES, fill BYTES, copy BYTES, finish
  *
- * SIZES is the bytes of all memory objects among a kernel's arguments, each counted once; WRITABLE is of those that the kernel
- * has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from before, for which they
- * are read both times. One thread, one-dimensional launches and blocking transfers, as the programs under test do it. */
+ * SIZES is the bytes of all memory objects among a kernel's arguments, each counted once; WRITABLE is of those that the
+ * kernel has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from before,
+ * for which they are read both times. One thread, one-dimensional launches and blocking transfers, as the programs
+ * under test do it. */
 #include <CL/cl.h>
 #include <dlfcn.h>
 #include <stdarg.h>

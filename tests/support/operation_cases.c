@@ -900,14 +900,9 @@ static void run_cross_entropy_backward(struct bench *bench) {
     run_cross_entropy(bench, true, bench_derivative(bench, "logits"));
 }
 
-static const struct operation_test entropy = {"cross_entropy",
-                                              "head.cl",
-                                              cross_entropy_describe,
-                                              cross_entropy_prepare,
-                                              cross_entropy_reference,
-                                              run_cross_entropy_forward,
-                                              run_cross_entropy_backward,
-                                              NULL};
+static const struct operation_test entropy = {
+    "cross_entropy",         "cross_entropy.cl",        cross_entropy_describe,     cross_entropy_prepare,
+    cross_entropy_reference, run_cross_entropy_forward, run_cross_entropy_backward, NULL};
 
 /* ---- totals of vectors: the sum scaled and written, the sum added to that, the norm scaled, the squares of a
  * part */

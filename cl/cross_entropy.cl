@@ -1,0 +1,107 @@
+/* Cross entropy of rows of logits, and its gradient:
+ *
+ *   loss_t = log sum_v exp(logit_tv) - logit_t,target      0 where target = -1
+ *
+ * A row is long and its lanes are many, see operations/head.c. On a GPU it is read twice: a lane keeps the highest logit that it has
+ * met and the sum of exponentials relative to that; the second time for the gradient. On a CPU, where a row stays in a cache and
+ * exponentials are what takes time, the highest one is looked for first.
+ *
+ * Build constants: VOCABULARY (V), LANES of its own.
+ */
+#if VOCABULARY % VEC == 0
+#define AHEAD(row)               0
+#define ROW_LOAD(p)              VEC_LOAD(p)
+#define ROW_STORE(v, p)          ACT_STORE(v, p)
+#elif LANES == 1
+#define AHEAD(row)               0
+#define ROW_LOAD(p)              VEC_LOAD_ANY(p)
+#define ROW_STORE(v, p)          ACT_STORE_ANY(v, p)
+#else /* rows begin anywhere: what is before the first whole vector is taken one by one, as what is behind the last one is */
+#define AHEAD(row)               ((int)((VEC - (row) * VOCABULARY % VEC) % VEC))
+#define ROW_LOAD(p)              VEC_LOAD(p)
+#define ROW_STORE(v, p)          ACT_STORE(v, p)
+#endif
+
+/* A row's vectors, and its ends. The body has their place v. */
+#define EACH_VECTOR UNROLL_LANES(2) for (int v = ahead + LANE * VEC; v < behind; v += LANES * VEC)
+#define EACH_OTHER                                                                                                      \
+    for (int end = LANE, v; v = end < ahead ? end : end - ahead + behind, v < VOCABULARY; end += LANES)
+
+/* log sum_v exp(logit_v) */
+#if LANES == 1
+static inline float log_sum_of(__global const float *row, int ahead, int behind) {
+    vec_t high = (vec_t)(-INFINITY), sums = (vec_t)(0.0f);
+    float highest = -INFINITY, sum = 0.0f;
+    EACH_VECTOR {
+        high = fmax(high, ROW_LOAD(row + v));
+    }
+    EACH_OTHER {
+        highest = fmax(highest, row[v]);
+    }
+    highest = fmax(highest, VEC_HIGHEST(high));
+    EACH_VECTOR {
+        sums += exp(ROW_LOAD(row + v) - highest);
+    }
+    EACH_OTHER {
+        sum += exp(row[v] - highest);
+    }
+    return highest + log(sum + VEC_SUM(sums));
+}
+#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind)
+#else
+static inline float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
+    vec_t sums = (vec_t)(0.0f);
+    float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */
+    EACH_VECTOR {
+        const vec_t x = ROW_LOAD(row + v);
+        const float next = fmax(highest, VEC_HIGHEST(x));
+        sums = sums * exp(highest - next) + exp(x - next);
+        highest = next;
+    }
+    float sum = VEC_SUM(sums);
+    EACH_OTHER {
+        const float next = fmax(highest, row[v]);
+        sum = sum * exp(highest - next) + exp(row[v] - next);
+        highest = next;
+    }
+    const float of_all = GROUP_MAX(highest, scratch);
+    return of_all + log(GROUP_SUM(sum * exp(highest - of_all), scratch));
+}
+#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind, scratch)
+#endif
+
+/* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits [rows, V] becomes
+ * scale * (softmax - one-hot), or zeros for target -1. Without ACT d_logits may be the logits themselves. */
+ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *targets, ulong first, float scale,
+                              int gradient, __global act_t *d_logits, __global float *losses) {
+    GROUP_SCRATCH(scratch);
+    const int ahead = AHEAD(get_group_id(0)), behind = ahead + (VOCABULARY - ahead) / VEC * VEC;
+    __global const float *row = logits + get_group_id(0) * (size_t)VOCABULARY;
+    __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
+    const int target = targets[first + get_group_id(0)];
+    const float log_sum = LOG_SUM(row, ahead, behind, scratch);
+    const float at_target = target < 0 ? 0.0f : row[target];
+    if (LANE == 0) {
+        losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - at_target;
+    }
+    if (!gradient) {
+        return;
+    }
+    GROUP_BARRIER(); /* every lane has read the target's logit before any lane overwrites it */
+    const float factor = target < 0 ? 0.0f : scale;
+    EACH_VECTOR {
+        ROW_STORE(factor * exp(ROW_LOAD(row + v) - log_sum), d_row + v);
+    }
+    EACH_OTHER {
+        ACT_STORE_SCALAR(factor * exp(row[v] - log_sum), d_row + v);
+    }
+    GROUP_BARRIER();
+    if (LANE == 0 && target >= 0) {
+#if ACT || LANES > 1
+        const float probable = factor * exp(at_target - log_sum); /* rounded once, after the difference */
+#else
+        const float probable = d_row[target];
+#endif
+        ACT_STORE_SCALAR(probable - factor, d_row + target);
+    }
+}

@@ -1,0 +1,49 @@
+/* From raw projections to H, per token, and back: the variant's map inside RMSNorm.
+ *
+ *   r_g = 1/sqrt(sum of squares of group g / (group length) + eps)     z = r_g * (raw projections of group g)
+ *   h   = map(z; theta)
+ *
+ * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
+ * COLUMNS is the number of projections per group. Sums of squares come from the kernel that wrote the streams.
+ */
+#define RMS_EPSILON      1e-6f
+#define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
+#define Z_ROW            (RMS_GROUPS * COLUMNS)
+
+static inline float rms_inverse(__global const float *squares, int group) {
+    float sum = 0.0f;
+    for (int s = 0; s < STREAMS / RMS_GROUPS; s++) {
+        sum += squares[group * (STREAMS / RMS_GROUPS) + s];
+    }
+    return rsqrt(sum / RMS_GROUP_LENGTH + RMS_EPSILON);
+}
+
+/* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
+static inline void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
+                                     __global float *h) {
+    for (int group = 0; group < RMS_GROUPS; group++) {
+        const float inverse = rms_inverse(squares, group);
+        for (int k = 0; k < COLUMNS; k++) {
+            z[group * COLUMNS + k] *= inverse;
+        }
+    }
+    hc_forward(theta, z, h);
+}
+
+/* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
+ *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
+ * and its part of the gradients of theta. */
+static inline void map_token_backward(__global const float *theta, __global const float *squares,
+                                      __global const float *z, __global const float *h, __global const float *d_h,
+                                      __global float *d_z, __global float *rms_scale, __global float *d_theta) {
+    hc_backward(theta, z, h, d_h, d_z, d_theta);
+    for (int group = 0; group < RMS_GROUPS; group++) {
+        const float inverse = rms_inverse(squares, group);
+        float product = 0.0f;
+        for (int k = group * COLUMNS; k < (group + 1) * COLUMNS; k++) {
+            product += z[k] * d_z[k];
+            d_z[k] *= inverse;
+        }
+        rms_scale[group] = -product * inverse * inverse / RMS_GROUP_LENGTH;
+    }
+}
