@@ -21,7 +21,8 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
                  facts->device);
     } else if (facts->units.unit) {
         choice->type = ELEMENT_BF16;
-        snprintf(choice->reason, sizeof choice->reason, "products on %s passed their self-test", facts->units.unit);
+        snprintf(choice->reason, sizeof choice->reason, "products on %s %s", facts->units.unit,
+                 facts->untested ? "are taken to work" : "passed their self-test");
     } else if (facts->units.failed) { /* of which the warning says more */
         snprintf(choice->reason, sizeof choice->reason, "no matrix unit of %s passed its self-test", facts->device);
     } else {
@@ -56,7 +57,8 @@ static int open_own(const struct device_settings *settings, int wanted, const st
                                      .gemm = settings->gemm,
                                      .device = (*compute)->device.name,
                                      .is_gpu = (*compute)->device.is_gpu,
-                                     .units = gemm_units(*compute)};
+                                     .units = gemm_units(*compute),
+                                     .untested = settings->dry};
     type_choice_make(&facts, choice);
     return 0;
 }

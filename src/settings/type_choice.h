@@ -31,6 +31,7 @@ struct type_facts {
     const char *device; /* its name */
     bool is_gpu;
     struct gemm_units units; /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
+    bool untested;           /* the device is not there: its unit is taken to work */
 };
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);
