@@ -29,7 +29,7 @@
     const size_t token = real ? wanted : (tokens) - 1
 
 /* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
-static inline void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
+INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
                            __local float *scratch) {
     for (int group = 0; group < RMS_GROUPS; group++) {
         for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
@@ -53,7 +53,7 @@ static inline void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act
 }
 
 /* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
-static inline void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *gain,
+INLINED void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *gain,
                                 __global const float *bias, bool real, __global act_t *normed,
                                 __global float *statistics, __local float *scratch) {
     vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
@@ -87,7 +87,7 @@ static inline void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global cons
 }
 
 /* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
-static inline void enter(vec_t y[STREAMS][SLOTS(CHANNELS)], size_t token, bool real, __global const act_t *packed,
+INLINED void enter(vec_t y[STREAMS][SLOTS(CHANNELS)], size_t token, bool real, __global const act_t *packed,
                          __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
                          __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
                          __global float *statistics, __local float *scratch) {
@@ -178,25 +178,27 @@ ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global cons
 }
 
 /* d_u [C] from d_normed, with the token's part of the gradients of gain and bias. */
-static inline void norm_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *statistics,
-                                 __global const act_t *d_normed, __global const float *gain, bool real,
-                                 vec_t d_u[SLOTS(CHANNELS)], vec_t d_gain[SLOTS(CHANNELS)],
-                                 vec_t d_bias[SLOTS(CHANNELS)], __local float *scratch) {
+INLINED void norm_backward(__global const act_t *x, __global const float *h, __global const float *statistics,
+                           __global const act_t *d_normed, __global const float *gain, bool real,
+                           vec_t d_u[SLOTS(CHANNELS)], vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
+                           __local float *scratch) {
     const float mean = statistics[0], scale = statistics[1];
     vec_t normal[SLOTS(CHANNELS)];
     float sums[2] = {0.0f, 0.0f};
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t d_y = real ? ACT_LOAD(d_normed + c) : (vec_t)(0.0f);
-        vec_t u = PRE(0) * x[0][slot];
+        vec_t u = PRE(0) * ACT_LOAD(x + c);
         UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
-            u += PRE(s) * x[s][slot];
+            u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
         }
         normal[slot] = (u - mean) * scale;
         d_u[slot] = d_y * VEC_LOAD(gain + c);
         sums[0] += VEC_SUM(d_u[slot]);
         sums[1] += VEC_SUM(d_u[slot] * normal[slot]);
         d_gain[slot] += d_y * normal[slot];
+#if BIAS
         d_bias[slot] += d_y;
+#endif
     }
     GROUP_SUMS(sums, 2, scratch);
     const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS, mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
@@ -206,20 +208,24 @@ static inline void norm_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], __global con
 }
 
 /* d_h [H_ROW]: <d_u, x_s> | <d_x'_i, o> | <d_x'_i, x_j> */
-static inline void mix_gradients(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[STREAMS][SLOTS(CHANNELS)],
-                                 vec_t d_u[SLOTS(CHANNELS)], __global const act_t *output, bool real,
-                                 __global float *d_h, __local float *scratch) {
+INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
+                           __global const act_t *output, bool real, __global float *d_h, __local float *scratch) {
     float sums[SUMS];
     UNROLL_LANES(SUMS) for (int i = 0; i < SUMS; i++) {
         sums[i] = 0.0f;
     }
     LANE_STEPS(slot, c, CHANNELS) {
         const vec_t o = ACT_LOAD(output + c);
+        vec_t in[STREAMS];
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            in[j] = ACT_LOAD(x + j * CHANNELS + c);
+            sums[j] += VEC_SUM(d_u[slot] * in[j]);
+        }
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            sums[i] += VEC_SUM(d_u[slot] * x[i][slot]);
-            sums[STREAMS + i] += VEC_SUM(d[i][slot] * o);
+            const vec_t d_i = ACT_LOAD(d + i * CHANNELS + c);
+            sums[STREAMS + i] += VEC_SUM(d_i * o);
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d[i][slot] * x[j][slot]);
+                sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d_i * in[j]);
             }
         }
     }
@@ -229,21 +235,20 @@ static inline void mix_gradients(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[STRE
     }
 }
 
-/* d becomes the gradient of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_z packed. */
-static inline void streams_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[STREAMS][SLOTS(CHANNELS)],
-                                    vec_t d_u[SLOTS(CHANNELS)], __global const float *h,
-                                    __global const float *rms_scale, __global const float *d_z,
-                                    __global const act_t *packed) {
+/* d_x, the gradient of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_z packed. */
+INLINED void streams_backward(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
+                              __global const float *h, __global const float *rms_scale, __global const float *d_z,
+                              __global const act_t *packed, vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
     LANE_STEPS(slot, c, CHANNELS) {
-        vec_t sum[STREAMS];
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            sum[j] = PRE(j) * d_u[slot] + rms_scale[j / GROUP_STREAMS] * x[j][slot];
-            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                sum[j] += RES(i, j) * d[i][slot];
-            }
+        vec_t d_in[STREAMS];
+        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+            d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
         }
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            d[j][slot] = sum[j];
+            d_x[j][slot] = PRE(j) * d_u[slot] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+                d_x[j][slot] += RES(i, j) * d_in[i];
+            }
         }
     }
     for (int column = 0; column < COLUMNS; column++) {
@@ -253,20 +258,22 @@ static inline void streams_backward(vec_t x[STREAMS][SLOTS(CHANNELS)], vec_t d[S
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
             LANE_STEPS(slot, c, CHANNELS) {
-                d[j][slot] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
+                d_x[j][slot] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
             }
         }
     }
 }
 
 /* Adds the rows' sums of the group, one row after the other, to partial [2 C | THETA]. */
-static inline void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
+INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
                                         __global const float *rows, __global float *partial) {
     for (int row = 0; row < ROWS; row++) {
         if (ROW == row) {
             LANE_STEPS(slot, c, CHANNELS) {
                 VEC_STORE(row ? VEC_LOAD(partial + c) + d_gain[slot] : d_gain[slot], partial + c);
+#if BIAS
                 VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot], partial + CHANNELS + c);
+#endif
             }
         }
         GROUP_BARRIER(); /* the first: theta's rows are complete, too */
@@ -311,31 +318,28 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         __global float *d_h = d_h_all + token * H_ROW;
         __global float *d_z = d_z_all + token * Z_COLUMNS;
         __global float *rms_scale = rms_scale_all + token * RMS_GROUPS;
-        vec_t x[STREAMS][SLOTS(CHANNELS)], d[STREAMS][SLOTS(CHANNELS)], d_u[SLOTS(CHANNELS)];
-        UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
-            LANE_STEPS(slot, c, CHANNELS) {
-                x[s][slot] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
-                d[s][slot] = ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c);
-            }
-        }
+        __global const act_t *x = x_all + token * ROW_LENGTH;
+        __global act_t *d = d_streams + token * ROW_LENGTH;
+        vec_t d_u[SLOTS(CHANNELS)], d_x[STREAMS][SLOTS(CHANNELS)];
         norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u, d_gain,
                       d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
         GROUP_BARRIER(); /* d_h is there, and d_theta's zeros */
         if (LANE == 0 && real) {
+            WORK_DECLARE(scratch); /* which has no sums in it at the time */
             map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h, d_z,
-                               rms_scale, d_theta);
+                               rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
         for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
             ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
         }
-        streams_backward(x, d, d_u, h, rms_scale, d_z, packed + packed_at);
+        streams_backward(x, d, d_u, h, rms_scale, d_z, packed + packed_at, d_x);
         LANE_STEPS(slot, c, CHANNELS) if (real) {
             vec_t sum = (vec_t)(0.0f);
             UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
-                ACT_STORE(d[s][slot], d_streams + token * ROW_LENGTH + s * CHANNELS + c);
-                sum += h_below[token * H_ROW + STREAMS + s] * d[s][slot];
+                ACT_STORE(d_x[s][slot], d + s * CHANNELS + c);
+                sum += h_below[token * H_ROW + STREAMS + s] * d_x[s][slot];
             }
             if (below) {
                 ACT_STORE(sum, d_output + token * CHANNELS + c);

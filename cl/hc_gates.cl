@@ -12,6 +12,8 @@
  * A variant defines
  *   void hc_forward(theta, z, h)                        writes all of h
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)
+ * and, where the latter needs an array that is too large for registers, its last argument then, MAP_WORK, the array's floats, and
+ * MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has, is defined and enough, else __private.
  */
 #define GATE_COLUMNS (2 * STREAMS)
 

@@ -25,8 +25,9 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
         d_theta[k] = 0.0f;
     }
     for (size_t token = first; token < last; token++) {
+        WORK_DECLARE(0);
         map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW,
-                           d_h + token * H_ROW, d_z_all + token * Z_ROW, rms_scale + token * RMS_GROUPS, d_theta);
+                           d_h + token * H_ROW, d_z_all + token * Z_ROW, rms_scale + token * RMS_GROUPS, d_theta WORK_ARGUMENT);
     }
 #if LANES > 1
     __global float *rows = partials + get_group_id(0) * (LANES * (size_t)THETA);

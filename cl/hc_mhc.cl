@@ -11,6 +11,12 @@
 
 /* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the last ones
  * only and keeps none, which leaves it in registers. */
+#define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS)
+#if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#define MAP_SPACE __local
+#else
+#define MAP_SPACE __private
+#endif
 struct scaling {
     float rows[SINKHORN_ITERATIONS][STREAMS];
     float columns[SINKHORN_ITERATIONS][STREAMS];
@@ -40,7 +46,7 @@ INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREA
 }
 
 /* kept may be null. */
-INLINED void scaling_keep(struct scaling *kept, int iteration, const float rows[STREAMS],
+INLINED void scaling_keep(MAP_SPACE struct scaling *kept, int iteration, const float rows[STREAMS],
                                 const float columns[STREAMS]) {
     for (int i = 0; i < STREAMS && kept; i++) {
         kept->rows[iteration][i] = rows[i];
@@ -50,7 +56,7 @@ INLINED void scaling_keep(struct scaling *kept, int iteration, const float rows[
 
 /* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
 INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                    struct scaling *kept) {
+                                    MAP_SPACE struct scaling *kept) {
     float largest = 0.0f;
     EACH(i, STREAMS) {
         rows[i] = 1.0f;
@@ -83,7 +89,7 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
 
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
 INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                       struct scaling *kept) {
+                                       MAP_SPACE struct scaling *kept) {
     EACH(i, STREAMS) {
         rows[i] = 0.0f;
     }
@@ -115,7 +121,7 @@ INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STRE
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations to
  * `kept`, which may be null. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                            float columns[STREAMS], struct scaling *kept) {
+                            float columns[STREAMS], MAP_SPACE struct scaling *kept) {
     exponentials(logits, k);
     const bool factors = sinkhorn_factors(k, rows, columns, kept);
     if (!factors) {
@@ -189,16 +195,20 @@ INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows,
 }
 
 /* From the last half-step to the first. */
-INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], const struct scaling *s,
+INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], MAP_SPACE const struct scaling *s,
                                      bool factors, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
     for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
         const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
-        const float *rows = rows_at < 0 ? 0 : s->rows[rows_at];
+        float rows[STREAMS], columns[STREAMS];
+        EACH(i, STREAMS) {
+            rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */
+            columns[i] = s->columns[iteration][i];
+        }
         if (factors) {
-            factors_apply(k, rows, s->columns[iteration], matrix);
+            factors_apply(k, rows, columns, matrix);
         } else {
-            potentials_apply(logits, rows, s->columns[iteration], matrix);
+            potentials_apply(logits, rows, columns, matrix);
         }
         if (step % 2) {
             rows_backward(matrix, d);
@@ -209,20 +219,21 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
 }
 
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
+                               __global const float *d_h, __global float *d_z, __global float *d_theta,
+                               MAP_SPACE float *work) {
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     float d[STREAMS][STREAMS], d_alpha = 0.0f;
-    struct scaling s;
+    MAP_SPACE struct scaling *s = (MAP_SPACE struct scaling *)work;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, rows, columns, &s);
+    const bool factors = sinkhorn(logits, k, rows, columns, s);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
             d[i][j] = row_gradient(d_h, i, j) * h[entry];
         }
     }
-    sinkhorn_backward(logits, k, &s, factors, d);
+    sinkhorn_backward(logits, k, s, factors, d);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             const int entry = i * STREAMS + j;

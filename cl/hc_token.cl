@@ -19,7 +19,7 @@ static inline float rms_inverse(__global const float *squares, int group) {
 }
 
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
-static inline void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
+INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
                                      __global float *h) {
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);
@@ -30,13 +30,27 @@ static inline void map_token_forward(__global const float *theta, __global const
     hc_forward(theta, z, h);
 }
 
+#ifndef MAP_WORK
+#define WORK_PARAMETER
+#define WORK_ARGUMENT
+#define WORK_DECLARE(local_memory)
+#else
+#define WORK_PARAMETER , MAP_SPACE float *work
+#define WORK_ARGUMENT  , work
+#if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#define WORK_DECLARE(local_memory) __local float *work = local_memory
+#else
+#define WORK_DECLARE(local_memory) float work[MAP_WORK]
+#endif
+#endif
+
 /* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
  *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
  * and its part of the gradients of theta. */
-static inline void map_token_backward(__global const float *theta, __global const float *squares,
+INLINED void map_token_backward(__global const float *theta, __global const float *squares,
                                       __global const float *z, __global const float *h, __global const float *d_h,
-                                      __global float *d_z, __global float *rms_scale, __global float *d_theta) {
-    hc_backward(theta, z, h, d_h, d_z, d_theta);
+                                      __global float *d_z, __global float *rms_scale, __global float *d_theta WORK_PARAMETER) {
+    hc_backward(theta, z, h, d_h, d_z, d_theta WORK_ARGUMENT);
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);
         float product = 0.0f;

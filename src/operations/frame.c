@@ -13,7 +13,7 @@ static size_t smaller(size_t a, size_t b) {
 }
 
 /* Bytes of local memory of a token: sums over its lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
-static size_t token_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
+size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t streams = (size_t)shape->streams, sums = streams * (streams + 2), least = COLUMN_BLOCK + streams;
     return (sums > least ? sums : least) * (compute->lanes + 8) * sizeof(float);
 }
@@ -28,7 +28,7 @@ size_t frame_rows(const struct compute *compute, const struct operation_shape *s
     }
     const size_t items = smaller(GROUP_ITEMS, compute->device.max_work_group);
     const size_t local = smaller(LOCAL_MOST, compute->device.local_bytes);
-    return smaller(items / lanes, local / token_local_bytes(compute, shape));
+    return smaller(items / lanes, local / frame_local_bytes(compute, shape));
 }
 
 bool frame_is_fused(const struct operations *operations) {
@@ -123,7 +123,8 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
               ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_I32(below),
               ARG_IN(below ? gradients->h_below : mix->h, below ? sizes.h : 0),
               ARG_OUT(gradients->d_output, below ? sizes.channels : 0),
-              ARG_OUT(&operations->partials, groups * partials),
+              ARG_OUT(&operations->partials,
+                      groups * (operations->shape.bias ? 2 : 1) * sizes.width + groups * sizes.theta),
               ARG_OUT(&operations->theta_partials, groups * operations->frame_rows * sizes.theta));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);

@@ -121,5 +121,8 @@ void target_norm(const struct operations *operations, struct layer_norm gradient
 size_t frame_rows(const struct compute *compute, const struct operation_shape *shape);
 size_t frame_groups(const struct compute *compute);
 
+/* Bytes of local memory of each of its tokens. */
+size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape);
+
 /* Partial sums of such a group: of the gradients of gain and bias [2 C], and of theta. */
 size_t frame_partials(const struct operation_shape *shape);
