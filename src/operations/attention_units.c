@@ -21,7 +21,7 @@ struct attention_units {
     struct attention_units_shape shape;
     struct mma_unit unit;
     struct tiles tiles;
-    struct kernel forward, backward_queries, backward_keys;
+    struct kernel forward, forward_dropout, backward_queries, backward_keys;
 };
 
 /* ---- tiles */
@@ -79,6 +79,8 @@ static int build(struct attention_units *units) {
              units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep);
     int status = program_build(units->compute, files, text, &program);
     status = status || kernel_create(units->compute, program, "attention_units_forward", &units->forward) ||
+                     kernel_create(units->compute, program, "attention_units_forward_dropout",
+                                   &units->forward_dropout) ||
                      kernel_create(units->compute, program, "attention_units_backward_queries",
                                    &units->backward_queries) ||
                      kernel_create(units->compute, program, "attention_units_backward_keys", &units->backward_keys)
@@ -127,6 +129,7 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
 void attention_units_close(struct attention_units *units) {
     if (units) {
         kernel_release(&units->forward);
+        kernel_release(&units->forward_dropout);
         kernel_release(&units->backward_queries);
         kernel_release(&units->backward_keys);
         free(units);
@@ -157,7 +160,12 @@ bool attention_units_take(const struct attention_units *units, struct token_shap
 
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse) {
-    RUN(forward, ARG_BUFFER(qkv), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(y), ARG_BUFFER(lse));
+    if (dropout.rate > 0.0f) {
+        RUN(forward_dropout, ARG_BUFFER(qkv), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout), ARG_BUFFER(y),
+            ARG_BUFFER(lse));
+    } else {
+        RUN(forward, ARG_BUFFER(qkv), ARG_SHAPE(units, tokens), ARG_BUFFER(y), ARG_BUFFER(lse));
+    }
 }
 
 void attention_units_backward(struct attention_units *units, struct token_shape tokens,
