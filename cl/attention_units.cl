@@ -455,14 +455,17 @@ struct scores {
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? at.row - at.column : at.column - at.row);
+    const bool apart = !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
     UNIT_UNROLL
     for (uint n = 0; n < STRIP / UNIT_N; n++) {
-        fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N), &s[n]);
+        if (apart)
+            fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N), &s[n]);
         UNIT_UNROLL
         for (uint i = 0; i < UNIT_ELEMENTS; i++) {
             const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
-            const float p = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
+            const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
+            const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
             const float factor = dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK,
                                                                    at.key, query, key)
                                                      : 1.0f;
