@@ -50,7 +50,7 @@ nvidia() {
                     name = ""
                     count++
                 }
-                END { if (count != 3) print what ": " count + 0 " kernels of 3 found in what ptxas says" | "tee -a " failures " >&2" }' "$work/log"
+                END { if (count != 4) print what ": " count + 0 " kernels of 4 found in what ptxas says" | "tee -a " failures " >&2" }' "$work/log"
         done
     done
 }
@@ -84,7 +84,7 @@ amd() {
                     name = ""
                     count++
                 }
-                END { if (count != 3) print what ": " count + 0 " kernels of 3 found in the assembly" | "tee -a " failures " >&2" }' "$work/a.s"
+                END { if (count != 4) print what ": " count + 0 " kernels of 4 found in the assembly" | "tee -a " failures " >&2" }' "$work/a.s"
         done
     done
 }

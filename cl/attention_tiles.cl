@@ -242,16 +242,19 @@ INLINED void chunk_add(struct lane lane, __local const float4 *tile, int first, 
                        __local const float4 *stage, float4 (*sums)[SUM_QUADS]) {
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
         __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + lane.x;
-        float2 factors[LANE_ROWS];
+        float factors[LANE_ROWS][2];
         UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-            factors[i] = ((__local const float2 *)tile)[2 * tile_at(lane, i, first + pair / 2) + pair % 2];
+            __local const float *two =
+                (__local const float *)(tile + tile_at(lane, i, first + pair / 2)) + 2 * (pair % 2);
+            factors[i][0] = two[0];
+            factors[i][1] = two[1];
         }
         UNROLL_LANES(2) for (int n = 0; n < CHUNK_WIDTH; n++) {
             const int at = chunk * CHUNK_WIDTH + n;
             if (at < SUM_QUADS) {
                 UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-                    sums[i][at] += factors[i].x * from[n * ACROSS];
-                    sums[i][at] += factors[i].y * from[n * ACROSS + CHUNK_QUADS];
+                    sums[i][at] += factors[i][0] * from[n * ACROSS];
+                    sums[i][at] += factors[i][1] * from[n * ACROSS + CHUNK_QUADS];
                 }
             }
         }

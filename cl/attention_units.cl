@@ -251,21 +251,15 @@ INLINED struct place place_of(bool queries, uint heads, uint sequence, float rat
     return place;
 }
 
-/* ---- the mask: only where it cuts, and that with a number that the compiler knows for each element but for one of the lane's */
-
-/* Scores of keys after a query become -infinity. s has `columns` columns of a warp's rows; `ahead` is how far the first one, a key, is
- * after the first row, a query. With `keys_down` rows are keys and columns queries, and it is how far that row is after that column. */
-INLINED void scores_mask(struct unit unit, bool keys_down, int ahead, uint columns, unit_c *s) {
-    if (ahead + (int)(keys_down ? UNIT_M : columns) <= 1)
+/* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is `ahead` of its first
+ * query; with `keys_down` rows are keys and columns queries, else the other way round. */
+INLINED void fragment_mask(struct unit unit, bool keys_down, int ahead, unit_c *s) {
+    if (ahead + (int)(keys_down ? UNIT_M : UNIT_N) <= 1)
         return;
     UNIT_UNROLL
-    for (uint n = 0; n < columns / UNIT_N; n++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
-            const int row = unit_row(unit, i), column = n * UNIT_N + unit_column(unit, i);
-            if (ahead + (keys_down ? row - column : column - row) > 0)
-                s[n].v[i] = -INFINITY;
-        }
+    for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+        const int row = unit_row(unit, i), column = unit_column(unit, i);
+        s->v[i] = ahead + (keys_down ? row - column : column - row) > 0 ? -INFINITY : s->v[i];
     }
 }
 
@@ -344,20 +338,18 @@ INLINED void softmax_finish(struct unit unit, struct softmax *softmax, struct pl
     }
 }
 
-/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
-UNIT_KERNEL(WARPS)
-void attention_units_forward(__global const ushort *qkv, uint heads, uint sequence, float dropout_rate, uint key0,
-                             uint key1, ulong first_row, __global ushort *y, __global float *lse) {
-    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
-    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
-    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
-    __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
-    UNIT_BEGIN(unit, WARPS);
-    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+/* What a group has in local memory forward: K and V, the rows that stay unless they are in registers, what is turned, what is kept. */
+struct forward_memory {
+    __local ushort *keys, *values, *own, *turn;
+    __local uchar *kept;
+};
+
+/* What a group does. `drops` is known to the compiler. */
+INLINED void forward(struct unit unit, bool drops, struct place place, uint sequence, struct forward_memory memory,
+                     __global const ushort *rows, __global ushort *y, __global float *lse) {
     const uint stride = 3 * place.width;
-    __global const ushort *rows = qkv + place.qkv;
     const uint end = min(place.first + ROWS, sequence); /* of the keys */
-    const stay_t query = stay_load(unit, rows, stride, place.first, sequence, tiles[0], own);
+    const stay_t query = stay_load(unit, rows, stride, place.first, sequence, memory.keys, memory.own);
     unit_c sum[ACROSS], p[KEYS / UNIT_N];
     struct softmax softmax;
     UNIT_UNROLL
@@ -366,31 +358,61 @@ void attention_units_forward(__global const ushort *qkv, uint heads, uint sequen
         softmax.sum[r] = 0.0f;
     }
     FRAGMENTS_CLEAR(sum, ACROSS);
-    tile_copy(tiles[0], KEYS, rows + place.width, stride, 0, sequence);
+    tile_copy(memory.keys, KEYS, rows + place.width, stride, 0, sequence);
     unit_copy_commit();
     for (uint start = 0; start < end; start += KEYS) {
         UNIT_COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
-        tile_copy(tiles[1], KEYS, rows + 2 * place.width, stride, start, sequence);
+        tile_copy(memory.values, KEYS, rows + 2 * place.width, stride, start, sequence);
         unit_copy_commit();
-        if (dropout_rate > 0.0f)
-            kept_fill(kept, place.dropout, ROWS, place.first, KEYS, start);
-        rows_multiply(unit, &query, tiles[0], KEYS, 0, KEYS, p);
-        scores_mask(unit, false, (int)start - (int)(place.first + unit.warp * UNIT_M), KEYS, p);
+        if (drops)
+            kept_fill(memory.kept, place.dropout, ROWS, place.first, KEYS, start);
+        rows_multiply(unit, &query, memory.keys, KEYS, 0, KEYS, p);
+        UNIT_UNROLL
+        for (uint n = 0; n < KEYS / UNIT_N; n++)
+            fragment_mask(unit, false, (int)(start + n * UNIT_N) - (int)(place.first + unit.warp * UNIT_M), &p[n]);
         softmax_add(unit, &softmax, p, sum);
         UNIT_COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
-            tile_copy(tiles[0], KEYS, rows + place.width, stride, start + KEYS, sequence);
+            tile_copy(memory.keys, KEYS, rows + place.width, stride, start + KEYS, sequence);
         unit_copy_commit();
-        if (dropout_rate > 0.0f)
-            softmax_drop(unit, kept, place.dropout, start, p);
+        if (drops)
+            softmax_drop(unit, memory.kept, place.dropout, start, p);
         UNIT_UNROLL
         for (uint k = 0; k < KEYS; k += UNIT_K)
-            rows_add(unit, p + k / UNIT_N, turn, tiles[1], KEYS, k, sum);
+            rows_add(unit, p + k / UNIT_N, memory.turn, memory.values, KEYS, k, sum);
     }
     softmax_finish(unit, &softmax, place, sequence, sum, lse);
     rows_store(unit, sum, 1.0f, place.first, sequence, y + place.token * place.width + place.column, place.width);
+}
+
+/* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a kernel of its own, since
+ * the registers that dropout takes would cost it a third of its groups. */
+UNIT_KERNEL(WARPS)
+void attention_units_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
+                             __global float *lse) {
+    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
+    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
+    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    UNIT_BEGIN(unit, WARPS);
+    const struct place place = place_of(true, heads, sequence, 0.0f, 0, 0, 0);
+    const struct forward_memory memory = {tiles[0], tiles[1], own, turn, 0};
+    forward(unit, false, place, sequence, memory, qkv + place.qkv, y, lse);
+}
+
+UNIT_KERNEL(WARPS)
+void attention_units_forward_dropout(__global const ushort *qkv, uint heads, uint sequence, float dropout_rate,
+                                     uint key0, uint key1, ulong first_row, __global ushort *y,
+                                     __global float *lse) {
+    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
+    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
+    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
+    UNIT_BEGIN(unit, WARPS);
+    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+    const struct forward_memory memory = {tiles[0], tiles[1], own, turn, kept};
+    forward(unit, true, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
 /* ---- backward */
@@ -433,14 +455,17 @@ struct scores {
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? at.row - at.column : at.column - at.row);
-    scores_mask(unit, at.keys_down, ahead, STRIP, s);
+    const bool apart = !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
     UNIT_UNROLL
     for (uint n = 0; n < STRIP / UNIT_N; n++) {
+        if (apart)
+            fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N), &s[n]);
         UNIT_UNROLL
         for (uint i = 0; i < UNIT_ELEMENTS; i++) {
             const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
-            const float p = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
+            const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
+            const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
             const float factor = dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK,
                                                                    at.key, query, key)
                                                      : 1.0f;

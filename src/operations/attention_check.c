@@ -143,18 +143,28 @@ static int compare(const struct trial *trial, const char *name, size_t expected,
     return status;
 }
 
-/* One pass after the other, so that an error of the first one is not looked for in the second. */
-static int run(struct trial *trial) {
+static int run_forward(struct trial *trial, struct dropout dropout) {
     struct operations *operations = trial->operations;
     const struct buffer *b = trial->buffers;
     const struct token_shape tokens = {1, SEQUENCE};
-    const struct dropout dropout = {0.25f, KEY, UINT32_MAX - 5U};
     const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
     const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA]};
     attention_forward(operations, tokens, &values, &scratch, dropout);
     attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
-    if (compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
-        compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1)) {
+    return compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
+           compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1);
+}
+
+/* One pass after the other, so that an error of the first one is not looked for in the second; forward there is a kernel with
+ * dropout and one without. */
+static int run(struct trial *trial) {
+    struct operations *operations = trial->operations;
+    const struct buffer *b = trial->buffers;
+    const struct token_shape tokens = {1, SEQUENCE};
+    const struct dropout none = {0}, dropout = {0.25f, KEY, UINT32_MAX - 5U};
+    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA]};
+    if (run_forward(trial, none) || run_forward(trial, dropout)) {
         return -1;
     }
     attention_backward(operations, tokens, &values, &scratch, dropout, &b[D_Y], &b[D_QKV]);

@@ -22,7 +22,7 @@ struct attention_units {
     struct attention_units_shape shape;
     struct mma_unit unit;
     struct tiles tiles;
-    struct kernel forward, backward_queries, backward_keys;
+    struct kernel forward, forward_dropout, backward_queries, backward_keys;
 };
 
 /* ---- tiles */
@@ -80,6 +80,8 @@ static int build(struct attention_units *units) {
              units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep);
     int status = program_build(units->compute, files, text, &program);
     status = status || kernel_create(units->compute, program, "attention_units_forward", &units->forward) ||
+                     kernel_create(units->compute, program, "attention_units_forward_dropout",
+                                   &units->forward_dropout) ||
                      kernel_create(units->compute, program, "attention_units_backward_queries",
                                    &units->backward_queries) ||
                      kernel_create(units->compute, program, "attention_units_backward_keys", &units->backward_keys)
@@ -128,6 +130,7 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
 void attention_units_close(struct attention_units *units) {
     if (units) {
         kernel_release(&units->forward);
+        kernel_release(&units->forward_dropout);
         kernel_release(&units->backward_queries);
         kernel_release(&units->backward_keys);
         free(units);
@@ -183,10 +186,16 @@ static size_t row_elements(const struct attention_units *units, struct token_sha
 
 void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
                              struct dropout dropout, const struct buffer *y, const struct buffer *lse) {
+    const bool drops = dropout.rate > 0.0f;
     const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
-    const struct launch forward = launch_of(units, &units->forward, tokens, 2);
-    KERNEL_LAUNCH(units->compute, &forward, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
-                  ARG_OUT(y, width), ARG_OUT(lse, rows));
+    const struct launch launch = launch_of(units, drops ? &units->forward_dropout : &units->forward, tokens, 2);
+    if (drops) {
+        KERNEL_LAUNCH(units->compute, &launch, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens),
+                      ARG_DROPOUT(dropout), ARG_OUT(y, width), ARG_OUT(lse, rows));
+    } else {
+        KERNEL_LAUNCH(units->compute, &launch, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens), ARG_OUT(y, width),
+                      ARG_OUT(lse, rows));
+    }
 }
 
 void attention_units_backward(struct attention_units *units, struct token_shape tokens,
