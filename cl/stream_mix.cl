@@ -6,7 +6,7 @@
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no h.
  * q is the sum of squares that the next sublayer's RMSNorm needs: of X' as it is stored, which is what the projections read.
  *
- * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have it in registers, from few loads.
+ * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have a small one in registers, from few loads.
  *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
@@ -24,8 +24,20 @@
 #define RES(i, j) h[2 * STREAMS + (i) * STREAMS + (j)]
 #endif
 
+/* What registers have room for: not a wide H and its sums, nor fp16's conversions, which are long where libraries make them. */
+#define IN_REGISTERS (LANES > 1 && STREAMS <= 4 && ACT != 2)
+
+/* Loops along a row where nothing is indexed by the step, and over streams. */
+#if IN_REGISTERS
+#define MIX_STEPS(c)  LANE_STEPS(slot, c, CHANNELS)
+#define UNROLL_MIX(n) UNROLL_LANES(n)
+#else
+#define MIX_STEPS(c) for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC)
+#define UNROLL_MIX(n)
+#endif
+
 /* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
-#if LANES == 1 || PLAIN
+#if !IN_REGISTERS || PLAIN
 #define H_OF_TOKEN(name, from) __global const float *name = from
 #define H_POINTER              __global const float *
 #else
@@ -166,15 +178,15 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         sum[i] = (vec_t)(0.0f);
     }
-    LANE_STEPS(slot, c, CHANNELS) {
+    MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS];
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
             in[j] = ACT_LOAD(x + j * CHANNELS + c);
         }
-        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
             vec_t out = POST(i) * o;
-            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
                 out += RES(i, j) * in[j];
             }
             ACT_STORE(out, y + i * CHANNELS + c);
@@ -205,17 +217,17 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     UNROLL_LANES(D_H_SUMS) for (int k = 0; k < D_H_SUMS; k++) {
         sums[k] = (products_t)(0.0f);
     }
-    LANE_STEPS(slot, c, CHANNELS) {
+    MIX_STEPS(c) {
         const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
         vec_t in[STREAMS], d_o = (vec_t)(0.0f);
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
             in[j] = ACT_LOAD(x + j * CHANNELS + c);
         }
-        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
             const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
             d_o += POST(i) * d;
             sums[i] += PRODUCTS(d * o);
-            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
                 sums[STREAMS + i * STREAMS + j] += PRODUCTS(d * in[j]);
             }
         }
@@ -244,15 +256,15 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
         rms[group] = rms_scale[token * RMS_GROUPS + group];
     }
 #endif
-    LANE_STEPS(slot, c, CHANNELS) {
+    MIX_STEPS(c) {
         const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
         vec_t d[STREAMS];
-        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+        UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
             d[i] = ACT_LOAD(d_x + i * CHANNELS + c);
         }
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
             vec_t sum = PRE(j) * branch;
-            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+            UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
                 sum += RES(i, j) * d[i];
             }
 #if !PLAIN
@@ -273,7 +285,7 @@ ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram_al
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         UNROLL_LANES(STREAMS) for (int j = 0; j <= i; j++) {
             vec_t sum = (vec_t)(0.0f);
-            LANE_STEPS(slot, c, CHANNELS) {
+            MIX_STEPS(c) {
                 sum += ACT_LOAD(x + i * CHANNELS + c) * ACT_LOAD(x + j * CHANNELS + c);
             }
             sums[i * (i + 1) / 2 + j] = VEC_SUM(sum);
