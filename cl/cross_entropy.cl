@@ -2,9 +2,12 @@
  *
  *   loss_t = log sum_v exp(logit_tv) - logit_t,target      0 where target = -1
  *
- * A row is long and its lanes are many, see operations/head.c. On a GPU it is read twice: a lane keeps the highest logit that it has
- * met and the sum of exponentials relative to that; the second time for the gradient. On a CPU, where a row stays in a cache and
- * exponentials are what takes time, the highest one is looked for first.
+ * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has met and the sum of
+ * exponentials relative to that, so that a row is read once for the loss. For the gradient it is read again, unless that is stored in
+ * 16 bits and the row is short enough for KEEPS: then the lanes keep their logits in registers, as distances from the target's in
+ * steps of 1/2048, which is less than the gradient's own rounding. Those reach to 16; rows whose highest logit is farther from the
+ * target's are read again. On a CPU, where a row stays in a cache and exponentials are what takes time, the highest one is looked for
+ * first.
  *
  * Build constants: VOCABULARY (V), LANES of its own.
  */
@@ -26,6 +29,29 @@
 #define EACH_VECTOR UNROLL_LANES(2) for (int v = ahead + LANE * VEC; v < behind; v += LANES * VEC)
 #define EACH_OTHER                                                                                                      \
     for (int end = LANE, v; v = end < ahead ? end : end - ahead + behind, v < VOCABULARY; end += LANES)
+
+/* Vectors of a row that a lane has, at most. */
+#define LOSS_SLOTS ((VOCABULARY / VEC + LANES - 1) / LANES)
+#define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 64)
+#if KEEPS
+#define KEPT_STEPS(slot, v)                                                                                             \
+    UNROLL_LANES(LOSS_SLOTS)                                                                                            \
+    for (int slot = 0, v = ahead + LANE * VEC; slot < LOSS_SLOTS; slot++, v += LANES * VEC)                             \
+        if (v < behind)
+
+#define KEPT_STEP  2048.0f
+#define KEPT_REACH 15.9f
+
+static inline uint2 keep(float4 distance) {
+    return as_uint2(convert_short4_sat_rte(distance * KEPT_STEP));
+}
+
+/* Of distances; those beyond the reach have no exponential to speak of. */
+static inline float4 kept_exponentials(uint2 kept, float offset) {
+    const float4 distance = convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP);
+    return select(exp(distance + offset), (float4)(0.0f), distance <= -16.0f);
+}
+#endif
 
 /* log sum_v exp(logit_v) */
 #if LANES == 1
@@ -49,15 +75,31 @@ static inline float log_sum_of(__global const float *row, int ahead, int behind)
 }
 #define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind)
 #else
+#define ADD_EXPONENTIALS(x)                                                                                             \
+    const float next = fmax(highest, VEC_HIGHEST(x));                                                                   \
+    sums = sums * exp(highest - next) + exp(x - next);                                                                  \
+    highest = next
+
+#if KEEPS
+INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[LOSS_SLOTS],
+                         bool *within_reach, __local float *scratch) {
+#else
 static inline float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
+#endif
     vec_t sums = (vec_t)(0.0f);
     float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */
+#if KEEPS
+    KEPT_STEPS(slot, v) {
+        const vec_t x = ROW_LOAD(row + v);
+        kept[slot] = keep(x - reference);
+        ADD_EXPONENTIALS(x);
+    }
+#else
     EACH_VECTOR {
         const vec_t x = ROW_LOAD(row + v);
-        const float next = fmax(highest, VEC_HIGHEST(x));
-        sums = sums * exp(highest - next) + exp(x - next);
-        highest = next;
+        ADD_EXPONENTIALS(x);
     }
+#endif
     float sum = VEC_SUM(sums);
     EACH_OTHER {
         const float next = fmax(highest, row[v]);
@@ -65,9 +107,16 @@ static inline float log_sum_of(__global const float *row, int ahead, int behind,
         highest = next;
     }
     const float of_all = GROUP_MAX(highest, scratch);
+#if KEEPS
+    *within_reach = of_all - reference < KEPT_REACH; /* not if either is no number */
+#endif
     return of_all + log(GROUP_SUM(sum * exp(highest - of_all), scratch));
 }
+#if KEEPS
+#define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind, at_target, kept, &is_kept, scratch)
+#else
 #define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind, scratch)
+#endif
 #endif
 
 /* One work-group a row of logits [rows, V], float. losses[first + row] is written; with gradient != 0 d_logits [rows, V] becomes
@@ -79,8 +128,12 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     __global const float *row = logits + get_group_id(0) * (size_t)VOCABULARY;
     __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
     const int target = targets[first + get_group_id(0)];
-    const float log_sum = LOG_SUM(row, ahead, behind, scratch);
     const float at_target = target < 0 ? 0.0f : row[target];
+#if KEEPS
+    uint2 kept[LOSS_SLOTS];
+    bool is_kept;
+#endif
+    const float log_sum = LOG_SUM(row, ahead, behind, scratch);
     if (LANE == 0) {
         losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - at_target;
     }
@@ -89,8 +142,17 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     }
     GROUP_BARRIER(); /* every lane has read the target's logit before any lane overwrites it */
     const float factor = target < 0 ? 0.0f : scale;
-    EACH_VECTOR {
-        ROW_STORE(factor * exp(ROW_LOAD(row + v) - log_sum), d_row + v);
+#if KEEPS
+    if (is_kept) {
+        KEPT_STEPS(slot, v) {
+            ROW_STORE(factor * kept_exponentials(kept[slot], at_target - log_sum), d_row + v);
+        }
+    } else
+#endif
+    {
+        EACH_VECTOR {
+            ROW_STORE(factor * exp(ROW_LOAD(row + v) - log_sum), d_row + v);
+        }
     }
     EACH_OTHER {
         ACT_STORE_SCALAR(factor * exp(row[v] - log_sum), d_row + v);

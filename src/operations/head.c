@@ -32,12 +32,19 @@ size_t loss_lanes(const struct compute *compute) {
     return compute->lanes >= 64 && compute->device.max_work_group >= 256 ? 256 : compute->lanes;
 }
 
+/* Whether the kernel has a row in registers between loss and gradient: KEEPS of cl/cross_entropy.cl. */
+static bool loss_keeps(const struct operations *operations) {
+    const size_t lanes = loss_lanes(operations->compute), vectors = (size_t)operations->shape.vocabulary / 4;
+    return lanes > 1 && operations->shape.type != ELEMENT_FP32 && operations->vector == 4 &&
+           groups_for(vectors, lanes) <= 64;
+}
+
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {
     const size_t count = rows * (size_t)operations->shape.vocabulary;
     struct kernel_argument in = ARG_IN(logits, count);
-    in.reads = d_logits ? 2 : 1; /* again for the gradient: rows are longer than caches are large */
+    in.reads = d_logits && !loss_keeps(operations) ? 2 : 1; /* rows are longer than caches are large */
     KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, loss_lanes(operations->compute), in,
                ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale), ARG_I32(d_logits != NULL),
                ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0), ARG_OUT(losses, rows));
