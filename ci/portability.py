@@ -30,7 +30,7 @@ TARGETS = [
     Target("spirv64", "SPIR-V", 15),
     Target("gfx1030", "AMD", 15),
     Target("sm_90", "NVIDIA", 15),
-    Target("gfx1100", "AMD", 15),
+    Target("gfx1100", "AMD", 16), # clang 15 gives gfx11 half of its registers
     Target("gfx942", "AMD", 17),
     Target("gfx1201", "AMD", 19),
 ]
@@ -51,10 +51,10 @@ class Program:
 
     def __init__(self, files, text, options):
         self.files, self.text, self.options = files, text, options
-        own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_map.cl")]
+        own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]
-        self.file = own[0]
+        self.file = "frame.cl" if "frame.cl" in own else own[0]
         self.label = " ".join(own + sorted(shape))
 
 

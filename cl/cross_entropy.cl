@@ -32,7 +32,7 @@
 
 /* Vectors of a row that a lane has, at most. */
 #define LOSS_SLOTS ((VOCABULARY / VEC + LANES - 1) / LANES)
-#define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 64)
+#define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 32)
 #if KEEPS
 #define KEPT_STEPS(slot, v)                                                                                             \
     UNROLL_LANES(LOSS_SLOTS)                                                                                            \

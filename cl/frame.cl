@@ -15,7 +15,7 @@
 #define POST(s)    h[STREAMS + (s)]
 #define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
 
-#define COLUMN_BLOCK 8
+#define COLUMN_BLOCK 4
 #define SUMS         (STREAMS * (STREAMS + 2)) /* of d_h */
 #define PARTIAL_ROW  ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
 #define MOST_SUMS    (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
@@ -31,8 +31,8 @@
 /* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
 INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
                            __local float *scratch) {
-    for (int group = 0; group < RMS_GROUPS; group++) {
-        for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
+    UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
+        UNROLL(1) for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
             float sums[COLUMN_BLOCK];
             UNROLL_LANES(COLUMN_BLOCK) for (int b = 0; b < COLUMN_BLOCK; b++) {
                 __global const act_t *factors = packed + (size_t)min(column + b, COLUMNS - 1) * LENGTH;
@@ -251,7 +251,7 @@ INLINED void streams_backward(__global const act_t *x, __global const act_t *d, 
             }
         }
     }
-    for (int column = 0; column < COLUMNS; column++) {
+    UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
         if (column % COLUMN_BLOCK == 0) {
             GROUP_BARRIER(); /* together, see above */
         }

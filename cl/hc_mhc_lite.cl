@@ -5,34 +5,45 @@
  */
 #define PERMUTATIONS (COLUMNS - GATE_COLUMNS)
 
-/* The next permutation in lexicographic order. */
-INLINED void permutation_next(int *p) {
+/* A permutation is eight numbers of four bits: an array would have to be memory, where it is indexed. */
+#define FIRST_PERMUTATION 0x76543210u
+
+INLINED int image(uint permutation, int i) {
+    return permutation >> (4 * i) & 15u;
+}
+
+INLINED uint swapped(uint permutation, int i, int j) {
+    const uint difference = image(permutation, i) ^ image(permutation, j);
+    return permutation ^ difference << (4 * i) ^ difference << (4 * j);
+}
+
+/* The next one in lexicographic order; the last one stays. */
+INLINED uint permutation_next(uint p) {
     int i = STREAMS - 2;
-    while (i >= 0 && p[i] > p[i + 1]) {
+    while (i >= 0 && image(p, i) > image(p, i + 1)) {
         i--;
     }
     if (i < 0) {
-        return;
+        return p;
     }
     int j = STREAMS - 1;
-    while (p[j] < p[i]) {
+    while (image(p, j) < image(p, i)) {
         j--;
     }
-    int swap = p[i];
-    p[i] = p[j];
-    p[j] = swap;
+    p = swapped(p, i, j);
     for (int low = i + 1, high = STREAMS - 1; low < high; low++, high--) {
-        swap = p[low];
-        p[low] = p[high];
-        p[high] = swap;
+        p = swapped(p, low, high);
     }
+    return p;
 }
 
-INLINED void permutation_first(int *p) {
-    for (int i = 0; i < STREAMS; i++) {
-        p[i] = i;
-    }
-}
+/* What follows is done for the column j of row i of a permutation matrix. On a GPU j is looked for, so that matrices stay in
+ * registers, which cannot be indexed. */
+#if LANES < 32 || STREAMS > 4
+#define AT_IMAGE(j, permutation, i) for (int j = image(permutation, i), j_once = 1; j_once; j_once = 0)
+#else
+#define AT_IMAGE(j, permutation, i) EACH(j, STREAMS) if (j == image(permutation, i))
+#endif
 
 INLINED float permutation_logit(__global const float *theta, __global const float *z, int r) {
     return theta[P_alpha_res] * z[GATE_COLUMNS + r] + theta[P_b_res + r];
@@ -56,25 +67,26 @@ INLINED void add_compensated(float term, float *sum, float *lost) {
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
     float res[STREAMS][STREAMS], lost[STREAMS][STREAMS], sum = 0.0f, sum_lost = 0.0f;
-    int p[STREAMS];
     sigmoid_gates_forward(theta, z, h);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             res[i][j] = lost[i][j] = 0.0f;
         }
     }
     const float highest = permutation_highest(theta, z);
-    permutation_first(p);
+    uint p = FIRST_PERMUTATION;
     for (int r = 0; r < PERMUTATIONS; r++) {
         const float weight = exp(permutation_logit(theta, z, r) - highest);
         add_compensated(weight, &sum, &sum_lost);
-        for (int i = 0; i < STREAMS; i++) {
-            add_compensated(weight, &res[i][p[i]], &lost[i][p[i]]);
+        EACH(i, STREAMS) {
+            AT_IMAGE(j, p, i) {
+                add_compensated(weight, &res[i][j], &lost[i][j]);
+            }
         }
-        permutation_next(p);
+        p = permutation_next(p);
     }
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             h[GATE_COLUMNS + i * STREAMS + j] = res[i][j] / sum;
         }
     }
@@ -85,10 +97,9 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                          __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float d_res[STREAMS][STREAMS], product = 0.0f, sum = 0.0f, sum_lost = 0.0f, d_alpha = 0.0f, d_alpha_lost = 0.0f;
-    int p[STREAMS];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
-    for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
             const int entry = GATE_COLUMNS + i * STREAMS + j;
             d_res[i][j] = row_gradient(d_h, i, j);
             product += d_res[i][j] * h[entry];
@@ -98,17 +109,19 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     for (int r = 0; r < PERMUTATIONS; r++) {
         add_compensated(exp(permutation_logit(theta, z, r) - highest), &sum, &sum_lost);
     }
-    permutation_first(p);
+    uint p = FIRST_PERMUTATION;
     for (int r = 0; r < PERMUTATIONS; r++) {
         float d = -product;
-        for (int i = 0; i < STREAMS; i++) {
-            d += d_res[i][p[i]];
+        EACH(i, STREAMS) {
+            AT_IMAGE(j, p, i) {
+                d += d_res[i][j];
+            }
         }
         d *= exp(permutation_logit(theta, z, r) - highest) / sum;
         d_theta[P_b_res + r] += d;
         add_compensated(d * z[GATE_COLUMNS + r], &d_alpha, &d_alpha_lost);
         d_z[GATE_COLUMNS + r] = theta[P_alpha_res] * d;
-        permutation_next(p);
+        p = permutation_next(p);
     }
     d_theta[P_alpha_res] += d_alpha;
 }

@@ -6,7 +6,7 @@
 #define COLUMNS_MOST  64          /* projections per token: more are better done by a product of their own */
 #define THETA_MOST    1024        /* small parameters, whose sums each row of a group keeps */
 #define LOCAL_MOST    (32U << 10) /* bytes of local memory */
-#define COLUMN_BLOCK  8           /* as in cl/frame.cl */
+#define COLUMN_BLOCK  4           /* as in cl/frame.cl */
 
 static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;

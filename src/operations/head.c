@@ -29,14 +29,15 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
 }
 
 size_t loss_lanes(const struct compute *compute) {
-    return compute->lanes >= 64 && compute->device.max_work_group >= 256 ? 256 : compute->lanes;
+    const size_t most = compute->device.max_work_group;
+    return compute->lanes < 64 || most < 256 ? compute->lanes : most < 512 ? 256 : 512;
 }
 
 /* Whether the kernel has a row in registers between loss and gradient: KEEPS of cl/cross_entropy.cl. */
 static bool loss_keeps(const struct operations *operations) {
     const size_t lanes = loss_lanes(operations->compute), vectors = (size_t)operations->shape.vocabulary / 4;
     return lanes > 1 && operations->shape.type != ELEMENT_FP32 && operations->vector == 4 &&
-           groups_for(vectors, lanes) <= 64;
+           groups_for(vectors, lanes) <= 32;
 }
 
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
