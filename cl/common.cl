@@ -35,14 +35,14 @@
 /* For helpers that get private arrays: those stay in registers only if nothing is called. */
 #define INLINED static inline __attribute__((always_inline))
 
-/* The work-item's place among those that share its row, and the row's place in the work-group, which has ROWS of them. */
-#ifndef ROWS
-#define ROWS 1
+/* The work-item's place among those that share its row, and the row's place in the work-group, which has GROUP_ROWS of them. */
+#ifndef GROUP_ROWS
+#define GROUP_ROWS 1
 #endif
 #if LANES == 1
 #define LANE 0
 #define ROW  ((int)get_local_id(0))
-#elif ROWS == 1
+#elif GROUP_ROWS == 1
 #define LANE ((int)get_local_id(0))
 #define ROW  0
 #else
@@ -262,11 +262,11 @@ static inline vec_t act_round(vec_t v) {
 #define GROUP_PARTS     (LANES >= 64 ? 8 : LANES >= 16 ? 4 : LANES >= 4 ? 2 : 1)
 #define GROUP_DISTANCE  (LANES + GROUP_PARTS)
 #define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
-#if ROWS == 1
+#if GROUP_ROWS == 1
 #define GROUP_SUMS_SCRATCH(name, count) __local float name[(count) * GROUP_DISTANCE]
 #else
 #define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
-    __local float name##_rows[ROWS * (count) * GROUP_DISTANCE];                                                         \
+    __local float name##_rows[GROUP_ROWS * (count) * GROUP_DISTANCE];                                                         \
     __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
 #endif
 #define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
@@ -351,7 +351,7 @@ typedef float products_t;
     UNROLL_LANES(SLOTS(width))                                                                                          \
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                                   \
         if ((width) % (LANES * VEC) == 0 || c < (width))
-#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES *ROWS, 1, 1)))
+#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES *GROUP_ROWS, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {

@@ -3,7 +3,7 @@
  * stream_mix.cl, projections.cl and hc_map.cl; the last stands before this file with the variant's own. A CPU, whose caches hold the
  * streams between those kernels, keeps to them.
  *
- * A work-group has ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more than the registers or
+ * A work-group has GROUP_ROWS tokens, LANES work-items each. `packed` [COLUMNS, LENGTH], the projections, is more than the registers or
  * the local memory of a group can hold, so its rows come to all tokens of the group at the same time: the barriers between blocks
  * of columns keep them together, and what one token loads the others find in the cache.
  *
@@ -109,7 +109,7 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
                             ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h, __global act_t *normed,
                             __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
-    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     vec_t y[STREAMS][SLOTS(CHANNELS)];
     UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
         LANE_STEPS(slot, c, CHANNELS) {
@@ -127,7 +127,7 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
                               ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h_after,
                               __global act_t *normed, __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
-    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     __global const float *h = h_before + token * H_ROW;
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *stored = mixed + token * ROW_LENGTH;
@@ -164,7 +164,7 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
 /* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch above does it. */
 ROW_KERNEL void frame_output_gradient(__global const float *h_all, __global const act_t *d_mixed, ulong tokens,
                                       __global act_t *d_output) {
-    FRAME_TOKEN(get_group_id(0) * ROWS, tokens);
+    FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     __global const float *h = h_all + token * H_ROW;
     LANE_STEPS(slot, c, CHANNELS) {
         vec_t sum = (vec_t)(0.0f);
@@ -267,7 +267,7 @@ INLINED void streams_backward(__global const act_t *x, __global const act_t *d, 
 /* Adds the rows' sums of the group, one row after the other, to partial [2 C | THETA]. */
 INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
                                         __global const float *rows, __global float *partial) {
-    for (int row = 0; row < ROWS; row++) {
+    for (int row = 0; row < GROUP_ROWS; row++) {
         if (ROW == row) {
             LANE_STEPS(slot, c, CHANNELS) {
                 VEC_STORE(row ? VEC_LOAD(partial + c) + d_gain[slot] : d_gain[slot], partial + c);
@@ -278,9 +278,9 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
         }
         GROUP_BARRIER(); /* the first: theta's rows are complete, too */
     }
-    for (int k = get_local_id(0); k < THETA; k += LANES * ROWS) {
+    for (int k = get_local_id(0); k < THETA; k += LANES * GROUP_ROWS) {
         float sum = rows[k];
-        for (int row = 1; row < ROWS; row++) {
+        for (int row = 1; row < GROUP_ROWS; row++) {
             sum += rows[row * THETA + k];
         }
         partial[2 * CHANNELS + k] = sum;
@@ -292,7 +292,7 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
  * for the product that makes their gradient, d_z_operand the same as activations.
  *
  * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW = 2 C + THETA in whole vectors]: sums of the gradients of gain and bias, and of theta;
- * theta_rows [groups, ROWS, THETA] are those of each row. */
+ * theta_rows [groups, GROUP_ROWS, THETA] are those of each row. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *output,
                                __global const float *squares, __global const float *z_all,
                                __global const float *statistics, __global const act_t *d_normed, ulong tokens,
@@ -304,7 +304,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const size_t first = get_group_id(0) * tokens_per_group;
     const size_t last = min((ulong)(first + tokens_per_group), tokens);
-    __global float *group_rows = theta_rows + get_group_id(0) * (ROWS * THETA), *d_theta = group_rows + ROW * THETA;
+    __global float *group_rows = theta_rows + get_group_id(0) * (GROUP_ROWS * THETA), *d_theta = group_rows + ROW * THETA;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
@@ -312,7 +312,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     for (int k = LANE; k < THETA; k += LANES) {
         d_theta[k] = 0.0f;
     }
-    for (size_t at = first; at < last; at += ROWS) {
+    for (size_t at = first; at < last; at += GROUP_ROWS) {
         FRAME_TOKEN(at, last);
         __global const float *h = h_all + token * H_ROW;
         __global float *d_h = d_h_all + token * H_ROW;

@@ -51,7 +51,7 @@ void upload_send(struct upload *upload, size_t offset, const struct buffer *buff
     if (compute->failure || !bytes) {
         return;
     }
-    compute_record(compute, &(struct record){.name = "upload", .written = (double)bytes, .launches = true});
+    compute_record(compute, &(struct record){.name = "buffer_send", .written = (double)bytes, .launches = true});
     if (compute->dry) {
         return;
     }

@@ -201,7 +201,7 @@ static void define_all(struct constants *constants, const struct operations *ope
         define(constants, " -DLANES=%zu -DVOCABULARY=%" PRId64, loss_lanes(operations->compute), shape->vocabulary);
     }
     if (which & FRAME) {
-        define(constants, " -DROWS=%zu -DLENGTH=%zu -DMAP_LOCAL=%zu", operations->frame_rows,
+        define(constants, " -DGROUP_ROWS=%zu -DLENGTH=%zu -DMAP_LOCAL=%zu", operations->frame_rows,
                norm_length(operations), frame_local_bytes(operations->compute, &operations->shape) / sizeof(float));
     }
     if (which & (MAP | FRAME)) {

@@ -2,12 +2,12 @@
  * each:
  *
  *   kernel NAME GROUPS LOCAL SIZES WRITABLE CHANGED
- *   write BYTES, read BYTES, fill BYTES, copy BYTES, finish
+ *   write BYTES (blocking), send BYTES (not), read BYTES, fill BYTES, copy BYTES, finish
  *
  * SIZES is the bytes of all memory objects among a kernel's arguments, each counted once; WRITABLE is of those that the
  * kernel has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from before,
- * for which they are read both times. One thread, one-dimensional launches and blocking transfers, as the programs
- * under test do it. */
+ * for which they are read both times. One thread, one-dimensional launches and blocking reads, as the programs under
+ * test do it. */
 #include <CL/cl.h>
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -204,7 +204,7 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
 cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset, size_t bytes,
                             const void *data, cl_uint count, const cl_event *events, cl_event *event) {
     NEXT(clEnqueueWriteBuffer);
-    note("write %zu\n", bytes);
+    note("%s %zu\n", blocking ? "write" : "send", bytes);
     return next(queue, memory, blocking, offset, bytes, data, count, events, event);
 }
 

@@ -1,6 +1,7 @@
 #include "tests/support/operation_cases.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/kernels.h"
 #include "tests/support/reference.h"
 #include "tests/support/reference_residual.h"
 #include "tests/support/rounding.h"
@@ -436,6 +437,163 @@ static const char *mix_check(const struct bench *bench) {
 
 static const struct operation_test mix = {"mix",         "stream_mix.cl", mix_describe,     NULL,
                                           mix_reference, run_mix_forward, run_mix_backward, mix_check};
+
+/* ---- the fused frame: streams, packed projections, theta, gain and the branch's output -> normed and mixed, and from mixed
+ * what the next branch gets, with the same parameters. Only where a row has several lanes. */
+
+static void describe_theta(struct bench *bench) {
+    for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
+        if (residual_leaf_is_small(leaf)) {
+            bench_parameter(bench, leaf->name, (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0), 0.3,
+                            0.5);
+        }
+    }
+}
+
+static void frame_describe(struct bench *bench) {
+    const size_t n = bench->token_count, c = bench->channels, s = bench->streams,
+                 columns = bench->operations->columns;
+    const size_t z_row = bench->operations->norm_groups * columns, length = row_length(bench);
+    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
+    bench_activation(bench_input(bench, "packed", columns * length, 0.0, 1.0 / sqrt((double)length)))
+        ->d_activation = false;
+    bench_parameter(bench, "gain", c, 1.0, 0.5);
+    bench_gap(bench);
+    if (bench->shape.bias) {
+        bench_parameter(bench, "bias", c, 0.0, 1.0);
+        bench_gap(bench);
+    }
+    describe_theta(bench);
+    bench_byproduct(bench, "z", n * z_row);
+    bench_byproduct(bench, "h", n * bench->operations->h_row);
+    bench_byproduct(bench, "statistics", n * 2);
+    bench_activation(bench_output(bench, "normed", n * c));
+    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_byproduct(bench, "squares", n * s)->roundings = 2;
+    bench_byproduct(bench, "next_z", n * z_row)->roundings = 2;
+    bench_byproduct(bench, "next_h", n * bench->operations->h_row)->roundings = 2;
+    bench_byproduct(bench, "next_statistics", n * 2)->roundings = 2;
+    bench_activation(bench_byproduct(bench, "next_normed", n * c))->roundings = 3;
+}
+
+/* A branch's frame in plain C: from x [S, C] of a token, with its projections. `prefix` is of the fields' names. */
+static const double *frame_token(struct bench *bench, const double *x, size_t token, const char *prefix) {
+    const struct reference_map token_map = map_of(bench);
+    const size_t s = bench->streams, c = bench->channels, columns = bench->operations->columns;
+    const size_t rows = bench->operations->norm_groups, length = row_length(bench);
+    const double *packed = bench_values(bench, "packed");
+    char names[4][32];
+    static const char *const fields[] = {"z", "h", "normed", "statistics"};
+    double raw[256], squares[RESIDUAL_MAX_STREAMS];
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", prefix, fields[i]);
+    }
+    for (size_t i = 0; i < rows * columns; i++) {
+        raw[i] = reference_dot(length, x + i / columns * length, packed + i % columns * length);
+    }
+    for (size_t i = 0; i < s; i++) {
+        squares[i] = reference_dot(c, x + i * c, x + i * c);
+    }
+    double *h = bench_values(bench, names[1]) + token * bench->operations->h_row;
+    reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
+                        h);
+    reference_width_mix(s, c, x, h, bench_values(bench, "gain"), bench_values_or_null(bench, "bias"),
+                        bench_values(bench, names[2]) + token * c, bench_values(bench, names[3]) + 2 * token);
+    return h;
+}
+
+static void frame_reference(struct bench *bench) {
+    const size_t s = bench->streams, c = bench->channels, row = s * c;
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const double *x = bench_values(bench, "streams") + token * row;
+        double *mixed = bench_values(bench, "mixed") + token * row;
+        const double *h = frame_token(bench, x, token, "");
+        reference_depth_mix(s, c, x, h, bench_values(bench, "branch") + token * c, mixed);
+        for (size_t i = 0; i < s; i++) {
+            bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
+        }
+        frame_token(bench, mixed, token, "next_");
+    }
+}
+
+/* Sums of squares of the streams, which come from the kernel before. */
+static const struct buffer *frame_squares(struct bench *bench) {
+    const size_t count = bench->token_count * bench->streams, c = bench->channels;
+    const double *x = bench_values(bench, "streams");
+    const struct buffer *squares = bench_scratch(bench, count);
+    double *values = calloc(count, sizeof *values);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = reference_dot(c, x + i * c, x + i * c);
+    }
+    bench->failed = support_upload(bench->operations->compute, squares, 0, values, count) != 0 || bench->failed;
+    free(values);
+    return squares;
+}
+
+static struct stream_mix frame_mix(const struct bench *bench) {
+    struct stream_mix around = device_mix(bench);
+    around.h = bench_buffer(bench, "h");
+    return around;
+}
+
+/* The first of the small parameters, or of their gradients: they are contiguous. */
+static struct span frame_theta(const struct bench *bench, const struct buffer *arena) {
+    const struct residual_leaf *leaf = bench->operations->shape.residual->leaves;
+    while (!residual_leaf_is_small(leaf) || residual_leaf_elements(leaf, bench->shape.streams, 0) == 0) {
+        leaf++;
+    }
+    return (struct span){arena, bench_offset(bench, leaf->name)};
+}
+
+static void run_frame_forward(struct bench *bench) {
+    const struct span packed = {bench_buffer(bench, "packed"), 0};
+    const struct stream_mix around = frame_mix(bench);
+    const struct stream_mix next_mix = {.streams = bench_buffer(bench, "mixed"),
+                                        .h = bench_buffer(bench, "next_h"),
+                                        .norm = norm_weights(bench),
+                                        .normed = bench_buffer(bench, "next_normed"),
+                                        .statistics = bench_buffer(bench, "next_statistics")};
+    struct stream_map inner = {.squares = frame_squares(bench), .z = bench_buffer(bench, "z"), .h = around.h};
+    struct stream_map next_map = {.squares = bench_buffer(bench, "squares"),
+                                  .z = bench_buffer(bench, "next_z"),
+                                  .h = next_mix.h};
+    inner.theta = next_map.theta = frame_theta(bench, &bench->weights);
+    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&inner, &around, packed});
+    frame_between(bench->operations, bench->token_count, &around,
+                  &(struct stream_frame){&next_map, &next_mix, packed});
+}
+
+static void run_frame_backward(struct bench *bench) {
+    struct operations *operations = bench->operations;
+    const size_t n = bench->token_count, z = n * operations->norm_groups * operations->columns;
+    const struct stream_mix around = frame_mix(bench);
+    const struct stream_map inner = {.theta = frame_theta(bench, &bench->weights),
+                                     .squares = frame_squares(bench),
+                                     .z = bench_buffer(bench, "z"),
+                                     .h = around.h};
+    const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch(bench, z);
+    const struct frame_gradients gradients = {.d_h = bench_scratch(bench, n * operations->h_row),
+                                              .d_z = d_z,
+                                              .rms_scale = bench_scratch(bench, n * operations->norm_groups),
+                                              .d_z_operand = operations->shape.type == ELEMENT_FP32
+                                                                 ? d_z
+                                                                 : bench_scratch_activation(bench, z),
+                                              .d_streams = d_streams,
+                                              .d_output = bench_derivative(bench, "branch"),
+                                              .norm = norm_gradients(bench),
+                                              .d_theta = frame_theta(bench, &bench->gradients)};
+    bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
+    frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
+    frame_backward(operations, n, &(struct stream_frame){&inner, &around, {bench_buffer(bench, "packed"), 0}},
+                   bench_derivative(bench, "normed"), &gradients);
+    if (operations_build(operations, "projections.cl") == 0) {
+        projections_gradient(operations, n, around.streams, d_z, bench_derivative(bench, "packed"));
+    }
+}
+
+static const struct operation_test frame = {"frame",         "frame.cl",        frame_describe,     NULL,
+                                            frame_reference, run_frame_forward, run_frame_backward, NULL};
 
 /* ---- gram matrix of the streams */
 
@@ -1280,6 +1438,15 @@ static void add_variants(void) {
                     .test = &map, .shape = {.residual = variant->name, .streams = n, .batch = 3, .sequence = 2}});
             }
         }
+        add_variant_case((struct operation_case){.test = &frame,
+                                                 .needs_lanes = true,
+                                                 .tiny = true,
+                                                 .shape = {.residual = variant->name,
+                                                           .streams = reference_streams(variant, 4),
+                                                           .channels = 32,
+                                                           .batch = 3,
+                                                           .sequence = 7,
+                                                           .bias = i % 2 == 0}});
         add_variant_case((
             struct operation_case){.test = &projections,
                                    .shape = {.residual = variant->name, .streams = reference_streams(variant, 4)}});
