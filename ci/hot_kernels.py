@@ -38,14 +38,14 @@ def limits_read():
     return limits
 
 
-def hot_programs(path):
-    """Model M's programs in fp32 and bf16, with 4 streams where they depend on them; of two that differ in a switch the one that has
+def hot_programs(path, everything):
+    """Model M's programs in bf16, and with `everything` in fp32, too, with 4 streams where they depend on them; of two that differ in a switch the one that has
     it on."""
     programs = {}
     for program in portability.read_programs(path, False):
         options = " ".join(program.options)
         other_width = program.file == "projections.cl" and "-DLENGTH=3072" not in options
-        if (program.file in ELSEWHERE or "-DACT=2" in options or "-DPLAIN=1" in options or other_width
+        if (program.file in ELSEWHERE or "-DACT=2" in options or ("-DACT=0" in options and not everything) or "-DPLAIN=1" in options or other_width
                 or ("-DSTREAMS=" in options and "-DSTREAMS=4" not in options)):
             continue
         programs[re.sub(r" (BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA)=\d", "", program.label)] = program
@@ -187,6 +187,7 @@ def main():
     parser.add_argument("--nvdisasm", metavar="FILE", help="NVIDIA's disassembler (default: the one in PATH)")
     parser.add_argument("--table", action="store_true", help="print the table")
     parser.add_argument("--update", action="store_true", help="write the table to docs/portability.md")
+    parser.add_argument("--all", action="store_true", help="in fp32, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at a time")
     options = parser.parse_args()
     tools = portability.Tools(options.ptxas)
@@ -195,7 +196,7 @@ def main():
     if tools.ptxas and not tools.nvdisasm:
         print("NVIDIA: no nvdisasm: loads are counted in PTX, not in the machine's code")
     limits = limits_read()
-    found, failures = count_all(tools, targets, hot_programs(options.programs), options.jobs)
+    found, failures = count_all(tools, targets, hot_programs(options.programs, options.all or options.update), options.jobs)
     failures += judge(found, limits)
     if options.table:
         print(table(found, limits))

@@ -43,11 +43,13 @@
 #define LANE 0
 #define ROW  ((int)get_local_id(0))
 #elif GROUP_ROWS == 1
-#define LANE ((int)get_local_id(0))
-#define ROW  0
+#define LANE_INDEX get_local_id(0)
+#define LANE       ((int)LANE_INDEX)
+#define ROW        0
 #else
-#define LANE ((int)get_local_id(0) % LANES)
-#define ROW  ((int)get_local_id(0) / LANES)
+#define LANE_INDEX (get_local_id(0) % LANES)
+#define LANE       ((int)LANE_INDEX)
+#define ROW        ((int)get_local_id(0) / LANES)
 #endif
 
 /* ---- vectors of VEC floats
@@ -135,8 +137,9 @@ static inline float highest16(float16 v) {
  *
  * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
  * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8,
- * 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper
- * half of a float, is rounded by its bits, and fp16 goes through vload_half and vstore_half, which every device has.
+ * 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN stays
+ * NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its bits, and fp16 goes through vload_half
+ * and vstore_half, which every device has.
  */
 #ifndef ACT
 #define ACT 0
@@ -266,7 +269,7 @@ static inline vec_t act_round(vec_t v) {
 #define GROUP_SUMS_SCRATCH(name, count) __local float name[(count) * GROUP_DISTANCE]
 #else
 #define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
-    __local float name##_rows[GROUP_ROWS * (count) * GROUP_DISTANCE];                                                         \
+    __local float name##_rows[GROUP_ROWS * (count) * GROUP_DISTANCE];                                                   \
     __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
 #endif
 #define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
@@ -284,7 +287,7 @@ static inline vec_t act_round(vec_t v) {
 
 static inline void group_sums(int count, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int task = LANE; task < count * GROUP_PARTS; task += LANES) {
+    for (int task = LANE_INDEX; task < count * GROUP_PARTS; task += LANES) {
         __local float *part = scratch + task / GROUP_PARTS * GROUP_DISTANCE + task % GROUP_PARTS;
         float sum = part[0];
         for (int k = GROUP_PARTS; k < LANES; k += GROUP_PARTS) {
@@ -305,13 +308,13 @@ static inline float group_total(__local const float *scratch, int i) {
 
 static inline float group_sum(float x, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    scratch[LANE] = x;
+    scratch[LANE_INDEX] = x; /* LLVM 15 ends where this is an int, as PoCL compiles it for 8 lanes */
     group_sums(1, scratch);
     return group_total(scratch, 0);
 }
 
 static inline float group_max(float x, __local float *scratch) {
-    const int lane = LANE;
+    const int lane = LANE_INDEX;
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;
     barrier(CLK_LOCAL_MEM_FENCE);

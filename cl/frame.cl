@@ -15,11 +15,11 @@
 #define POST(s)    h[STREAMS + (s)]
 #define RES(i, j)  h[2 * STREAMS + (i) * STREAMS + (j)]
 
-#define COLUMN_BLOCK 4
-#define SUMS         (STREAMS * (STREAMS + 2)) /* of d_h */
-#define PARTIAL_ROW  ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
-#define MOST_SUMS    (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
-#define Z_COLUMNS    (RMS_GROUPS * COLUMNS)
+#define COLUMN_BLOCK  4
+#define SUMS          (STREAMS * (STREAMS + 2)) /* of d_h */
+#define MOST_SUMS     (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
+#define PARTIAL_ROW   ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
+#define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
 /* What is the same for all of a token's work-items. */
@@ -30,7 +30,7 @@
 
 /* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
 INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
-                           __local float *scratch) {
+                     __local float *scratch) {
     UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
         UNROLL(1) for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
             float sums[COLUMN_BLOCK];
@@ -54,8 +54,8 @@ INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *pa
 
 /* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
 INLINED void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *gain,
-                                __global const float *bias, bool real, __global act_t *normed,
-                                __global float *statistics, __local float *scratch) {
+                          __global const float *bias, bool real, __global act_t *normed,
+                          __global float *statistics, __local float *scratch) {
     vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
         u[slot] = PRE(0) * y[0][slot];
@@ -88,9 +88,9 @@ INLINED void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const floa
 
 /* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
 INLINED void enter(vec_t y[STREAMS][SLOTS(CHANNELS)], size_t token, bool real, __global const act_t *packed,
-                         __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
-                         __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
-                         __global float *statistics, __local float *scratch) {
+                   __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
+                   __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
+                   __global float *statistics, __local float *scratch) {
     __global float *z = z_all + token * Z_COLUMNS;
     __global float *h = h_all + token * H_ROW;
     project(y, packed, real, z, scratch);
@@ -266,7 +266,7 @@ INLINED void streams_backward(__global const act_t *x, __global const act_t *d, 
 
 /* Adds the rows' sums of the group, one row after the other, to partial [2 C | THETA]. */
 INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(CHANNELS)],
-                                        __global const float *rows, __global float *partial) {
+                             __global const float *rows, __global float *partial) {
     for (int row = 0; row < GROUP_ROWS; row++) {
         if (ROW == row) {
             LANE_STEPS(slot, c, CHANNELS) {
@@ -289,18 +289,18 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
 
 /* The way back of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed -> d_streams
  * [N, S, C]. With `below` also d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is
- * for the product that makes their gradient, d_z_operand the same as activations.
+ * for the product that makes their gradient; d_z_operand is the same as activations, and not written in fp32.
  *
- * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW = 2 C + THETA in whole vectors]: sums of the gradients of gain and bias, and of theta;
+ * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW]: sums of the gradients of gain and bias [2 C], and of theta;
  * theta_rows [groups, GROUP_ROWS, THETA] are those of each row. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *output,
                                __global const float *squares, __global const float *z_all,
                                __global const float *statistics, __global const act_t *d_normed, ulong tokens,
                                ulong tokens_per_group, __global const act_t *packed, ulong packed_at,
-                               __global const float *parameters, ulong theta_at, ulong gain_at, __global float *d_h_all, __global float *d_z_all,
-                               __global act_t *d_z_operand, __global float *rms_scale_all, __global act_t *d_streams,
-                               int below, __global const float *h_below, __global act_t *d_output,
-                               __global float *partials, __global float *theta_rows) {
+                               __global const float *parameters, ulong theta_at, ulong gain_at, __global float *d_h_all,
+                               __global float *d_z_all, __global act_t *d_z_operand, __global float *rms_scale_all,
+                               __global act_t *d_streams, int below, __global const float *h_below,
+                               __global act_t *d_output, __global float *partials, __global float *theta_rows) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const size_t first = get_group_id(0) * tokens_per_group;
     const size_t last = min((ulong)(first + tokens_per_group), tokens);
@@ -324,16 +324,18 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u, d_gain,
                       d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
-        GROUP_BARRIER(); /* d_h is there, and d_theta's zeros */
+        barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE); /* d_h is there, and d_theta's zeros, and scratch is free */
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
             map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h, d_z,
                                rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
+#if ACT
         for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
             ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
         }
+#endif
         streams_backward(x, d, d_u, h, rms_scale, d_z, packed + packed_at, d_x);
         LANE_STEPS(slot, c, CHANNELS) if (real) {
             vec_t sum = (vec_t)(0.0f);

@@ -3,6 +3,7 @@
 
 #define GROUP_ITEMS   256         /* of a work-group, where there is room for so many */
 #define ROW_REGISTERS 64          /* numbers of a token's streams that a work-item can have in registers */
+#define STREAMS_MOST  4           /* sums of d_h grow with their square, and with more of them compilers spill */
 #define COLUMNS_MOST  64          /* projections per token: more are better done by a product of their own */
 #define THETA_MOST    1024        /* small parameters, whose sums each row of a group keeps */
 #define LOCAL_MOST    (32U << 10) /* bytes of local memory */
@@ -15,14 +16,15 @@ static size_t smaller(size_t a, size_t b) {
 /* Bytes of local memory of a token: sums over its lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
 size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const size_t streams = (size_t)shape->streams, sums = streams * (streams + 2), least = COLUMN_BLOCK + streams;
-    return (sums > least ? sums : least) * (compute->lanes + 8) * sizeof(float);
+    const size_t lanes = compute->lanes, parts = lanes >= 64 ? 8 : lanes >= 16 ? 4 : lanes >= 4 ? 2 : 1;
+    return (sums > least ? sums : least) * (lanes + parts) * sizeof(float);
 }
 
 size_t frame_rows(const struct compute *compute, const struct operation_shape *shape) {
     const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
     const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
                                     residual_norm_groups(shape->residual, shape->streams));
-    if (residual_is_plain(shape->residual) || lanes == 1 || width > ROW_REGISTERS * lanes ||
+    if (residual_is_plain(shape->residual) || lanes == 1 || shape->streams > STREAMS_MOST || width > ROW_REGISTERS * lanes ||
         columns > COLUMNS_MOST || residual_theta(shape->residual, shape->streams) > THETA_MOST) {
         return 0;
     }

@@ -259,16 +259,6 @@ static void test_shc_is_what_the_queue_gets(void **state) {
     check_model(&(struct model){"shc", "bf16", "auto"}, "mma_gemm");
 }
 
-static void test_mhc_is_what_the_queue_gets(void **state) {
-    (void)state;
-    check_model(&(struct model){"mhc", "bf16", "auto"}, "mma_gemm");
-}
-
-static void test_rc_is_what_the_queue_gets(void **state) {
-    (void)state;
-    check_model(&(struct model){"rc", "bf16", "auto"}, "mma_gemm");
-}
-
 static void test_fp32_is_what_the_queue_gets(void **state) {
     (void)state;
     check_model(&(struct model){"rc", "fp32", "portable"}, "gemm_tile");
@@ -414,8 +404,6 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_shc_is_what_the_queue_gets),
-        cmocka_unit_test(test_mhc_is_what_the_queue_gets),
-        cmocka_unit_test(test_rc_is_what_the_queue_gets),
         cmocka_unit_test(test_fp32_is_what_the_queue_gets),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
