@@ -173,13 +173,12 @@ INLINED void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][S
     }
 }
 
-/* The matrix between iterations: rows NULL for those before the first. */
+/* The matrix between iterations. */
 INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
                                  float matrix[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
-        const float row = rows ? rows[i] : 1.0f;
         EACH(j, STREAMS) {
-            matrix[i][j] = k[i][j] * row * columns[j];
+            matrix[i][j] = k[i][j] * rows[i] * columns[j];
         }
     }
 }
@@ -187,9 +186,8 @@ INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const f
 INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
                                     float matrix[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
-        const float row = rows ? rows[i] : 0.0f;
         EACH(j, STREAMS) {
-            matrix[i][j] = exp(logits[i][j] - row - columns[j]);
+            matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
         }
     }
 }

@@ -24,8 +24,9 @@ size_t frame_rows(const struct compute *compute, const struct operation_shape *s
     const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
     const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
                                     residual_norm_groups(shape->residual, shape->streams));
-    if (residual_is_plain(shape->residual) || lanes == 1 || shape->streams > STREAMS_MOST || width > ROW_REGISTERS * lanes ||
-        columns > COLUMNS_MOST || residual_theta(shape->residual, shape->streams) > THETA_MOST) {
+    if (residual_is_plain(shape->residual) || lanes == 1 || shape->streams > STREAMS_MOST ||
+        width > ROW_REGISTERS * lanes || columns > COLUMNS_MOST ||
+        residual_theta(shape->residual, shape->streams) > THETA_MOST) {
         return 0;
     }
     const size_t items = smaller(GROUP_ITEMS, compute->device.max_work_group);
@@ -49,26 +50,6 @@ size_t frame_partials(const struct operation_shape *shape) {
 
 /* ---- launching */
 
-/* Elements of what a token has, for all of them. */
-struct frame_sizes {
-    size_t streams, channels, squares, z, h, theta, packed, width;
-};
-
-static struct frame_sizes sizes_of(const struct operations *operations, size_t tokens) {
-    const struct operation_shape *shape = &operations->shape;
-    const size_t streams = (size_t)shape->streams, width = (size_t)shape->channels;
-    return (struct frame_sizes){
-        .streams = tokens * streams * width,
-        .channels = tokens * width,
-        .squares = tokens * streams,
-        .z = tokens * operations->norm_groups * operations->columns,
-        .h = tokens * operations->h_row,
-        .theta = (size_t)residual_theta(shape->residual, shape->streams),
-        .packed = operations->columns * norm_length(operations),
-        .width = width,
-    };
-}
-
 #define RUN_FRAME(kernel, groups, ...)                                                                             \
     KERNEL_RUN(operations->compute, &operations->kernels->kernel, (groups),                                        \
                operations->compute->lanes * operations->frame_rows, __VA_ARGS__)
@@ -81,14 +62,14 @@ static struct frame_sizes sizes_of(const struct operations *operations, size_t t
         ARG_OUT((frame)->mix->normed, sizes.channels), ARG_OUT((frame)->mix->statistics, 2 * tokens)
 
 void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
-    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_FRAME(frame_enter, groups_for(tokens, operations->frame_rows), ARG_IN(frame->mix->streams, sizes.streams),
               ARG_IN(frame->map->squares, sizes.squares), ARG_U64(tokens), ARG_ENTER(frame));
 }
 
 void frame_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
                    const struct stream_frame *to) {
-    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_FRAME(frame_between, groups_for(tokens, operations->frame_rows), ARG_IN(from->streams, sizes.streams),
               ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
               ARG_OUT(to->mix->streams, sizes.streams), ARG_OUT(to->map->squares, sizes.squares), ARG_ENTER(to));
@@ -96,7 +77,7 @@ void frame_between(struct operations *operations, size_t tokens, const struct st
 
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output) {
-    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_FRAME(frame_output_gradient, groups_for(tokens, operations->frame_rows), ARG_IN(mix->h, sizes.h),
               ARG_IN(d_mixed, sizes.streams), ARG_U64(tokens), ARG_OUT(d_output, sizes.channels));
 }
@@ -109,7 +90,7 @@ static size_t tokens_per_group(const struct operations *operations, size_t token
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients) {
-    const struct frame_sizes sizes = sizes_of(operations, tokens);
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct stream_mix *mix = frame->mix;
     const struct stream_map *map = frame->map;
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);

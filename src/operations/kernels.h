@@ -117,6 +117,14 @@ void add_partials(struct operations *operations, size_t chunks, size_t width,
 void target_norm(const struct operations *operations, struct layer_norm gradients,
                  struct partial_target targets[2]);
 
+/* Elements of what the kernels of hyper-connections read and write: of all streams, of one of them, of squares, z and H
+ * of so many tokens; and of theta and the packed projections of a sublayer, and of a row of channels. H is not read with
+ * plain residuals. */
+struct stream_sizes {
+    size_t streams, channels, squares, z, h, theta, packed, width;
+};
+struct stream_sizes stream_sizes(const struct operations *operations, size_t tokens);
+
 /* Of the fused frame: tokens of a work-group, 0 where it is not fused, and work-groups on the way back, at most. */
 size_t frame_rows(const struct compute *compute, const struct operation_shape *shape);
 size_t frame_groups(const struct compute *compute);

@@ -82,25 +82,19 @@ void projections_gradient(struct operations *operations, size_t tokens, const st
 
 /* ---- map */
 
-static size_t theta_elements(const struct operations *operations) {
-    return (size_t)residual_theta(operations->shape.residual, operations->shape.streams);
-}
-
-/* Elements of all tokens: of z, of the squares, of H, of the streams, and of one of them. */
-static size_t z_elements(const struct operations *operations, size_t tokens) {
-    return tokens * operations->norm_groups * operations->columns;
-}
-static size_t square_elements(const struct operations *operations, size_t tokens) {
-    return tokens * (size_t)operations->shape.streams;
-}
-static size_t h_elements(const struct operations *operations, size_t tokens) {
-    return residual_is_plain(operations->shape.residual) ? 0 : tokens * operations->h_row;
-}
-static size_t channel_elements(const struct operations *operations, size_t tokens) {
-    return tokens * (size_t)operations->shape.channels;
-}
-static size_t stream_elements(const struct operations *operations, size_t tokens) {
-    return (size_t)operations->shape.streams * channel_elements(operations, tokens);
+struct stream_sizes stream_sizes(const struct operations *operations, size_t tokens) {
+    const struct operation_shape *shape = &operations->shape;
+    const size_t streams = (size_t)shape->streams, width = (size_t)shape->channels;
+    return (struct stream_sizes){
+        .streams = tokens * streams * width,
+        .channels = tokens * width,
+        .squares = tokens * streams,
+        .z = tokens * operations->norm_groups * operations->columns,
+        .h = residual_is_plain(shape->residual) ? 0 : tokens * operations->h_row,
+        .theta = (size_t)residual_theta(shape->residual, shape->streams),
+        .packed = operations->columns * norm_length(operations),
+        .width = width,
+    };
 }
 
 /* The map's kernels take an item a token or a chunk of tokens, in groups of map_lanes. */
@@ -109,22 +103,21 @@ static size_t stream_elements(const struct operations *operations, size_t tokens
                groups_for(items, map_lanes(operations->compute)), map_lanes(operations->compute), __VA_ARGS__)
 
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
-    RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, theta_elements(operations)),
-            ARG_IN(map->squares, square_elements(operations, tokens)), ARG_U64(tokens),
-            ARG_IN_OUT(map->z, z_elements(operations, tokens)), ARG_OUT(map->h, h_elements(operations, tokens)));
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(map->theta, sizes.theta), ARG_IN(map->squares, sizes.squares),
+            ARG_U64(tokens), ARG_IN_OUT(map->z, sizes.z), ARG_OUT(map->h, sizes.h));
 }
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_map *map,
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
-    const size_t theta = theta_elements(operations), z = z_elements(operations, tokens);
-    const size_t h = h_elements(operations, tokens), lanes = map_lanes(operations->compute);
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    const size_t theta = sizes.theta, lanes = map_lanes(operations->compute);
     const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
     const size_t groups = groups_for(chunks.chunks, lanes);
-    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta),
-            ARG_IN(map->squares, square_elements(operations, tokens)), ARG_IN(map->z, z), ARG_IN(map->h, h),
-            ARG_IN(d_h, h), ARG_U64(tokens), ARG_U64(chunks.per_chunk), ARG_OUT(d_z, z),
-            ARG_OUT(rms_scale, tokens * operations->norm_groups),
+    RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta), ARG_IN(map->squares, sizes.squares),
+            ARG_IN(map->z, sizes.z), ARG_IN(map->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
+            ARG_U64(chunks.per_chunk), ARG_OUT(d_z, sizes.z), ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
     add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}});
 }
@@ -132,58 +125,54 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
 /* ---- the frame */
 
 void width_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
-    const size_t channels = (size_t)operations->shape.channels;
-    RUN_ROWS(width_mix_forward, tokens, ARG_IN(mix->streams, stream_elements(operations, tokens)),
-             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_SPAN_IN(mix->norm.gain, channels),
-             ARG_U64(mix->norm.bias.offset), ARG_OUT(mix->normed, tokens * channels),
-             ARG_OUT(mix->statistics, 2 * tokens));
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(width_mix_forward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+             ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_U64(mix->norm.bias.offset),
+             ARG_OUT(mix->normed, sizes.channels), ARG_OUT(mix->statistics, 2 * tokens));
 }
 
 void width_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
                         struct layer_norm gradients) {
-    const size_t channels = (size_t)operations->shape.channels, streams = (size_t)operations->shape.streams;
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
-    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, streams * tokens * channels),
-             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_SPAN_IN(mix->norm.gain, channels),
-             ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, tokens * channels), ARG_U64(tokens),
-             ARG_U64(chunks.per_chunk), ARG_OUT(d_u, tokens * channels),
-             ARG_OUT(d_h, residual_is_plain(operations->shape.residual) ? 0 : tokens * streams),
-             ARG_OUT(&operations->partials, chunks.chunks * 2 * channels));
+    RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+             ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
+             ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),
+             ARG_OUT(d_u, sizes.channels), ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
+             ARG_OUT(&operations->partials, chunks.chunks * 2 * sizes.width));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
-    add_partials(operations, chunks.chunks, 2 * channels, targets);
+    add_partials(operations, chunks.chunks, 2 * sizes.width, targets);
 }
 
 void depth_mix_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                        const struct buffer *mixed, const struct buffer *squares) {
-    const size_t streams = stream_elements(operations, tokens);
-    RUN_ROWS(depth_mix_forward, tokens, ARG_IN(mix->streams, streams),
-             ARG_IN(mix->h, h_elements(operations, tokens)),
-             ARG_IN(mix->output, channel_elements(operations, tokens)), ARG_OUT(mixed, streams),
-             ARG_OUT(squares, square_elements(operations, tokens)));
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(depth_mix_forward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+             ARG_IN(mix->output, sizes.channels), ARG_OUT(mixed, sizes.streams), ARG_OUT(squares, sizes.squares));
 }
 
 void depth_mix_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                         const struct buffer *d_mixed, const struct buffer *d_output, const struct buffer *d_h) {
-    const size_t streams = stream_elements(operations, tokens), channels = channel_elements(operations, tokens);
-    const size_t h = h_elements(operations, tokens);
-    RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, streams), ARG_IN(mix->h, h),
-             ARG_IN(mix->output, channels), ARG_IN(d_mixed, streams), ARG_OUT(d_output, channels),
-             ARG_OUT(d_h, h - square_elements(operations, tokens))); /* all but H_pre's */
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+             ARG_IN(mix->output, sizes.channels), ARG_IN(d_mixed, sizes.streams), ARG_OUT(d_output, sizes.channels),
+             ARG_OUT(d_h, sizes.h - sizes.squares)); /* all but H_pre's */
 }
 
 void stream_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                      const struct buffer *d_u, const struct buffer *rms_scale, const struct buffer *d_streams) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const bool plain = residual_is_plain(operations->shape.residual);
-    const size_t streams = stream_elements(operations, tokens);
-    RUN_ROWS(stream_backward, tokens, ARG_IN(mix->streams, plain ? 0 : streams),
-             ARG_IN(mix->h, h_elements(operations, tokens)), ARG_IN(d_u, channel_elements(operations, tokens)),
-             ARG_IN(rms_scale, plain ? 0 : tokens * operations->norm_groups), ARG_IN_OUT(d_streams, streams));
+    RUN_ROWS(stream_backward, tokens, ARG_IN(mix->streams, plain ? 0 : sizes.streams), ARG_IN(mix->h, sizes.h),
+             ARG_IN(d_u, sizes.channels), ARG_IN(rms_scale, plain ? 0 : tokens * operations->norm_groups),
+             ARG_IN_OUT(d_streams, sizes.streams));
 }
 
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
                  const struct buffer *gram) {
-    RUN_ROWS(stream_gram, tokens, ARG_IN(streams, stream_elements(operations, tokens)),
-             ARG_OUT(gram, (size_t)operations->shape.streams * square_elements(operations, tokens)));
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(stream_gram, tokens, ARG_IN(streams, sizes.streams),
+             ARG_OUT(gram, (size_t)operations->shape.streams * sizes.squares));
 }
