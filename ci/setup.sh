@@ -49,6 +49,12 @@ gpu_packages() {
 test_packages() {
     gpu_packages
     echo "spirv-tools"
+    for package in libdnnl3 libdnnl2; do # oneDNN, for the test of that backend
+        if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
+            echo "$package"
+            break
+        fi
+    done
     [ "${system%% *}" != debian ] || echo "chromium"
 }
 

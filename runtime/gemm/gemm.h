@@ -2,7 +2,8 @@
  *
  * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
  * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). "mma" computes
- * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/mma.h).
+ * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/mma.h). "onednn" is
+ * Intel's library, on its GPUs' queues and on CPUs (runtime/gemm/onednn.h).
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
  * copies, which are made and taken back here; the sums are fp32 either way. */
@@ -10,8 +11,8 @@
 
 #include "runtime/gemm/gemm_call.h"
 
-/* Chooses the backend by name. "auto": where most operands have 16 bits, a GPU's matrix units if they work; else
- * the host's BLAS where it can run, else CLBlast. */
+/* Chooses the backend by name. "auto": oneDNN on Intel's GPUs where the library is; where most operands have 16 bits, a
+ * GPU's matrix units if they work; else the host's BLAS where it can run, else CLBlast. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 
 /* compute_open, then gemm_open as the options say. */
@@ -20,7 +21,7 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
 /* A launch: failures are kept in the compute. Extents are checked against the buffers. */
 void gemm_run(struct compute *compute, const struct gemm_call *call);
 
-/* Whether products of operands of this type go through fp32 copies. They are kept from product to product, one each
+/* Whether all products of operands of this type go through fp32 copies. They are kept from product to product, one each
  * for A, B and C, as large as the largest: for memory plans. */
 bool gemm_copies(const struct compute *compute, enum element_type type);
 
@@ -29,6 +30,9 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
 
 /* Whether products of operands of this type may have a bias, an activation or its derivative behind them. */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
+
+/* Whether products of 16 bits run on the device's matrix units, so that attention's might, too. */
+bool gemm_on_units(const struct compute *compute);
 
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);

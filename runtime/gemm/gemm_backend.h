@@ -12,19 +12,23 @@ struct gemm_backend {
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
     /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
      * products of fp32 with nothing behind them. Others come as fp32 copies. */
-    bool (*takes)(const struct gemm_call *call);
+    bool (*takes)(struct compute *compute, const struct gemm_call *call);
+    bool fuses;    /* it takes a bias, an activation or its derivative behind products of 16 bits */
+    bool on_units; /* those run on the device's matrix units, as attention may then */
 };
 
 extern const struct gemm_backend gemm_backend_cblas;
 extern const struct gemm_backend gemm_backend_clblast;
 extern const struct gemm_backend gemm_backend_portable;
 extern const struct gemm_backend gemm_backend_mma;
+extern const struct gemm_backend gemm_backend_onednn;
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
     struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
     struct buffer scratch;      /* of CLBlast, likewise */
     struct mma *mma;            /* of the backend "mma", NULL with another */
+    struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
     struct kernel tile;         /* the portable product; both are built at the first need */
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */

@@ -35,6 +35,14 @@ bool gemm_call_has_epilogue(const struct gemm_call *call);
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
 
+/* The memory objects of A, B and C, each once, for native kernels: PoCL 3.1 leaves places unset when a list names one
+ * twice. */
+struct gemm_memory {
+    cl_uint count;
+    cl_mem objects[3];
+};
+struct gemm_memory gemm_call_memory(const struct gemm_call *call);
+
 /* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
  * done, too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);

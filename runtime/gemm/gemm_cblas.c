@@ -124,22 +124,6 @@ static float *matrix_data(const struct matrix *matrix) {
     return (float *)matrix->buffer->host + matrix->offset;
 }
 
-/* The memory objects of the call, each once: PoCL 3.1 leaves places unset when its list names one twice. */
-static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
-    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
-    cl_uint count = 0;
-    for (size_t i = 0; i < 3; i++) {
-        bool listed = false;
-        for (cl_uint j = 0; j < count; j++) {
-            listed = listed || memory[j] == all[i];
-        }
-        if (!listed) {
-            memory[count++] = all[i];
-        }
-    }
-    return count;
-}
-
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
@@ -147,10 +131,9 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     struct work work = {*call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c), {NULL}};
     const void *places[] = {&work.places[0], &work.places[1], &work.places[2]};
     cl_event event = NULL;
-    cl_mem memory[3];
-    cl_uint count = list_memory(call, memory);
-    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof(work), count, memory, places, 0,
-                                        NULL, compute->profiler ? &event : NULL);
+    const struct gemm_memory memory = gemm_call_memory(call);
+    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof(work), memory.count, memory.objects,
+                                        places, 0, NULL, compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
     } else if (compute->profiler) {
@@ -158,4 +141,4 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
-const struct gemm_backend gemm_backend_cblas = {"cblas", cblas_open, cblas_run, NULL, NULL};
+const struct gemm_backend gemm_backend_cblas = {.name = "cblas", .open = cblas_open, .run = cblas_run};

@@ -125,4 +125,7 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
-const struct gemm_backend gemm_backend_clblast = {"clblast", clblast_open, clblast_run, clblast_close, NULL};
+const struct gemm_backend gemm_backend_clblast = {.name = "clblast",
+                                                  .open = clblast_open,
+                                                  .run = clblast_run,
+                                                  .close = clblast_close};

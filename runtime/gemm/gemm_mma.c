@@ -126,7 +126,8 @@ static int open_units(struct compute *compute) {
     return 0;
 }
 
-static bool backend_takes(const struct gemm_call *call) {
+static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
+    (void)compute;
     return gemm_call_is_plain_fp32(call) || mma_takes(call);
 }
 
@@ -139,7 +140,13 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
-const struct gemm_backend gemm_backend_mma = {"mma", open_units, backend_run, close_units, backend_takes};
+const struct gemm_backend gemm_backend_mma = {.name = "mma",
+                                              .open = open_units,
+                                              .run = backend_run,
+                                              .close = close_units,
+                                              .takes = backend_takes,
+                                              .fuses = true,
+                                              .on_units = true};
 
 struct mma *mma_of(struct compute *compute) {
     const struct gemm_state *state = compute->gemm_state;

@@ -59,7 +59,7 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
                   ARG_U64(call->c.stride));
 }
 
-const struct gemm_backend gemm_backend_portable = {"portable", prepare, portable_run, NULL, NULL};
+const struct gemm_backend gemm_backend_portable = {.name = "portable", .open = prepare, .run = portable_run};
 
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;

@@ -212,7 +212,7 @@ static struct attention_units *find_units(struct operations *operations) {
 void attention_open_units(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
-    if (operations->shape.type == ELEMENT_FP32 || strcmp(gemm_name(operations->compute), "mma") != 0) {
+    if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
         snprintf(text, size, "portable kernels");
         return;
     }

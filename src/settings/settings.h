@@ -4,8 +4,8 @@
 #include "runtime/device/compute.h"
 
 /* --gemm */
-#define GEMM_WORDS "auto|clblast|cblas|mma|portable"
-enum gemm_word { GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_MMA, GEMM_PORTABLE };
+#define GEMM_WORDS "auto|clblast|cblas|mma|portable|onednn"
+enum gemm_word { GEMM_AUTO, GEMM_CLBLAST, GEMM_CBLAS, GEMM_MMA, GEMM_PORTABLE, GEMM_ONEDNN };
 
 /* --dtype: an enum element_type, or TYPE_AUTO, for which type_choice.h finds one */
 #define TYPE_WORDS "fp32|bf16|fp16|auto"

@@ -8,7 +8,7 @@
 
 /* Whether these products are in fp32 whatever the type: then 16 bits would cost time. */
 static bool multiplies_in_fp32(int gemm) {
-    return gemm != GEMM_AUTO && gemm != GEMM_MMA;
+    return gemm != GEMM_AUTO && gemm != GEMM_MMA && gemm != GEMM_ONEDNN;
 }
 
 static void choose(const struct type_facts *facts, struct type_choice *choice) {

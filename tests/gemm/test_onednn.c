@@ -1,0 +1,140 @@
+/* The backend "onednn" with the library that is here: on the host's cores, and with tests/support/intel_opencl.c preloaded
+ * through oneDNN's OpenCL runtime, on a device that says it is Intel's. Exit status 77: there is no such library. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/onednn.h"
+#include "runtime/system/error.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SKIPPED 77
+
+static struct compute *open_device(const char *gemm, enum element_type operands, bool profile) {
+    struct compute *compute;
+    const struct compute_options options = {.device = getenv("LD_PRELOAD") ? "gpu" : "pocl",
+                                            .gemm = gemm,
+                                            .operands = operands,
+                                            .cache_dir = "",
+                                            .profile = profile};
+    return gemm_compute_open(&compute, &options) ? NULL : compute;
+}
+
+/* A CPU without instructions for the type has no such products, which is said in words; the test ends here then. */
+static struct compute *open_onednn(enum element_type operands) {
+    struct compute *compute = open_device("onednn", operands, true);
+    if (!compute && operands != ELEMENT_FP32 && !getenv("LD_PRELOAD") &&
+        strstr(error_text(), "no such product for this device")) {
+        skip();
+    }
+    if (!compute) {
+        fail_msg("%s", error_text());
+    }
+    assert_string_equal(gemm_name(compute), "onednn");
+    return compute;
+}
+
+static void check(struct compute *compute, struct gemm_case wanted, unsigned transposes) {
+    const struct gemm_runner runner = gemm_runner_of(compute);
+    wanted.transpose_a = transposes & 1;
+    wanted.transpose_b = transposes & 2;
+    if (gemm_check(&runner, &wanted)) {
+        fail_msg("%s", error_text());
+    }
+}
+
+/* Odd sizes, rows with gaps, offsets where a part of a buffer may begin (128 bytes) and where not. */
+static void check_type(struct compute *compute, enum element_type operands, enum element_type result,
+                       unsigned transposes) {
+    const struct gemm_case cases[] = {
+        {.m = 1, .n = 1, .k = 1},
+        {.m = 5, .n = 3, .k = 7, .pads = {2, 1, 3}, .beta = 1},
+        {.m = 33, .n = 31, .k = 65, .pads = {1, 7, 5}, .offsets = {128, 64, 192}, .beta = -1.5f},
+        {.m = 17, .n = 13, .k = 29, .offsets = {3, 5, 11}},
+        {.m = 64, .n = 96, .k = 80, .pads = {0, 0, 32}, .offsets = {0, 0, 64}, .beta = 1},
+        {.m = 6, .n = 5, .k = 0, .pads = {0, 0, 2}, .offsets = {0, 0, 3}, .beta = 0.25f},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gemm_case wanted = cases[i];
+        wanted.types[0] = wanted.types[1] = operands;
+        wanted.types[2] = result;
+        check(compute, wanted, transposes + (unsigned)i);
+    }
+}
+
+static void products_of_fp32_are_right(void **state) {
+    (void)state;
+    struct compute *compute = open_onednn(ELEMENT_FP32);
+    check_type(compute, ELEMENT_FP32, ELEMENT_FP32, 0);
+    compute_close(compute);
+}
+
+static void products_of_bf16_are_right(void **state) {
+    (void)state;
+    struct compute *compute = open_onednn(ELEMENT_BF16);
+    check_type(compute, ELEMENT_BF16, ELEMENT_BF16, 2);
+    check_type(compute, ELEMENT_BF16, ELEMENT_FP32, 3);
+    /* types that the library has no product of become fp32 */
+    check(compute,
+          (struct gemm_case){
+              .m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP32, ELEMENT_FP16, ELEMENT_FP32}, .beta = 1},
+          2);
+    check(compute,
+          (struct gemm_case){.m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16}}, 1);
+    assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows products is left to others */
+    assert_false(gemm_copies(compute, ELEMENT_BF16));
+    assert_true(strstr(gemm_description(compute), "onednn on the ") == gemm_description(compute));
+    assert_true(!gemm_units(compute).unit == !compute->device.is_gpu);
+    compute_close(compute);
+}
+
+/* A library without code for the chip's units has only plain loops: "auto" does without them. */
+static void auto_takes_no_plain_loops(void **state) {
+    (void)state;
+    struct compute *compute = open_device("auto", ELEMENT_FP32, false);
+    assert_non_null(compute);
+    assert_string_not_equal(gemm_name(compute), "onednn");
+    compute_close(compute);
+}
+
+static void other_drivers_are_refused(void **state) {
+    (void)state;
+    const struct device intel = {.platform_name = "Intel(R) OpenCL HD Graphics"},
+                        mesa = {.platform_name = "rusticl"};
+    struct compute compute = {.device = mesa};
+    struct onednn *onednn;
+    assert_true(onednn_bears(&intel));
+    assert_int_equal(onednn_open(&compute, &onednn), -1);
+    assert_null(onednn);
+    assert_string_equal(error_text(), "oneDNN needs Intel's own OpenCL driver, and this is rusticl");
+}
+
+static bool library_is_here(void) {
+    struct compute *compute = open_device("onednn", ELEMENT_FP32, false);
+    if (!compute) {
+        printf("%s\n", error_text());
+        return strstr(error_text(), "no oneDNN that can be used") == NULL;
+    }
+    printf("%s on %s\n", gemm_description(compute), compute->device.name);
+    compute_close(compute);
+    return true;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_fp32_are_right),
+        cmocka_unit_test(products_of_bf16_are_right),
+        cmocka_unit_test(auto_takes_no_plain_loops),
+        cmocka_unit_test(other_drivers_are_refused),
+    };
+    device_prepare_environment();
+    return library_is_here() ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
+}
