@@ -35,7 +35,8 @@ TARGETS = [
     Target("gfx1201", "AMD", 19),
 ]
 
-# Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills.
+# Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills. Of AMD's registers the vector
+# ones: scalar ones go to a vector register's lanes, which takes an instruction each and no memory.
 Figures = collections.namedtuple("Figures", "registers scratch spills")
 
 
@@ -161,8 +162,7 @@ def compile_amd(tools, target, program):
     for kernel in re.split(r"^  - ", kernels, flags=re.M)[1:]:
         value = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
         figures[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = Figures(
-            int(value["vgpr_count"]), int(value["private_segment_fixed_size"]),
-            int(value["vgpr_spill_count"]) + int(value["sgpr_spill_count"]))
+            int(value["vgpr_count"]), int(value["private_segment_fixed_size"]), int(value["vgpr_spill_count"]))
     return figures
 
 

@@ -22,6 +22,19 @@
 #define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
+/* A work-item's vectors of a token, one a turn, where a loop that is unrolled would have too many loads at once in registers: what
+ * belongs to them is at [0] of arrays that `turn` moves on, and c may be behind the end in the last turn. */
+#define LANE_TURNS(c) UNROLL(1) for (int c = LANE * VEC; c < SLOTS(CHANNELS) * LANES * VEC; c += LANES * VEC)
+#define IN_ROW(c)     (CHANNELS % (LANES * VEC) == 0 || (c) < CHANNELS)
+
+INLINED void turn(vec_t values[SLOTS(CHANNELS)]) {
+    const vec_t first = values[0];
+    UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 1; slot < SLOTS(CHANNELS); slot++) {
+        values[slot - 1] = values[slot];
+    }
+    values[SLOTS(CHANNELS) - 1] = first;
+}
+
 /* What is the same for all of a token's work-items. */
 #define FRAME_TOKEN(first, tokens)                                                                                      \
     const size_t wanted = (first) + ROW;                                                                                \
@@ -214,20 +227,23 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
     UNROLL_LANES(SUMS) for (int i = 0; i < SUMS; i++) {
         sums[i] = 0.0f;
     }
-    LANE_STEPS(slot, c, CHANNELS) {
-        const vec_t o = ACT_LOAD(output + c);
-        vec_t in[STREAMS];
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            in[j] = ACT_LOAD(x + j * CHANNELS + c);
-            sums[j] += VEC_SUM(d_u[slot] * in[j]);
-        }
-        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            const vec_t d_i = ACT_LOAD(d + i * CHANNELS + c);
-            sums[STREAMS + i] += VEC_SUM(d_i * o);
+    LANE_TURNS(c) {
+        if (IN_ROW(c)) {
+            const vec_t o = ACT_LOAD(output + c);
+            vec_t in[STREAMS];
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d_i * in[j]);
+                in[j] = ACT_LOAD(x + j * CHANNELS + c);
+                sums[j] += VEC_SUM(d_u[0] * in[j]);
+            }
+            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+                const vec_t d_i = ACT_LOAD(d + i * CHANNELS + c);
+                sums[STREAMS + i] += VEC_SUM(d_i * o);
+                UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+                    sums[2 * STREAMS + i * STREAMS + j] += VEC_SUM(d_i * in[j]);
+                }
             }
         }
+        turn(d_u);
     }
     GROUP_SUMS(sums, SUMS, scratch);
     if (real) {
@@ -235,20 +251,12 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
     }
 }
 
-/* d_x, the gradient of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_z packed. */
-INLINED void streams_backward(__global const act_t *x, __global const act_t *d, vec_t d_u[SLOTS(CHANNELS)],
-                              __global const float *h, __global const float *rms_scale, __global const float *d_z,
-                              __global const act_t *packed, vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
-    LANE_STEPS(slot, c, CHANNELS) {
-        vec_t d_in[STREAMS];
-        UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
-        }
-        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            d_x[j][slot] = PRE(j) * d_u[slot] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
-            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-                d_x[j][slot] += RES(i, j) * d_in[i];
-            }
+/* d_x = d_z packed */
+INLINED void projections_backward(__global const float *d_z, __global const act_t *packed,
+                                  vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
+    UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+        UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
+            d_x[j][slot] = (vec_t)(0.0f);
         }
     }
     UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
@@ -260,6 +268,37 @@ INLINED void streams_backward(__global const act_t *x, __global const act_t *d, 
             LANE_STEPS(slot, c, CHANNELS) {
                 d_x[j][slot] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
             }
+        }
+    }
+}
+
+/* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_x_j,
+ * and with `below` d_output [C] of the branch below, whose h is h_below. Uses d_u and d_x up. */
+INLINED void streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
+                              vec_t d_x[STREAMS][SLOTS(CHANNELS)], __global const float *h,
+                              __global const float *rms_scale, int below, __global const float *h_below,
+                              __global act_t *d_output) {
+    LANE_TURNS(c) {
+        if (IN_ROW(c)) {
+            vec_t d_in[STREAMS], sum = (vec_t)(0.0f);
+            UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+                d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
+            }
+            UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+                vec_t out = d_x[j][0] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+                UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
+                    out += RES(i, j) * d_in[i];
+                }
+                ACT_STORE(out, d + j * CHANNELS + c);
+                sum += h_below[STREAMS + j] * out;
+            }
+            if (below) {
+                ACT_STORE(sum, d_output + c);
+            }
+        }
+        turn(d_u);
+        UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
+            turn(d_x[j]);
         }
     }
 }
@@ -336,16 +375,9 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
             ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
         }
 #endif
-        streams_backward(x, d, d_u, h, rms_scale, d_z, packed + packed_at, d_x);
-        LANE_STEPS(slot, c, CHANNELS) if (real) {
-            vec_t sum = (vec_t)(0.0f);
-            UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
-                ACT_STORE(d_x[s][slot], d + s * CHANNELS + c);
-                sum += h_below[token * H_ROW + STREAMS + s] * d_x[s][slot];
-            }
-            if (below) {
-                ACT_STORE(sum, d_output + token * CHANNELS + c);
-            }
+        projections_backward(d_z, packed + packed_at, d_x);
+        if (real) {
+            streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW, d_output + token * CHANNELS);
         }
     }
     store_gradients(d_gain, d_bias, group_rows, partials + get_group_id(0) * PARTIAL_ROW);
