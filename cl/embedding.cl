@@ -79,8 +79,8 @@ ROW_KERNEL void embedding_backward_tokens(__global const float *d_embedding, __g
     }
 }
 
-/* One work-group a position: gradients[wpe row] += the sum over the batch. */
-ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, int batch, int sequence,
+/* One work-group a position: gradients[wpe row] += the sum over the batch, or with keep == 0 it is that sum. */
+ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, int batch, int sequence, int keep,
                                              __global float *gradients, ulong wpe_at) {
     const size_t position = get_group_id(0);
     __global float *row = gradients + wpe_at + position * CHANNELS;
@@ -89,6 +89,9 @@ ROW_KERNEL void embedding_backward_positions(__global const float *d_embedding, 
         for (int b = 0; b < batch; b++) {
             sum += VEC_LOAD(d_embedding + ((size_t)b * sequence + position) * CHANNELS + c);
         }
-        VEC_STORE(VEC_LOAD(row + c) + sum, row + c);
+        if (keep) {
+            sum = VEC_LOAD(row + c) + sum;
+        }
+        VEC_STORE(sum, row + c);
     }
 }

@@ -38,9 +38,10 @@ __kernel void projections_pack(__global const float *parameters, __global const 
 }
 
 /* And back, for the leaves of one sublayer, d_packed [COLUMNS, LENGTH]: d_w[i, k] += gain_i d_packed[first + k, i],
- * d_gain_i += sum_k w[i, k] d_packed[first + k, i]. One work-item an i. */
+ * d_gain_i += sum_k w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One work-item
+ * an i. */
 __kernel void projections_unpack(__global const float *parameters, __global const ulong *table, int first_leaf,
-                                 int leaves, __global const float *d_packed, __global float *gradients) {
+                                 int leaves, __global const float *d_packed, int keep, __global float *gradients) {
     const size_t i = get_global_id(0);
     if (i >= LENGTH) {
         return;
@@ -54,9 +55,9 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
         for (int k = 0; k < width; k++) {
             const float d = d_packed[(leaf[LEAF_COLUMN] + k) * LENGTH + i];
             d_gain += d * parameters[w_at + k];
-            gradients[w_at + k] += gain * d;
+            gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }
-        gradients[gain_at] += d_gain;
+        gradients[gain_at] = (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* all leaves' is the same */
     }
 }
 

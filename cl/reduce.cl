@@ -18,7 +18,7 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
 }
 
 /* Up to three ranges of columns of partials [chunks, width], one after the other, and where in `gradients` their sums over the
- * chunks are added. */
+ * chunks are added to what is there, or with keep == 0 written, whatever that is. */
 #define TARGETS                                                                                                         \
     int first0, int count0, ulong at0, int first1, int count1, ulong at1, int first2, int count2, ulong at2
 
@@ -38,7 +38,7 @@ static inline ulong target_place(int k, ulong at0, int count0, ulong at1, int co
 
 /* On a CPU one work-item a column; else a work-group takes LANES / PARTS columns, PARTS work-items each. */
 #if LANES == 1
-__kernel void partials_add(__global const float *partials, ulong chunks, int width, TARGETS,
+__kernel void partials_add(__global const float *partials, ulong chunks, int width, TARGETS, int keep,
                            __global float *gradients) {
     const int k = get_global_id(0);
     if (k < count0 + count1 + count2) {
@@ -47,12 +47,13 @@ __kernel void partials_add(__global const float *partials, ulong chunks, int wid
         for (size_t chunk = 0; chunk < chunks; chunk++) {
             sum += partials[chunk * width + column];
         }
-        gradients[target_place(k, at0, count0, at1, count1, at2)] += sum;
+        __global float *place = gradients + target_place(k, at0, count0, at1, count1, at2);
+        *place = keep ? *place + sum : sum;
     }
 }
 #else
 #define PARTS (LANES < 8 ? LANES : 8)
-ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int width, TARGETS,
+ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int width, TARGETS, int keep,
                              __global float *gradients) {
     __local float sums[LANES];
     const int columns = LANES / PARTS, part = LANE / columns;
@@ -69,7 +70,8 @@ ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int w
         for (int other = 1; other < PARTS; other++) {
             sum += sums[LANE + other * columns];
         }
-        gradients[target_place(k, at0, count0, at1, count1, at2)] += sum;
+        __global float *place = gradients + target_place(k, at0, count0, at1, count1, at2);
+        *place = keep ? *place + sum : sum;
     }
 }
 #endif

@@ -62,12 +62,30 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
                                                .a = d_logits,
                                                .b = {gpt->final, first * width, width},
                                                .c = {gpt->parameters.gradients, embedding, width},
-                                               .beta = 1.0f});
+                                               .beta = first > 0 ? 1.0f : gradient_beta(&gpt->operations)});
+}
+
+/* Zeros for rows [first, rows) of an embedding's gradient. */
+static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_t rows) {
+    const size_t row = (size_t)gpt->config.n_embd * sizeof(float);
+    buffer_zero(gpt->compute, gpt->parameters.gradients, embedding * sizeof(float) + first * row,
+                ((size_t)rows - first) * row);
+}
+
+/* What a first pass backward does not write all the same: the head's product goes no further than what is scored, and
+ * the embedding's gradient no further than the sequence. */
+static void clear_unreached(struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);
+    clear_rows(gpt, parameters->position_embedding, (size_t)gpt->shape.sequence, gpt->config.block_size);
 }
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     const size_t tokens = gpt_tokens(gpt);
     compute_part(gpt->compute, "head");
+    if (gradient && gpt->operations.gradients_empty) {
+        clear_unreached(gpt);
+    }
     const float each = gpt->valid_targets ? scale / (float)gpt->valid_targets : 0.0f;
     for (size_t first = 0; first < tokens; first += gpt->logit_rows) {
         const size_t rows = tokens - first < gpt->logit_rows ? tokens - first : gpt->logit_rows;
@@ -127,18 +145,17 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     compute_part(gpt->compute, "embedding");
     embedding_backward(&gpt->operations, gpt->shape, gpt->groups, gpt_dropout(gpt, "embedding"), scratch->d_streams,
                        scratch->d_embedding, embedding_of(gpt, parameters->gradients));
+    gpt->operations.gradients_empty = false;
     tell(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {
-    compute_part(gpt->compute, "clearing gradients");
-    if (gpt->options.mode == GPT_TRAINING) {
-        buffer_zero(gpt->compute, gpt->parameters.gradients, 0, gpt->parameters.elements * sizeof(float));
-    }
+    gpt->operations.gradients_empty = true;
     gpt_zero_loss(gpt);
 }
 
 void gpt_zero_loss(struct gpt *gpt) {
+    compute_part(gpt->compute, "head");
     buffer_zero(gpt->compute, gpt->loss, 0, sizeof(float));
 }
 

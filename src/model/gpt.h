@@ -34,10 +34,12 @@ struct gpt_listener {
     void *context;
 };
 
-/* The rest of the backward pass; gradients are added to the arena. listener may be NULL. */
+/* The rest of the backward pass. The first one after gpt_zero, with the gpt_loss before it, leaves its gradients in the
+ * arena, whatever was there; later ones add theirs. listener may be NULL. */
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener);
 
-/* Zeroes gradients and the loss: the start of a step. */
+/* The start of a step: the loss is zero, and gradients are nothing yet. The arena is not cleared for that, which
+ * would be a pass over all of it: the next backward pass writes instead of adding. */
 void gpt_zero(struct gpt *gpt);
 void gpt_zero_loss(struct gpt *gpt);
 

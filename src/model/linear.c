@@ -57,7 +57,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .a = output,
                                                       .b = {x, 0, layer.in},
                                                       .c = {parameters->gradients, layer.weight_at, layer.in},
-                                                      .beta = 1.0f});
+                                                      .beta = gradient_beta(operations)});
     if (operations->shape.bias) {
         bias_backward(operations, rows, layer.out, d_y, (struct span){parameters->gradients, layer.bias_at});
     }

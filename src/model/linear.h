@@ -13,7 +13,7 @@ void linear_multiply(struct operations *operations, size_t rows, size_t out, siz
 void linear_forward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                     size_t rows, const struct buffer *x, const struct buffer *y, const struct buffer *activated);
 
-/* d_y [rows, out] -> d_x [rows, in]; gradients of weight and bias are added to the arena. Unless `gelu_of`
+/* d_y [rows, out] -> d_x [rows, in]; gradients of weight and bias go to the arena. Unless `gelu_of`
  * [rows, in] is NULL, x is gelu(gelu_of), and d_x is what goes on to gelu_of: in one kernel where products can. */
 void linear_backward(struct operations *operations, const struct parameters *parameters, struct linear layer,
                      size_t rows, const struct buffer *x, const struct buffer *d_y, const struct buffer *d_x,

@@ -23,6 +23,6 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
     RUN_ROWS(embedding_backward_positions, tokens.sequence, ARG_IN(d_embedding, count * channels),
-             ARG_I32(tokens.batch), ARG_I32(tokens.sequence),
-             ARG_SPAN_IN_OUT(gradients.positions, (size_t)tokens.sequence * channels));
+             ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_KEEP,
+             ARG_SPAN_GRADIENTS(gradients.positions, (size_t)tokens.sequence * channels));
 }

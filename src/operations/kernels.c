@@ -349,8 +349,8 @@ void add_partials(struct operations *operations, size_t chunks, size_t width,
     const size_t group = lanes == 1 ? ELEMENT_GROUP : lanes, columns = lanes == 1 ? ELEMENT_GROUP : lanes / parts;
     KERNEL_RUN(operations->compute, &operations->kernels->partials_add, groups_for(count, columns), group,
                ARG_IN(&operations->partials, chunks * count), ARG_U64(chunks), ARG_I32(width),
-               ARG_TARGET(targets[0]), ARG_TARGET(targets[1]), ARG_TARGET(targets[2]),
-               ARG_IN_OUT(targets[0].out.buffer, count));
+               ARG_TARGET(targets[0]), ARG_TARGET(targets[1]), ARG_TARGET(targets[2]), ARG_KEEP,
+               ARG_GRADIENTS(targets[0].out.buffer, count));
 }
 
 void target_norm(const struct operations *operations, struct layer_norm gradients,

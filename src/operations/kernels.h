@@ -89,6 +89,11 @@ static inline size_t groups_for(size_t items, size_t group) {
 #define ELEMENT_GROUP                            64
 #define RUN_ELEMENTS(kernel, count, vector, ...) RUN_GROUPS(kernel, (count) / (vector), ELEMENT_GROUP, __VA_ARGS__)
 
+/* Gradients of parameters that a kernel adds to, or writes where there are none yet: its argument `keep`, and the pointer. */
+#define ARG_KEEP                     ARG_I32(!operations->gradients_empty)
+#define ARG_GRADIENTS(b, count)      ARG_MEMORY_(b, 0, count, !operations->gradients_empty, 1)
+#define ARG_SPAN_GRADIENTS(s, count) ARG_SPAN_(s, count, !operations->gradients_empty, 1)
+
 /* Row kernels sum parameter gradients over chunks of rows: enough chunks to fill the device, the same number on
  * every run. */
 struct chunking {
@@ -102,7 +107,8 @@ size_t row_chunks(const struct compute *compute);
 size_t square_chunks(const struct compute *compute);
 size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
 
-/* Columns [first, first + count) of partial sums, and where their sums over the chunks are added; a count of 0: none. */
+/* Columns [first, first + count) of partial sums, and the gradients that their sums over the chunks are part of; a count
+ * of 0: none. */
 struct partial_target {
     size_t first, count;
     struct span out;

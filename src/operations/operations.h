@@ -3,9 +3,10 @@
  *
  * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
  * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
- * spans of the arena of weights, and their gradients, which are added to what is there, of the arena of gradients;
- * other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's
- * do, and offsets of spans are multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each to a plain double reference. */
+ * spans of the arena of weights, and their gradients, of the arena of gradients, which are added to what is there unless
+ * gradients_empty says that nothing is; other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on
+ * a multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; theta is read
+ * number by number. tests/operations/test_operations.c holds each to a plain double reference. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -28,6 +29,10 @@ struct operations {
         *attention_units;   /* NULL: attention runs on the portable kernels, see attention_check.h */
     char attention_by[160]; /* what attention runs on, and why not on units, for people */
 
+    /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The caller
+     * sets it before a first pass backward, and resets it after that. */
+    bool gradients_empty;
+
     size_t columns;         /* projections per normalised row */
     size_t norm_groups;     /* normalised rows per token */
     size_t h_row;           /* floats of H per token: S (S + 2) */
@@ -42,6 +47,11 @@ struct operations {
 /* Compiles what this shape needs. The parameters' arenas are passed to each operation. */
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
+
+/* beta of a matrix product that is a gradient of parameters. */
+static inline float gradient_beta(const struct operations *operations) {
+    return operations->gradients_empty ? 0.0f : 1.0f;
+}
 
 /* Bytes of the partial-sum buffer, for memory plans. */
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape);
@@ -73,7 +83,8 @@ struct token_groups {
     size_t distinct;
 };
 
-/* d_embedding [N, C] float is scratch. */
+/* d_embedding [N, C] float is scratch. Of positions the rows of the sequence become gradients, or are added to. To rows of
+ * tokens it always adds: with tied weights the head's product comes first, and writes all that are scored. */
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
                         struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
                         struct embedding gradients);

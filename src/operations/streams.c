@@ -55,8 +55,8 @@ void projections_unpack(struct operations *operations, const struct buffer *weig
     const size_t elements = projection_elements(operations, table.count);
     RUN_GROUPS(projections_unpack, norm_length(operations), ELEMENT_GROUP, ARG_IN(weights, elements),
                ARG_IN(table.leaves, table.count * LEAF_FLOATS), ARG_I32(table.first), ARG_I32(table.count),
-               ARG_IN(d_packed, elements),
-               ARG_IN_OUT(gradients, elements + norm_length(operations))); /* the gain's, too */
+               ARG_IN(d_packed, elements), ARG_KEEP,
+               ARG_GRADIENTS(gradients, elements + norm_length(operations))); /* the gain's, too */
 }
 
 bool projections_are_few(const struct operations *operations) {

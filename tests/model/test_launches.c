@@ -195,7 +195,8 @@ void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
 
 /* ---- what launches */
 
-/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. */
+/* A step with everything in it that a model can have, in the shape of this device, or if it is NULL PoCL's own. Its second
+ * pass adds to the gradients, which the first one writes. */
 static void train(const char *as, const char *gemm, const char *residual, enum element_type type) {
     struct compute *compute;
     struct small_model model;
@@ -213,6 +214,7 @@ static void train(const char *as, const char *gemm, const char *residual, enum e
     small_model_create_typed(&model, compute, &config, 3, type);
     small_model_randomise(&model, 1);
     small_model_backward(&model, (struct gpt_pass){.dropout = true});
+    small_model_accumulate(&model, (struct gpt_pass){.dropout = true, .iteration = 1});
     optimizer_step(&model.gpt, &(struct optimizer_settings){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9}, 0);
     small_model_require(compute_finish(compute));
     small_model_release(&model);

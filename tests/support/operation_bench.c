@@ -114,6 +114,7 @@ struct field *bench_input(struct bench *bench, const char *name, size_t count, d
 struct field *bench_parameter(struct bench *bench, const char *name, size_t count, double mean, double deviation) {
     struct field *field = add_field(bench, FIELD_PARAMETER, name, count, mean, deviation);
     field->offset = bench->arena_count;
+    field->written = count;
     bench->arena_count += count;
     return field;
 }

@@ -24,7 +24,8 @@ enum { FIELDS_MAX = 28, SCRATCH_MAX = 12, FIELD_GUARD = 16 };
 
 enum field_kind {
     FIELD_INPUT,     /* the backward pass writes its gradient [count] */
-    FIELD_PARAMETER, /* in the arena of weights; its gradient is added to the arena of gradients */
+    FIELD_PARAMETER, /* in the arena of weights; its gradient is added to the arena of gradients, or written there where
+                        the operations are told that it has none yet */
     FIELD_OUTPUT,    /* has a cotangent */
     FIELD_BYPRODUCT, /* output that the loss does not see */
 };
@@ -37,7 +38,8 @@ struct field {
     bool activation, d_activation; /* `buffer` is stored in the shape's type; so is `derivative` */
     int roundings;                 /* to that type, at most, between the inputs and this output */
     size_t count;
-    size_t offset;            /* PARAMETER: in the arenas */
+    size_t offset;  /* PARAMETER: in the arenas */
+    size_t written; /* PARAMETER: so many of its gradients are written where there are none yet, not the rest */
     double mean, deviation;   /* of the values of inputs, of the cotangents of outputs */
     double *values;           /* [count] */
     double *cotangents;       /* [count], OUTPUT */

@@ -49,9 +49,10 @@ static struct layer_norm norm_gradients(const struct bench *bench) {
 
 static void embedding_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels;
-    bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0);
+    bench_parameter(bench, "wte", bench->vocabulary * c, 0.0, 1.0)->written = 0;
     bench_gap(bench);
-    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0);
+    bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0)
+        ->written = (size_t)bench->tokens.sequence * c;
     bench_activation(bench_output(bench, "streams", n * bench->streams * c));
     bench_byproduct(bench, "squares", n * bench->streams)->roundings = 2;
 }

@@ -41,13 +41,13 @@ struct model_config small_model_config(const char *residual, int64_t streams) {
 static void make_batch(struct small_model *model) {
     const struct gpt *gpt = &model->gpt;
     const size_t tokens = gpt_tokens(gpt);
-    const uint64_t vocabulary = (uint64_t)gpt->config.vocab_size;
+    const uint64_t vocabulary = (uint64_t)gpt->config.vocab_size, scored = (uint64_t)gpt->vocabulary;
     model->x = malloc(tokens * sizeof *model->x);
     model->y = malloc(tokens * sizeof *model->y);
     small_model_require(model->x && model->y ? 0 : error_set("out of memory"));
     for (size_t i = 0; i < tokens; i++) {
         model->x[i] = (int32_t)random_below(random_key(1, "x"), i, vocabulary);
-        model->y[i] = i % 11 == 4 ? -1 : (int32_t)random_below(random_key(1, "y"), i, vocabulary);
+        model->y[i] = i % 11 == 4 ? -1 : (int32_t)random_below(random_key(1, "y"), i, scored);
     }
 }
 
@@ -58,18 +58,23 @@ void small_model_create(struct small_model *model, struct compute *compute, cons
 
 void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
                               int64_t batch, enum element_type type) {
-    struct model_config checked = *config;
     const struct gpt_options options = {.batch = batch,
                                         .sequence = config->block_size,
                                         .mode = GPT_TRAINING,
                                         .type = type};
+    small_model_create_planned(model, compute, config, &options);
+}
+
+void small_model_create_planned(struct small_model *model, struct compute *compute,
+                                const struct model_config *config, const struct gpt_options *options) {
+    struct model_config checked = *config;
     small_model_require(model_config_check(&checked));
-    small_model_require(gpt_plan(compute, &checked, &options, &model->gpt));
+    small_model_require(gpt_plan(compute, &checked, options, &model->gpt));
     small_model_require(gpt_create(&model->gpt));
     small_model_require(parameters_initialise(compute, &model->gpt.parameters, &checked, 1));
     make_batch(model);
     small_model_require(
-        gpt_set_batch(&model->gpt, (struct token_shape){batch, config->block_size}, model->x, model->y));
+        gpt_set_batch(&model->gpt, (struct token_shape){options->batch, options->sequence}, model->x, model->y));
 }
 
 void small_model_release(struct small_model *model) {
@@ -108,8 +113,12 @@ void small_model_forward(struct small_model *model, struct gpt_pass pass) {
 }
 
 float small_model_backward(struct small_model *model, struct gpt_pass pass) {
-    float loss = 0.0f;
     gpt_zero(&model->gpt);
+    return small_model_accumulate(model, pass);
+}
+
+float small_model_accumulate(struct small_model *model, struct gpt_pass pass) {
+    float loss = 0.0f;
     gpt_forward(&model->gpt, pass);
     gpt_loss(&model->gpt, 1.0f, true);
     gpt_backward(&model->gpt, NULL);

@@ -23,6 +23,9 @@ void small_model_create(struct small_model *model, struct compute *compute, cons
 /* The same with activations of this type. */
 void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
                               int64_t batch, enum element_type type);
+/* The same with all options, which say GPT_TRAINING. */
+void small_model_create_planned(struct small_model *model, struct compute *compute,
+                                const struct model_config *config, const struct gpt_options *options);
 void small_model_release(struct small_model *model);
 
 /* All parameters become random, the hyper-connections' ones so large that H differs from token to token. */
@@ -32,6 +35,9 @@ void small_model_forward(struct small_model *model, struct gpt_pass pass);
 
 /* Forward and backward; the gradients are in the arena afterwards. Returns the loss. */
 float small_model_backward(struct small_model *model, struct gpt_pass pass);
+
+/* The same once more, for the sums of gradients and losses since small_model_backward. */
+float small_model_accumulate(struct small_model *model, struct gpt_pass pass);
 
 /* Optimiser steps on the batch; returns the last loss. */
 float small_model_train(struct small_model *model, int64_t steps, double rate);
