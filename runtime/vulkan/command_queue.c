@@ -1,0 +1,146 @@
+/* Command queues, as OpenCL knows them: what they are made of, and when it is freed. */
+#include "runtime/vulkan/memory.h"
+#include "runtime/vulkan/queue.h"
+#include <stdlib.h>
+
+enum { MOST_SETS = BATCH_COMMANDS, MOST_BUFFERS = BATCH_COMMANDS * KERNEL_ARGUMENTS };
+
+static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
+    VkDevice device = queue->context->handle;
+    const VkCommandBufferAllocateInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                                  .commandPool = queue->pool,
+                                                  .commandBufferCount = 1};
+    const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST_BUFFERS},
+                                          {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST_SETS}};
+    const VkDescriptorPoolCreateInfo sets = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                             .maxSets = MOST_SETS,
+                                             .poolSizeCount = 2,
+                                             .pPoolSizes = sizes};
+    const VkQueryPoolCreateInfo times = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                         .queryCount = 2 * BATCH_COMMANDS};
+    VkResult result = vk.AllocateCommandBuffers(device, &commands, &batch->commands);
+    result = result ? result : vk.CreateDescriptorPool(device, &sets, NULL, &batch->sets);
+    return result || !queue->profiles ? result : vk.CreateQueryPool(device, &times, NULL, &batch->times);
+}
+
+static cl_int create_parts(cl_command_queue queue) {
+    VkDevice device = queue->context->handle;
+    const VkSemaphoreTypeCreateInfo counts = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                              .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &counts};
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = queue->context->device->family};
+    VkResult result = vk.CreateSemaphore(device, &semaphore, NULL, &queue->done);
+    result = result ? result : vk.CreateCommandPool(device, &pool, NULL, &queue->pool);
+    for (unsigned i = 0; i < BATCHES && !result; i++) {
+        result = create_batch(queue, &queue->batches[i]);
+    }
+    cl_int code = vulkan_code(queue->context, result);
+    if (code == CL_SUCCESS) {
+        code = vulkan_memory_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
+    }
+    return code == CL_SUCCESS ? vulkan_memory_create(queue->context, CL_MEM_ALLOC_HOST_PTR,
+                                                     BATCHES * BATCH_COMMANDS * PLAIN_BYTES, &queue->plain)
+                              : code;
+}
+
+static void destroy_parts(cl_command_queue queue) {
+    VkDevice device = queue->context->handle;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        vk.DestroyDescriptorPool(device, queue->batches[i].sets, NULL);
+        vk.DestroyQueryPool(device, queue->batches[i].times, NULL);
+    }
+    vk.DestroyCommandPool(device, queue->pool, NULL);
+    vk.DestroySemaphore(device, queue->done, NULL);
+    vulkan_memory_destroy(queue->staging);
+    vulkan_memory_destroy(queue->plain);
+}
+
+cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
+                                                  cl_command_queue_properties properties, cl_int *code) {
+    cl_int unused;
+    code = code ? code : &unused;
+    const bool profiles = properties & CL_QUEUE_PROFILING_ENABLE;
+    if (device != context->device || (profiles && !device->time_bits)) {
+        *code = device != context->device ? CL_INVALID_DEVICE : CL_INVALID_QUEUE_PROPERTIES;
+        return NULL;
+    }
+    cl_command_queue queue = calloc(1, sizeof *queue);
+    if (!queue) {
+        *code = CL_OUT_OF_HOST_MEMORY;
+        return NULL;
+    }
+    *queue = (struct _cl_command_queue){.dispatch = &vulkan_dispatch,
+                                        .references = 1,
+                                        .context = context,
+                                        .profiles = profiles};
+    pthread_mutex_lock(&context->lock);
+    *code = create_parts(queue);
+    if (*code == CL_SUCCESS) {
+        context->references++;
+        queue->next = context->queues;
+        context->queues = queue;
+    } else {
+        destroy_parts(queue);
+        free(queue);
+        queue = NULL;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return queue;
+}
+
+cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue) {
+    pthread_mutex_lock(&queue->context->lock);
+    queue->references++;
+    pthread_mutex_unlock(&queue->context->lock);
+    return CL_SUCCESS;
+}
+
+/* Events keep their queue, and batches keep events: so the batches are emptied first. */
+cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
+    cl_context context = queue->context;
+    pthread_mutex_lock(&context->lock);
+    vulkan_wait(queue, queue->submitted + queue->recording);
+    const bool last = --queue->references == 0;
+    if (last) {
+        cl_command_queue *place = &context->queues;
+        while (*place != queue) {
+            place = &(*place)->next;
+        }
+        *place = queue->next;
+        destroy_parts(queue);
+        free(queue);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return last ? clReleaseContext(context) : CL_SUCCESS;
+}
+
+cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t room,
+                                         void *value, size_t *got) {
+    switch (what) {
+    case CL_QUEUE_CONTEXT:
+        return VULKAN_GIVE(cl_context, queue->context);
+    case CL_QUEUE_DEVICE:
+        return VULKAN_GIVE(cl_device_id, queue->context->device);
+    case CL_QUEUE_PROPERTIES:
+        return VULKAN_GIVE(cl_command_queue_properties, queue->profiles ? CL_QUEUE_PROFILING_ENABLE : 0);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
+cl_int CL_API_CALL clFlush(cl_command_queue queue) {
+    pthread_mutex_lock(&queue->context->lock);
+    const cl_int code = vulkan_submit(queue);
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+cl_int CL_API_CALL clFinish(cl_command_queue queue) {
+    pthread_mutex_lock(&queue->context->lock);
+    const cl_int code = vulkan_wait(queue, queue->submitted + queue->recording);
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}

@@ -1,0 +1,68 @@
+#include "runtime/vulkan/device.h"
+#include "runtime/vulkan/memory.h"
+#include "runtime/vulkan/queue.h"
+#include <stdlib.h>
+
+static void destroy(cl_context context) {
+    if (context->handle) {
+        vulkan_memory_destroy(context->nothing);
+        vk.DestroyPipelineCache(context->handle, context->pipelines, NULL);
+        vk.DestroyDevice(context->handle, NULL);
+    }
+    pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
+cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint count,
+                                       const cl_device_id *devices,
+                                       void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                                       void *data, cl_int *code) {
+    (void)properties, (void)notify, (void)data;
+    cl_int unused;
+    code = code ? code : &unused;
+    cl_context context = count == 1 && devices ? calloc(1, sizeof *context) : NULL;
+    if (!context) {
+        *code = count == 1 && devices ? CL_OUT_OF_HOST_MEMORY : CL_INVALID_VALUE;
+        return NULL;
+    }
+    *context = (struct _cl_context){.dispatch = &vulkan_dispatch, .references = 1, .device = devices[0]};
+    pthread_mutex_init(&context->lock, NULL);
+    *code = vulkan_open_device(devices[0], context);
+    if (*code == CL_SUCCESS) {
+        *code = vulkan_memory_create(context, 0, 16, &context->nothing);
+    }
+    if (*code != CL_SUCCESS) {
+        destroy(context);
+        return NULL;
+    }
+    return context;
+}
+
+cl_int CL_API_CALL clRetainContext(cl_context context) {
+    pthread_mutex_lock(&context->lock);
+    context->references++;
+    pthread_mutex_unlock(&context->lock);
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL clReleaseContext(cl_context context) {
+    pthread_mutex_lock(&context->lock);
+    const bool last = --context->references == 0;
+    pthread_mutex_unlock(&context->lock);
+    if (last) {
+        destroy(context);
+    }
+    return CL_SUCCESS;
+}
+
+cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, size_t room, void *value,
+                                    size_t *got) {
+    switch (what) {
+    case CL_CONTEXT_NUM_DEVICES:
+        return VULKAN_GIVE(cl_uint, 1);
+    case CL_CONTEXT_DEVICES:
+        return VULKAN_GIVE(cl_device_id, context->device);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}

@@ -1,0 +1,259 @@
+/* Reads, writes, fills and copies. The host's ordinary memory is not the device's to read, so it goes through a staging
+ * buffer, unless it is a buffer that the host sees. */
+#include "runtime/vulkan/memory.h"
+#include "runtime/vulkan/queue.h"
+#include <string.h>
+
+static bool is_inside(const struct _cl_mem *memory, size_t offset, size_t bytes) {
+    return offset <= memory->bytes && bytes <= memory->bytes - offset;
+}
+
+static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBufferCopy *range,
+                   cl_command_type type, cl_event *event) {
+    VkCommandBuffer commands;
+    const cl_int code = vulkan_begin(queue, &commands);
+    if (code != CL_SUCCESS) {
+        return code;
+    }
+    vk.CmdCopyBuffer(commands, buffers[0], buffers[1], 1, range);
+    return vulkan_end(queue, type, event);
+}
+
+/* Room in the staging buffer for as much of `bytes` as fits, after waiting where it is full. */
+static cl_int stage(cl_command_queue queue, size_t bytes, size_t *place, size_t *taken) {
+    while (queue->staged == STAGING_BYTES) {
+        const cl_int code = vulkan_wait(queue, queue->submitted + queue->recording);
+        if (code != CL_SUCCESS) {
+            return code;
+        }
+    }
+    const size_t left = STAGING_BYTES - queue->staged;
+    *place = queue->staged;
+    *taken = bytes < left ? bytes : left;
+    queue->staged += *taken;
+    return CL_SUCCESS;
+}
+
+/* The data are taken before it returns. */
+static cl_int write_staged(cl_command_queue queue, cl_mem to, size_t offset, const char *data, size_t bytes,
+                           cl_event *event) {
+    cl_int code = CL_SUCCESS;
+    for (size_t done = 0, place, taken; done < bytes && code == CL_SUCCESS; done += taken) {
+        code = stage(queue, bytes - done, &place, &taken);
+        if (code == CL_SUCCESS) {
+            const VkBuffer buffers[2] = {queue->staging->buffer, to->buffer};
+            memcpy(queue->staging->host + place, data + done, taken);
+            code = copy(queue, buffers, &(VkBufferCopy){place, offset + done, taken}, CL_COMMAND_WRITE_BUFFER,
+                        done + taken == bytes ? event : NULL);
+        }
+    }
+    return code;
+}
+
+/* The data are there when it returns. */
+static cl_int read_staged(cl_command_queue queue, cl_mem from, size_t offset, char *data, size_t bytes,
+                          cl_event *event) {
+    cl_int code = CL_SUCCESS;
+    for (size_t done = 0, place, taken; done < bytes && code == CL_SUCCESS; done += taken) {
+        code = stage(queue, bytes - done, &place, &taken);
+        if (code == CL_SUCCESS) {
+            const VkBuffer buffers[2] = {from->buffer, queue->staging->buffer};
+            code = copy(queue, buffers, &(VkBufferCopy){offset + done, place, taken}, CL_COMMAND_READ_BUFFER,
+                        done + taken == bytes ? event : NULL);
+        }
+        if (code == CL_SUCCESS) {
+            code = vulkan_wait(queue, queue->submitted + queue->recording);
+        }
+        if (code == CL_SUCCESS) {
+            memcpy(data + done, queue->staging->host + place, taken);
+        }
+    }
+    return code;
+}
+
+/* What has nothing to do for the device is a command nevertheless, for its event's sake. */
+static cl_int copy_nothing(cl_command_queue queue, cl_command_type type, cl_event *event) {
+    VkCommandBuffer commands;
+    const cl_int code = event ? vulkan_begin(queue, &commands) : CL_SUCCESS;
+    return code == CL_SUCCESS && event ? vulkan_end(queue, type, event) : code;
+}
+
+static cl_int write(cl_command_queue queue, cl_mem to, size_t offset, const void *data, size_t bytes,
+                    cl_event *event) {
+    size_t place;
+    cl_mem from = vulkan_memory_of(queue->context, data, bytes, &place);
+    if (from && from != to) {
+        const VkBuffer buffers[2] = {from->buffer, to->buffer};
+        return copy(queue, buffers, &(VkBufferCopy){place, offset, bytes}, CL_COMMAND_WRITE_BUFFER, event);
+    }
+    if (to->host && !queue->recording && vulkan_is_done(queue, queue->submitted) == 1) {
+        memcpy(to->host + offset, data, bytes);
+        return copy_nothing(queue, CL_COMMAND_WRITE_BUFFER, event);
+    }
+    return write_staged(queue, to, offset, data, bytes, event);
+}
+
+static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *data, size_t bytes, cl_event *event) {
+    size_t place;
+    cl_mem to = vulkan_memory_of(queue->context, data, bytes, &place);
+    if (to && to != from) {
+        const VkBuffer buffers[2] = {from->buffer, to->buffer};
+        return copy(queue, buffers, &(VkBufferCopy){offset, place, bytes}, CL_COMMAND_READ_BUFFER, event);
+    }
+    if (!from->host) {
+        return read_staged(queue, from, offset, data, bytes, event);
+    }
+    cl_int code = copy_nothing(queue, CL_COMMAND_READ_BUFFER, event);
+    code = code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : code;
+    if (code == CL_SUCCESS) {
+        memcpy(data, from->host + offset, bytes);
+    }
+    return code;
+}
+
+cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset,
+                                       size_t bytes, void *data, cl_uint count, const cl_event *events,
+                                       cl_event *event) {
+    if (!data || !bytes || !is_inside(memory, offset, bytes)) {
+        return CL_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&queue->context->lock);
+    cl_int code = vulkan_wait_events(count, events);
+    code = code == CL_SUCCESS ? read(queue, memory, offset, data, bytes, event) : code;
+    if (code == CL_SUCCESS && blocking) {
+        code = vulkan_wait(queue, queue->submitted + queue->recording);
+    }
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+/* A blocking write has to take the data, which the device does itself only where they are in a buffer. */
+cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset,
+                                        size_t bytes, const void *data, cl_uint count, const cl_event *events,
+                                        cl_event *event) {
+    size_t place;
+    if (!data || !bytes || !is_inside(memory, offset, bytes)) {
+        return CL_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&queue->context->lock);
+    cl_int code = vulkan_wait_events(count, events);
+    code = code == CL_SUCCESS ? write(queue, memory, offset, data, bytes, event) : code;
+    if (code == CL_SUCCESS && blocking && vulkan_memory_of(queue->context, data, bytes, &place)) {
+        code = vulkan_wait(queue, queue->submitted + queue->recording);
+    }
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_offset,
+                                       size_t to_offset, size_t bytes, cl_uint count, const cl_event *events,
+                                       cl_event *event) {
+    if (!bytes || !is_inside(from, from_offset, bytes) || !is_inside(to, to_offset, bytes)) {
+        return CL_INVALID_VALUE;
+    }
+    if (from == to && from_offset < to_offset + bytes && to_offset < from_offset + bytes) {
+        return CL_MEM_COPY_OVERLAP;
+    }
+    const VkBuffer buffers[2] = {from->buffer, to->buffer};
+    const VkBufferCopy range = {from_offset, to_offset, bytes};
+    pthread_mutex_lock(&queue->context->lock);
+    cl_int code = vulkan_wait_events(count, events);
+    code = code == CL_SUCCESS ? copy(queue, buffers, &range, CL_COMMAND_COPY_BUFFER, event) : code;
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+/* ---- fills */
+
+static cl_int fill_words(cl_command_queue queue, cl_mem memory, uint32_t word, size_t offset, size_t bytes,
+                         cl_event *event) {
+    VkCommandBuffer commands;
+    const cl_int code = vulkan_begin(queue, &commands);
+    if (code != CL_SUCCESS) {
+        return code;
+    }
+    vk.CmdFillBuffer(commands, memory->buffer, offset, bytes, word);
+    return vulkan_end(queue, CL_COMMAND_FILL_BUFFER, event);
+}
+
+/* Vulkan fills whole words; what is before the first and behind the last is written. */
+static cl_int fill(cl_command_queue queue, cl_mem memory, uint32_t word, size_t offset, size_t bytes,
+                   cl_event *event) {
+    char pattern[8]; /* from any byte of a word on */
+    memcpy(pattern, (uint32_t[]){word, word}, sizeof pattern);
+    size_t head = (4 - offset % 4) % 4;
+    head = head < bytes ? head : bytes;
+    const size_t tail = (bytes - head) % 4, whole = bytes - head - tail;
+    cl_int code = CL_SUCCESS;
+    if (head) {
+        code = write_staged(queue, memory, offset, pattern + offset % 4, head, whole || tail ? NULL : event);
+    }
+    if (tail && code == CL_SUCCESS) {
+        code = write_staged(queue, memory, offset + bytes - tail, pattern, tail, whole ? NULL : event);
+    }
+    if (whole && code == CL_SUCCESS) {
+        code = fill_words(queue, memory, word, offset + head, whole, event);
+    }
+    return code;
+}
+
+cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, const void *pattern,
+                                       size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
+                                       const cl_event *events, cl_event *event) {
+    unsigned char word[4];
+    if (!pattern || !is_inside(memory, offset, bytes) || !bytes ||
+        (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4) || offset % pattern_bytes ||
+        bytes % pattern_bytes) {
+        return CL_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < sizeof word; i++) {
+        word[i] = ((const unsigned char *)pattern)[i % pattern_bytes];
+    }
+    uint32_t number;
+    memcpy(&number, word, sizeof number);
+    pthread_mutex_lock(&queue->context->lock);
+    cl_int code = vulkan_wait_events(count, events);
+    code = code == CL_SUCCESS ? fill(queue, memory, number, offset, bytes, event) : code;
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+/* ---- mapping, and marks */
+
+/* Only what was made with CL_MEM_ALLOC_HOST_PTR: the host always sees it. */
+void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, cl_map_flags flags,
+                                     size_t offset, size_t bytes, cl_uint count, const cl_event *events,
+                                     cl_event *event, cl_int *code) {
+    (void)blocking, (void)flags;
+    cl_int unused;
+    code = code ? code : &unused;
+    if (!is_inside(memory, offset, bytes) || !memory->host) {
+        *code = memory->host ? CL_INVALID_VALUE : CL_MAP_FAILURE;
+        return NULL;
+    }
+    pthread_mutex_lock(&queue->context->lock);
+    *code = vulkan_wait_events(count, events);
+    *code = *code == CL_SUCCESS ? copy_nothing(queue, CL_COMMAND_MAP_BUFFER, event) : *code;
+    *code = *code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : *code;
+    pthread_mutex_unlock(&queue->context->lock);
+    return *code == CL_SUCCESS ? memory->host + offset : NULL;
+}
+
+static cl_int mark(cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *events,
+                   cl_event *event) {
+    pthread_mutex_lock(&queue->context->lock);
+    cl_int code = vulkan_wait_events(count, events);
+    code = code == CL_SUCCESS ? copy_nothing(queue, type, event) : code;
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
+}
+
+cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memory, void *host, cl_uint count,
+                                           const cl_event *events, cl_event *event) {
+    return memory->host && host ? mark(queue, CL_COMMAND_UNMAP_MEM_OBJECT, count, events, event) : CL_INVALID_VALUE;
+}
+
+cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
+                                               cl_event *event) {
+    return mark(queue, CL_COMMAND_MARKER, count, events, event);
+}

@@ -1,0 +1,264 @@
+#include "runtime/vulkan/device.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info, whose header need not be there */
+
+static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
+static unsigned device_count;
+
+/* ---- listing */
+
+static bool has_extension(VkPhysicalDevice physical, const char *name) {
+    uint32_t count = 0;
+    bool found = false;
+    vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
+    VkExtensionProperties *all = calloc(count + 1, sizeof *all);
+    if (all && vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all) >= 0) {
+        for (uint32_t i = 0; i < count && !found; i++) {
+            found = !strcmp(all[i].extensionName, name);
+        }
+    }
+    free(all);
+    return found;
+}
+
+/* A family of queues that computes, best one that does not draw: such run beside a display's work. */
+static bool find_family(cl_device_id device) {
+    VkQueueFamilyProperties families[32];
+    uint32_t count = sizeof families / sizeof *families;
+    vk.GetPhysicalDeviceQueueFamilyProperties(device->physical, &count, families);
+    bool found = false, draws = true;
+    for (uint32_t i = 0; i < count; i++) {
+        const bool also_draws = families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT;
+        if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) && (!found || (draws && !also_draws))) {
+            device->family = i;
+            device->time_bits = families[i].timestampValidBits;
+            draws = also_draws;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Only what clspv's modules use is enabled: some features cost speed. */
+static void read_features(cl_device_id device) {
+    struct device_features has = {{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &has.v11},
+                                  {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
+                                   .pNext = &has.v12},
+                                  {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES}};
+    struct device_features *used = &device->features;
+    vk.GetPhysicalDeviceFeatures2(device->physical, &has.base);
+    *used = (struct device_features){
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &used->v11},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &used->v12},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES},
+    };
+#define USE(of, feature) used->of.feature = has.of.feature
+    USE(base.features, shaderInt64);
+    USE(base.features, shaderInt16);
+    USE(v11, storageBuffer16BitAccess);
+    USE(v11, uniformAndStorageBuffer16BitAccess);
+    USE(v11, storagePushConstant16);
+    USE(v11, variablePointersStorageBuffer);
+    USE(v11, variablePointers);
+    USE(v12, storageBuffer8BitAccess);
+    USE(v12, uniformAndStorageBuffer8BitAccess);
+    USE(v12, storagePushConstant8);
+    USE(v12, shaderFloat16);
+    USE(v12, shaderInt8);
+    USE(v12, uniformBufferStandardLayout);
+    USE(v12, scalarBlockLayout);
+    USE(v12, vulkanMemoryModel);
+    USE(v12, vulkanMemoryModelDeviceScope);
+    USE(v12, timelineSemaphore);
+#undef USE
+}
+
+static void read_properties(cl_device_id device) {
+    VkPhysicalDevicePCIBusInfoPropertiesEXT bus = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
+    VkPhysicalDeviceVulkan11Properties v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
+    VkPhysicalDeviceVulkan12Properties v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES,
+                                              .pNext = &v11};
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &v12};
+    device->has_address = has_extension(device->physical, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
+    v11.pNext = device->has_address ? &bus : NULL;
+    vk.GetPhysicalDeviceProperties2(device->physical, &all);
+    device->properties = all.properties;
+    device->largest_allocation = v11.maxMemoryAllocationSize;
+    snprintf(device->driver, sizeof device->driver, "%s %s (%x)", v12.driverName, v12.driverInfo,
+             all.properties.driverVersion);
+    memcpy(device->address, (cl_uint[]){bus.pciDomain, bus.pciBus, bus.pciDevice, bus.pciFunction},
+           sizeof device->address);
+    vk.GetPhysicalDeviceMemoryProperties(device->physical, &device->memories);
+}
+
+/* A device of Vulkan 1.2 may be behind a loader of 1.3, or the other way round. The compiler describes kernels by
+ * instructions that Vulkan 1.3 allows, and 1.2 with an extension. */
+static bool describe(VkPhysicalDevice physical, cl_device_id device) {
+    *device = (struct _cl_device_id){.dispatch = &vulkan_dispatch, .physical = physical};
+    VkPhysicalDeviceProperties2 basic = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    vk.GetPhysicalDeviceProperties2(physical, &basic);
+    if (basic.properties.apiVersion < VK_API_VERSION_1_2) {
+        return false;
+    }
+    device->enables_reflection = has_extension(physical, VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME);
+    if (!device->enables_reflection && basic.properties.apiVersion < VK_API_VERSION_1_3) {
+        return false;
+    }
+    read_properties(device);
+    read_features(device);
+    return find_family(device) && device->features.base.features.shaderInt64 &&
+           device->features.v12.timelineSemaphore;
+}
+
+static void list_once(void) {
+    VkPhysicalDevice found[VULKAN_MOST_DEVICES];
+    uint32_t count = VULKAN_MOST_DEVICES;
+    VkInstance instance = vulkan_open();
+    if (!instance || vk.EnumeratePhysicalDevices(instance, &count, found) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        device_count += describe(found[i], &devices[device_count]);
+    }
+}
+
+struct _cl_device_id *vulkan_devices(unsigned *count) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, list_once);
+    *count = device_count;
+    return devices;
+}
+
+/* ---- opening */
+
+cl_int vulkan_open_device(cl_device_id device, cl_context context) {
+    const float priority = 1.0f;
+    const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = device->family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                       .pNext = &device->features,
+                                       .queueCreateInfoCount = 1,
+                                       .pQueueCreateInfos = &queue,
+                                       .enabledExtensionCount = device->enables_reflection,
+                                       .ppEnabledExtensionNames = &reflection};
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    VkResult result = vk.CreateDevice(device->physical, &create, NULL, &context->handle);
+    if (result) {
+        return vulkan_code(context, result);
+    }
+    vk.GetDeviceQueue(context->handle, device->family, 0, &context->queue);
+    return vulkan_code(context, vk.CreatePipelineCache(context->handle, &cache, NULL, &context->pipelines));
+}
+
+/* ---- what OpenCL asks */
+
+static cl_device_type type_of(cl_device_id device) {
+    switch (device->properties.deviceType) {
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+        return CL_DEVICE_TYPE_CPU;
+    case VK_PHYSICAL_DEVICE_TYPE_OTHER:
+        return CL_DEVICE_TYPE_ACCELERATOR;
+    default:
+        return CL_DEVICE_TYPE_GPU;
+    }
+}
+
+static bool shares_host_memory(cl_device_id device) {
+    return device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
+           device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+}
+
+static cl_ulong memory_of(cl_device_id device) {
+    VkDeviceSize most = 0;
+    for (uint32_t i = 0; i < device->memories.memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &device->memories.memoryHeaps[i];
+        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) && heap->size > most) {
+            most = heap->size;
+        }
+    }
+    return most;
+}
+
+/* A kernel sees a buffer as one binding, so that it cannot be larger than a binding may be. */
+static cl_ulong largest_buffer(cl_device_id device) {
+    const VkDeviceSize range = device->properties.limits.maxStorageBufferRange / 16 * 16;
+    return range < device->largest_allocation ? range : device->largest_allocation;
+}
+
+static cl_int device_sizes(cl_device_id device, cl_device_info what, size_t room, void *value, size_t *got) {
+    const VkPhysicalDeviceLimits *limits = &device->properties.limits;
+    switch (what) {
+    case CL_DEVICE_MAX_COMPUTE_UNITS: /* Vulkan does not tell */
+    case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
+    case CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT:
+        return VULKAN_GIVE(cl_uint, 1);
+    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
+        return VULKAN_GIVE(size_t, limits->maxComputeWorkGroupInvocations);
+    case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
+        return VULKAN_GIVE(cl_uint, 3);
+    case CL_DEVICE_MAX_WORK_ITEM_SIZES: {
+        const uint32_t *most = limits->maxComputeWorkGroupSize;
+        const size_t sizes[3] = {most[0], most[1], most[2]};
+        return vulkan_give(sizes, sizeof sizes, room, value, got);
+    }
+    case CL_DEVICE_LOCAL_MEM_SIZE:
+        return VULKAN_GIVE(cl_ulong, limits->maxComputeSharedMemorySize);
+    case CL_DEVICE_GLOBAL_MEM_SIZE:
+        return VULKAN_GIVE(cl_ulong, memory_of(device));
+    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+        return VULKAN_GIVE(cl_ulong, largest_buffer(device));
+    case CL_DEVICE_MEM_BASE_ADDR_ALIGN: /* bits */
+        return VULKAN_GIVE(cl_uint, (cl_uint)limits->minStorageBufferOffsetAlignment * 8);
+    case CL_DEVICE_VENDOR_ID:
+        return VULKAN_GIVE(cl_uint, device->properties.vendorID);
+    case CL_DEVICE_ADDRESS_BITS:
+        return VULKAN_GIVE(cl_uint, 32);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
+cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *value,
+                                   size_t *got) {
+    switch (what) {
+    case CL_DEVICE_NAME:
+        return vulkan_give_text(device->properties.deviceName, room, value, got);
+    case CL_DEVICE_VENDOR:
+    case CL_DRIVER_VERSION:
+        return vulkan_give_text(device->driver, room, value, got);
+    case CL_DEVICE_VERSION:
+        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM, room, value, got);
+    case CL_DEVICE_OPENCL_C_VERSION:
+        return vulkan_give_text("OpenCL C 1.2 clspv", room, value, got);
+    case CL_DEVICE_PROFILE:
+        return vulkan_give_text("EMBEDDED_PROFILE", room, value, got);
+    case CL_DEVICE_EXTENSIONS:
+        return vulkan_give_text(device->has_address ? "cl_khr_pci_bus_info" : "", room, value, got);
+    case CL_DEVICE_TYPE:
+        return VULKAN_GIVE(cl_device_type, type_of(device));
+    case CL_DEVICE_PLATFORM:
+        return VULKAN_GIVE(cl_platform_id, &vulkan_platform);
+    case CL_DEVICE_HOST_UNIFIED_MEMORY:
+        return VULKAN_GIVE(cl_bool, shares_host_memory(device));
+    case CL_DEVICE_EXECUTION_CAPABILITIES:
+        return VULKAN_GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
+    case CL_DEVICE_QUEUE_PROPERTIES:
+        return VULKAN_GIVE(cl_command_queue_properties, device->time_bits ? CL_QUEUE_PROFILING_ENABLE : 0);
+    case CL_DEVICE_AVAILABLE:
+    case CL_DEVICE_COMPILER_AVAILABLE:
+    case CL_DEVICE_ENDIAN_LITTLE:
+        return VULKAN_GIVE(cl_bool, CL_TRUE);
+    case PCI_BUS_INFO_KHR:
+        return device->has_address ? vulkan_give(device->address, sizeof device->address, room, value, got)
+                                   : CL_INVALID_VALUE;
+    default:
+        return device_sizes(device, what, room, value, got);
+    }
+}

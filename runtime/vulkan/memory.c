@@ -1,0 +1,107 @@
+#include "runtime/vulkan/memory.h"
+#include <stdlib.h>
+
+/* The type of memory that has all of `needed`, most of `wanted` (the first counts most) and is among `allowed`; Vulkan
+ * lists better types first. UINT32_MAX without. */
+static uint32_t find_type(cl_device_id device, uint32_t allowed, VkMemoryPropertyFlags needed,
+                          const VkMemoryPropertyFlags wanted[2]) {
+    uint32_t best = UINT32_MAX;
+    int best_worth = -1;
+    for (uint32_t i = 0; i < device->memories.memoryTypeCount; i++) {
+        const VkMemoryPropertyFlags has = device->memories.memoryTypes[i].propertyFlags;
+        const int worth = 2 * ((has & wanted[0]) == wanted[0]) + ((has & wanted[1]) == wanted[1]);
+        if ((allowed >> i & 1) && (has & needed) == needed && worth > best_worth) {
+            best = i;
+            best_worth = worth;
+        }
+    }
+    return best;
+}
+
+/* A device that has the host's memory as its own lets the host see buffers; then reads and writes need no copy. */
+static uint32_t choose_type(cl_device_id device, uint32_t allowed, bool is_for_host) {
+    const VkMemoryPropertyFlags seen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    const bool is_discrete = device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    if (!is_for_host) {
+        return find_type(device, allowed, local, (VkMemoryPropertyFlags[]){0, 0});
+    }
+    return find_type(device, allowed, seen,
+                     is_discrete ? (VkMemoryPropertyFlags[]){cached, 0} : (VkMemoryPropertyFlags[]){local, cached});
+}
+
+static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
+    VkMemoryRequirements needed;
+    vk.GetBufferMemoryRequirements(context->handle, memory->buffer, &needed);
+    const uint32_t type = choose_type(context->device, needed.memoryTypeBits, is_for_host);
+    const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .allocationSize = needed.size,
+                                       .memoryTypeIndex = type};
+    if (type == UINT32_MAX) {
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    }
+    VkResult result = vk.AllocateMemory(context->handle, &info, NULL, &memory->memory);
+    result = result ? result : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
+    if (!result && is_for_host) {
+        void *host = NULL;
+        result = vk.MapMemory(context->handle, memory->memory, 0, VK_WHOLE_SIZE, 0, &host);
+        memory->host = host;
+    }
+    return result;
+}
+
+cl_int vulkan_memory_create(cl_context context, cl_mem_flags flags, size_t bytes, cl_mem *created) {
+    cl_mem memory = calloc(1, sizeof *memory);
+    *created = NULL;
+    if (!memory) {
+        return CL_OUT_OF_HOST_MEMORY;
+    }
+    *memory = (struct _cl_mem){
+        .dispatch = &vulkan_dispatch, .references = 1, .context = context, .flags = flags, .bytes = bytes};
+    /* whole words: kernels read elements of 16 bits by pairs, and fills write words */
+    const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                     .size = (bytes + 15) / 16 * 16,
+                                     .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                                              VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
+                                              VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    VkResult result = vk.CreateBuffer(context->handle, &info, NULL, &memory->buffer);
+    result = result ? result : allocate(context, memory, flags & CL_MEM_ALLOC_HOST_PTR);
+    if (result) {
+        vulkan_memory_destroy(memory);
+        return vulkan_code(context, result);
+    }
+    if (memory->host) {
+        memory->next = context->visible;
+        context->visible = memory;
+    }
+    *created = memory;
+    return CL_SUCCESS;
+}
+
+void vulkan_memory_destroy(cl_mem memory) {
+    if (!memory) {
+        return;
+    }
+    cl_context context = memory->context;
+    for (cl_mem *place = &context->visible; *place; place = &(*place)->next) {
+        if (*place == memory) {
+            *place = memory->next;
+            break;
+        }
+    }
+    vk.DestroyBuffer(context->handle, memory->buffer, NULL);
+    vk.FreeMemory(context->handle, memory->memory, NULL); /* and ends the mapping */
+    free(memory);
+}
+
+cl_mem vulkan_memory_of(cl_context context, const void *host, size_t bytes, size_t *offset) {
+    for (cl_mem memory = context->visible; memory; memory = memory->next) {
+        const uintptr_t at = (uintptr_t)host, begin = (uintptr_t)memory->host;
+        if (at >= begin && at - begin <= memory->bytes && bytes <= memory->bytes - (at - begin)) {
+            *offset = at - begin;
+            return memory;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,184 @@
+/* What OpenCL's handles are here. Each begins with the table through which OpenCL's loader calls this driver. An object
+ * of a context is changed only by who holds the context's lock; functions of other headers of this folder are called with
+ * it held unless they say otherwise. */
+#pragma once
+
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#include "runtime/vulkan/functions.h"
+#include <CL/cl.h>
+#include <CL/cl_icd.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern const cl_icd_dispatch vulkan_dispatch;
+
+/* The name of the one platform. */
+#define VULKAN_PLATFORM "hctrain Vulkan"
+
+enum {
+    BATCH_COMMANDS = 32,     /* commands that are submitted together, at most */
+    BATCH_EARLY = 4,         /* so many where the device has nothing to do */
+    BATCHES = 8,             /* under way or being recorded, at most */
+    KERNEL_ARGUMENTS = 64,   /* of a kernel, at most */
+    PLAIN_BYTES = 1024,      /* of a kernel's arguments that are no buffers, at most */
+    STAGING_BYTES = 8 << 20, /* of a queue */
+};
+
+struct _cl_platform_id {
+    const cl_icd_dispatch *dispatch;
+};
+extern struct _cl_platform_id vulkan_platform;
+
+/* The formats of numbers that kernels may use on a device, as features to enable. */
+struct device_features {
+    VkPhysicalDeviceFeatures2 base;
+    VkPhysicalDeviceVulkan11Features v11;
+    VkPhysicalDeviceVulkan12Features v12;
+};
+
+struct _cl_device_id {
+    const cl_icd_dispatch *dispatch;
+    VkPhysicalDevice physical;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memories;
+    struct device_features features; /* those that it has, and that are used */
+    VkDeviceSize largest_allocation;
+    char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 32];
+    bool has_address;
+    bool enables_reflection; /* VK_KHR_shader_non_semantic_info is to be enabled */
+    cl_uint address[4];      /* on the PCI bus: domain, bus, device, function */
+    uint32_t family;         /* of queues that compute */
+    uint32_t time_bits;      /* of its timestamps, 0 without */
+};
+
+struct _cl_context {
+    const cl_icd_dispatch *dispatch;
+    unsigned references; /* also of its queues, buffers and programs */
+    cl_device_id device;
+    pthread_mutex_t lock;
+    VkDevice handle;
+    VkQueue queue; /* on which all command queues submit */
+    VkPipelineCache pipelines;
+    cl_command_queue queues; /* a list */
+    cl_mem visible;          /* a list of the buffers that the host sees */
+    cl_mem nothing;          /* what kernels get for a buffer that is NULL */
+    bool lost;               /* the device is */
+};
+
+/* Commands that are submitted together, and what they need until they are done. */
+struct batch {
+    VkCommandBuffer commands;
+    VkDescriptorPool sets;
+    VkQueryPool times; /* two for each command; NULL where the queue does not profile */
+    uint64_t value;    /* of the queue's semaphore when done; 0: not in use */
+    unsigned count;
+    cl_event timed[BATCH_COMMANDS]; /* whose times are to be read; kept until then */
+};
+
+struct _cl_command_queue {
+    const cl_icd_dispatch *dispatch;
+    unsigned references; /* also of events */
+    cl_context context;
+    cl_command_queue next;
+    bool profiles;
+    VkCommandPool pool;
+    VkSemaphore done;   /* counts batches */
+    uint64_t submitted; /* the number of the last batch that was */
+    bool recording;     /* batch number submitted + 1 */
+    struct batch batches[BATCHES];
+    cl_mem staging, plain; /* seen by the host: for copies, and for arguments that are no push constants */
+    size_t staged;         /* bytes of staging that commands use which are under way */
+};
+
+struct _cl_event {
+    const cl_icd_dispatch *dispatch;
+    unsigned references;
+    cl_command_queue queue;
+    uint64_t batch; /* done when this batch is */
+    cl_command_type command;
+    bool has_times;
+    cl_ulong start, end; /* nanoseconds of the device's clock */
+};
+
+struct _cl_mem {
+    const cl_icd_dispatch *dispatch;
+    unsigned references;
+    cl_context context;
+    cl_mem next; /* in the context's list of those that the host sees */
+    cl_mem_flags flags;
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    size_t bytes;
+    char *host; /* where the host sees it, or NULL */
+};
+
+/* How a kernel gets an argument: not at all where it does not use it. */
+enum argument_kind { ARGUMENT_UNUSED, ARGUMENT_BUFFER, ARGUMENT_PUSHED, ARGUMENT_PLAIN };
+
+struct argument {
+    enum argument_kind kind;
+    uint32_t binding;      /* of a buffer, or of the one that has all plain arguments */
+    uint32_t offset, size; /* bytes of the others, in the push constants or that buffer */
+};
+
+/* A kernel as the compiler describes it. */
+struct entry {
+    uint32_t id; /* of the SPIR-V instruction that describes it */
+    char name[64];
+    unsigned count; /* of arguments */
+    struct argument arguments[KERNEL_ARGUMENTS];
+    uint32_t required[3];  /* the work-group's size, 0 where any will do */
+    uint32_t plain_bytes;  /* of the buffer of plain arguments, 0 without */
+    bool plain_is_uniform; /* it is a uniform buffer, else a storage buffer */
+    uint32_t plain_binding;
+};
+
+struct module {
+    struct entry *entries;
+    unsigned count;
+    uint32_t push_bytes; /* of push constants, of all kernels */
+    bool has_offset;     /* the push constants have the global offset: three 32-bit numbers */
+    uint32_t offset_at;  /* bytes */
+};
+
+struct _cl_program {
+    const cl_icd_dispatch *dispatch;
+    unsigned references; /* also of kernels */
+    cl_context context;
+    char *text;      /* the source, or NULL */
+    char *log;       /* of the last build, or NULL */
+    uint32_t *words; /* SPIR-V, or NULL */
+    size_t bytes;
+    struct module module;
+    VkShaderModule shader; /* once it is built */
+};
+
+/* A kernel for one size of work-groups. */
+struct pipeline {
+    struct pipeline *next;
+    uint32_t local[3];
+    VkPipeline handle;
+};
+
+struct _cl_kernel {
+    const cl_icd_dispatch *dispatch;
+    unsigned references;
+    cl_program program;
+    const struct entry *entry;
+    VkDescriptorSetLayout set;
+    VkPipelineLayout layout;
+    struct pipeline *pipelines;
+    cl_mem buffers[KERNEL_ARGUMENTS];
+    unsigned char pushed[PLAIN_BYTES], plain[PLAIN_BYTES];
+};
+
+/* The nearest code of OpenCL, which the context remembers where its device is lost. */
+cl_int vulkan_code(cl_context context, VkResult result);
+
+/* Gives a value to who asks for one, as all clGet*Info do. */
+cl_int vulkan_give(const void *from, size_t size, size_t room, void *value, size_t *got);
+cl_int vulkan_give_text(const char *text, size_t room, void *value, size_t *got);
+
+#define VULKAN_GIVE(type, what) vulkan_give(&(type){what}, sizeof(type), room, value, got)

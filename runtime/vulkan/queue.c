@@ -1,0 +1,195 @@
+#include "runtime/vulkan/queue.h"
+#include "runtime/vulkan/event.h"
+
+/* ---- batches */
+
+static uint64_t progress(cl_command_queue queue) {
+    uint64_t value = 0;
+    return vk.GetSemaphoreCounterValue(queue->context->handle, queue->done, &value) ? 0 : value;
+}
+
+/* What a batch that is done held. */
+static void retire(cl_command_queue queue, struct batch *batch) {
+    uint64_t times[2];
+    for (unsigned i = 0; i < batch->count; i++) {
+        cl_event event = batch->timed[i];
+        batch->timed[i] = NULL;
+        if (event) {
+            const VkResult result =
+                vk.GetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
+                                       sizeof *times, VK_QUERY_RESULT_64_BIT);
+            vulkan_event_timed(event, result ? NULL : times);
+            vulkan_event_release(event);
+        }
+    }
+    vk.ResetDescriptorPool(queue->context->handle, batch->sets, 0);
+    batch->value = 0;
+    batch->count = 0;
+}
+
+static void retire_done(cl_command_queue queue) {
+    const uint64_t value = progress(queue);
+    for (unsigned i = 0; i < BATCHES; i++) {
+        if (queue->batches[i].value && queue->batches[i].value <= value) {
+            retire(queue, &queue->batches[i]);
+        }
+    }
+    if (value == queue->submitted && !queue->recording) {
+        queue->staged = 0;
+    }
+}
+
+struct batch *vulkan_recording(cl_command_queue queue) {
+    return &queue->batches[(queue->submitted + 1) % BATCHES];
+}
+
+/* Writes of the device for whoever comes next: commands after the barrier, or the host. */
+static void separate(VkCommandBuffer commands, VkPipelineStageFlags to, VkAccessFlags access) {
+    const VkPipelineStageFlags from = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                                     .dstAccessMask = access};
+    vk.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+/* Another thread may open it while this one waits. */
+static cl_int open_batch(cl_command_queue queue) {
+    struct batch *batch;
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                            .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+    while ((batch = vulkan_recording(queue))->value) {
+        const cl_int code = vulkan_wait(queue, batch->value);
+        if (code != CL_SUCCESS || queue->recording) {
+            return code;
+        }
+    }
+    const VkResult result = vk.BeginCommandBuffer(batch->commands, &begin);
+    if (result) {
+        return vulkan_code(queue->context, result);
+    }
+    if (batch->times) {
+        vk.CmdResetQueryPool(batch->commands, batch->times, 0, 2 * BATCH_COMMANDS);
+    }
+    queue->recording = true;
+    return CL_SUCCESS;
+}
+
+cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands) {
+    if (queue->context->lost) {
+        return CL_DEVICE_NOT_AVAILABLE;
+    }
+    if (!queue->recording) {
+        const cl_int code = open_batch(queue);
+        if (code != CL_SUCCESS) {
+            return code;
+        }
+    }
+    struct batch *batch = vulkan_recording(queue);
+    *commands = batch->commands;
+    separate(*commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+             VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT |
+                 VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+    if (batch->times) {
+        vk.CmdWriteTimestamp(*commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * batch->count);
+    }
+    return CL_SUCCESS;
+}
+
+cl_int vulkan_end(cl_command_queue queue, cl_command_type type, cl_event *event) {
+    struct batch *batch = vulkan_recording(queue);
+    const unsigned place = batch->count++;
+    if (batch->times) {
+        vk.CmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * place + 1);
+    }
+    if (event) {
+        *event = vulkan_event_create(queue, queue->submitted + 1, type);
+        if (*event && batch->times) {
+            (*event)->references++;
+            batch->timed[place] = *event;
+        }
+    }
+    const bool full = batch->count == BATCH_COMMANDS;
+    cl_int code = CL_SUCCESS;
+    if (full || (batch->count >= BATCH_EARLY && progress(queue) == queue->submitted)) {
+        code = vulkan_submit(queue);
+    }
+    return code == CL_SUCCESS && event && !*event ? CL_OUT_OF_HOST_MEMORY : code;
+}
+
+cl_int vulkan_submit(cl_command_queue queue) {
+    if (!queue->recording) {
+        return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : CL_SUCCESS;
+    }
+    struct batch *batch = vulkan_recording(queue);
+    const uint64_t value = queue->submitted + 1;
+    const VkTimelineSemaphoreSubmitInfo counted = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                                   .signalSemaphoreValueCount = 1,
+                                                   .pSignalSemaphoreValues = &value};
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                 .pNext = &counted,
+                                 .commandBufferCount = 1,
+                                 .pCommandBuffers = &batch->commands,
+                                 .signalSemaphoreCount = 1,
+                                 .pSignalSemaphores = &queue->done};
+    separate(batch->commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+    VkResult result = vk.EndCommandBuffer(batch->commands);
+    if (!result) {
+        result = vk.QueueSubmit(queue->context->queue, 1, &submit, VK_NULL_HANDLE);
+    }
+    if (result) {
+        queue->context->lost = true; /* what was to be computed is not, and cannot be any more */
+        return vulkan_code(queue->context, result);
+    }
+    queue->recording = false;
+    queue->submitted = batch->value = value;
+    return CL_SUCCESS;
+}
+
+/* ---- waiting */
+
+cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
+    cl_context context = queue->context;
+    cl_int code = batch > queue->submitted ? vulkan_submit(queue) : CL_SUCCESS;
+    if (context->lost || code != CL_SUCCESS) {
+        return code == CL_SUCCESS ? CL_DEVICE_NOT_AVAILABLE : code;
+    }
+    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &queue->done,
+                                      .pValues = &batch};
+    queue->references++; /* whoever has the lock meanwhile may release it */
+    pthread_mutex_unlock(&context->lock);
+    const VkResult result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+    pthread_mutex_lock(&context->lock);
+    queue->references--;
+    retire_done(queue);
+    return vulkan_code(context, result);
+}
+
+cl_int vulkan_wait_events(cl_uint count, const cl_event *events) {
+    cl_int code = CL_SUCCESS;
+    for (cl_uint i = 0; i < count && code == CL_SUCCESS; i++) {
+        code = vulkan_wait(events[i]->queue, events[i]->batch);
+    }
+    return code;
+}
+
+cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch) {
+    cl_int code = batch > queue->submitted ? vulkan_submit(queue) : CL_SUCCESS;
+    if (queue->context->lost || code != CL_SUCCESS) {
+        return code == CL_SUCCESS ? CL_DEVICE_NOT_AVAILABLE : code;
+    }
+    const bool done = progress(queue) >= batch;
+    if (done) {
+        retire_done(queue);
+    }
+    return done;
+}
+
+cl_int vulkan_settle(cl_context context) {
+    cl_int code = CL_SUCCESS;
+    for (cl_command_queue queue = context->queues; queue && code == CL_SUCCESS; queue = queue->next) {
+        code = vulkan_wait(queue, queue->submitted + queue->recording);
+    }
+    return code;
+}

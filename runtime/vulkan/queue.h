@@ -1,0 +1,30 @@
+/* Commands in order: recorded in batches, submitted without waiting, counted by a semaphore. */
+#pragma once
+
+#include "runtime/vulkan/objects.h"
+
+/* Begins a command: what is recorded into *commands afterwards sees all that commands before it wrote. Waits only where
+ * all batches are under way. */
+cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands);
+
+/* Ends the command that vulkan_begin began, and submits it with others when there are enough. *event, where event is not
+ * NULL, becomes its event. */
+cl_int vulkan_end(cl_command_queue queue, cl_command_type type, cl_event *event);
+
+/* The batch that commands are recorded into; only between the two. */
+struct batch *vulkan_recording(cl_command_queue queue);
+
+/* Gives the device what is recorded. */
+cl_int vulkan_submit(cl_command_queue queue);
+
+/* Waits until a batch is done, without the lock meanwhile, which is held again afterwards. */
+cl_int vulkan_wait(cl_command_queue queue, uint64_t batch);
+
+/* Waits for commands of this context's queues, one after the other. */
+cl_int vulkan_wait_events(cl_uint count, const cl_event *events);
+
+/* Whether a batch is done: 1 or 0, or a negative code. */
+cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch);
+
+/* Waits for all commands of all queues of the context. */
+cl_int vulkan_settle(cl_context context);
