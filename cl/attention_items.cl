@@ -30,25 +30,25 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
 
 /* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last one. */
 static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
-                             float rows[QUERIES][HEAD_SIZE]) {
+                             float rows[QUERIES * HEAD_SIZE]) {
     for (int q = 0; q < QUERIES; q++) {
         __global const act_t *row = from + (size_t)min(first + q, sequence - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE(factor * ACT_LOAD(row + d), &rows[q][d]);
+            VEC_STORE(factor * ACT_LOAD(row + d), rows + q * HEAD_SIZE + d);
         }
     }
 }
 
-static inline void rows_zero(float rows[QUERIES][HEAD_SIZE]) {
+static inline void rows_zero(float rows[QUERIES * HEAD_SIZE]) {
     for (int q = 0; q < QUERIES; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), &rows[q][d]);
+            VEC_STORE((vec_t)(0.0f), rows + q * HEAD_SIZE + d);
         }
     }
 }
 
 /* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
-static inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global const act_t *columns, int keys,
+static inline void tile_products(const float rows[QUERIES * HEAD_SIZE], __global const act_t *columns, int keys,
                                  float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {
         keys_t sum[QUERIES];
@@ -58,7 +58,7 @@ static inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global 
         for (int d = 0; d < HEAD_SIZE; d++) {
             const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
             UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-                sum[q] += rows[q][d] * column;
+                sum[q] += rows[q * HEAD_SIZE + d] * column;
             }
         }
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
@@ -69,11 +69,11 @@ static inline void tile_products(const float rows[QUERIES][HEAD_SIZE], __global 
 
 /* rows[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. */
 static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
-                                   size_t stride, float rows[QUERIES][HEAD_SIZE]) {
+                                   size_t stride, float rows[QUERIES * HEAD_SIZE]) {
     for (int d = 0; d < HEAD_SIZE; d += VEC) {
         vec_t sum[QUERIES];
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            sum[q] = VEC_LOAD(&rows[q][d]);
+            sum[q] = VEC_LOAD(rows + q * HEAD_SIZE + d);
         }
         for (int k = 0; k < count; k++) {
             const vec_t row = ACT_LOAD(matrix + k * stride + d);
@@ -82,7 +82,7 @@ static inline void tile_accumulate(const float *tile, int keys, int count, __glo
             }
         }
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            VEC_STORE(sum[q], &rows[q][d]);
+            VEC_STORE(sum[q], rows + q * HEAD_SIZE + d);
         }
     }
 }
@@ -100,8 +100,8 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     const size_t token = head / HEADS * sequence;
     __global const act_t *q_rows = qkv + token * QKV_ROW + head % HEADS * HEAD_SIZE;
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded;
-    const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
-    float query[QUERIES][HEAD_SIZE], out[QUERIES][HEAD_SIZE], tile[QUERIES * KEYS];
+    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
+    float query[QUERIES * HEAD_SIZE], out[QUERIES * HEAD_SIZE], tile[QUERIES * KEYS];
     float highest[QUERIES], sum[QUERIES];
     rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
     for (int q = 0; q < QUERIES; q++) {
@@ -131,11 +131,11 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             sum[q] = sum[q] * shrink + KEYS_SUM(total);
             highest[q] = highest_now;
             for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                VEC_STORE(shrink * VEC_LOAD(&out[q][d]), &out[q][d]);
+                VEC_STORE(shrink * VEC_LOAD(out + q * HEAD_SIZE + d), out + q * HEAD_SIZE + d);
             }
             if (dropout_rate > 0.0f) {
                 for (int k = 0; k < KEYS; k++) {
-                    scores[k] *= attention_factor(dropout, head % HEADS, first + q, start + k);
+                    scores[k] *= attention_factor(&dropout, head % HEADS, first + q, start + k);
                 }
             }
         }
@@ -144,7 +144,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     }
     for (int q = 0; q < QUERIES && first + q < sequence; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(VEC_LOAD(&out[q][d]) / sum[q],
+            ACT_STORE(VEC_LOAD(out + q * HEAD_SIZE + d) / sum[q],
                       y + (token + first + q) * MODEL_WIDTH + head % HEADS * HEAD_SIZE + d);
         }
         lse[head * sequence + first + q] = highest[q] + log(sum[q]);
@@ -153,7 +153,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
 
 /* For a tile: p (with dropout's factor) and ds from scores and dp, in place. */
 static inline void tile_backward(float *scores, float *d_p, int keys, int first, int start, const float *lse,
-                                 const float *delta, struct dropout dropout, int head) {
+                                 const float *delta, const struct dropout *dropout, int head) {
     for (int q = 0; q < QUERIES; q++) {
         for (int k = 0; k < keys; k += KEY_VEC) {
             const keys_t p = exp(KEYS_LOAD(scores + q * keys + k) - lse[q]);
@@ -162,7 +162,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
         for (int k = max(first + q + 1 - start, 0); k < keys; k++) {
             scores[q * keys + k] = 0.0f;
         }
-        if (dropout.rate > 0.0f) {
+        if (dropout->rate > 0.0f) {
             for (int k = 0; k < keys; k++) {
                 const float factor = attention_factor(dropout, head, first + q, start + k);
                 d_p[q * keys + k] = scores[q * keys + k] * (factor * d_p[q * keys + k] - delta[q]);
@@ -178,24 +178,24 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
 }
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
-static inline void rows_store(const float rows[QUERIES][HEAD_SIZE], int count, float factor, __global act_t *to,
+static inline void rows_store(const float rows[QUERIES * HEAD_SIZE], int count, float factor, __global act_t *to,
                               size_t stride) {
     for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(factor * VEC_LOAD(&rows[q][d]), to + q * stride + d);
+            ACT_STORE(factor * VEC_LOAD(rows + q * HEAD_SIZE + d), to + q * stride + d);
         }
     }
 }
 
 /* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
-static inline void rows_delta(const float d_out[QUERIES][HEAD_SIZE], __global const act_t *y_rows, int first,
+static inline void rows_delta(const float d_out[QUERIES * HEAD_SIZE], __global const act_t *y_rows, int first,
                               int sequence, int count, __global float *delta_rows, float delta[QUERIES]) {
-    float out[QUERIES][HEAD_SIZE];
+    float out[QUERIES * HEAD_SIZE];
     rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
     for (int q = 0; q < QUERIES; q++) {
         vec_t sum = (vec_t)(0.0f);
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            sum += VEC_LOAD(&d_out[q][d]) * VEC_LOAD(&out[q][d]);
+            sum += VEC_LOAD(d_out + q * HEAD_SIZE + d) * VEC_LOAD(out + q * HEAD_SIZE + d);
         }
         delta[q] = VEC_SUM(sum);
         if (q < count) {
@@ -218,9 +218,9 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     }
     const size_t token = head / HEADS * sequence;
     const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
+    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    float query[QUERIES][HEAD_SIZE], d_out[QUERIES][HEAD_SIZE], d_query[QUERIES][HEAD_SIZE];
+    float query[QUERIES * HEAD_SIZE], d_out[QUERIES * HEAD_SIZE], d_query[QUERIES * HEAD_SIZE];
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded, *v_columns = v_t + head * HEAD_SIZE * padded;
     float scores[QUERIES * KEYS], d_p[QUERIES * KEYS], lse[QUERIES], delta[QUERIES];
     rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
@@ -234,7 +234,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
         tile_products(query, columns + start * HEAD_SIZE, KEYS, scores);
         tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, d_p);
-        tile_backward(scores, d_p, KEYS, first, start, lse, delta, dropout, head % HEADS);
+        tile_backward(scores, d_p, KEYS, first, start, lse, delta, &dropout, head % HEADS);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         q_rows + MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
@@ -243,22 +243,22 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
 }
 
 /* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
-static inline void tile_accumulate_keys(const float *tile, int count, const float rows[QUERIES][HEAD_SIZE],
-                                        float sums[KEYS_BACKWARD][HEAD_SIZE]) {
+static inline void tile_accumulate_keys(const float *tile, int count, const float rows[QUERIES * HEAD_SIZE],
+                                        float sums[KEYS_BACKWARD * HEAD_SIZE]) {
     for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             vec_t sum[QUERIES];
             UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
-                sum[i] = VEC_LOAD(&sums[k + i][d]);
+                sum[i] = VEC_LOAD(sums + (k + i) * HEAD_SIZE + d);
             }
             for (int q = 0; q < count; q++) {
-                const vec_t row = VEC_LOAD(&rows[q][d]);
+                const vec_t row = VEC_LOAD(rows + q * HEAD_SIZE + d);
                 UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
                     sum[i] += tile[q * KEYS_BACKWARD + k + i] * row;
                 }
             }
             UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
-                VEC_STORE(sum[i], &sums[k + i][d]);
+                VEC_STORE(sum[i], sums + (k + i) * HEAD_SIZE + d);
             }
         }
     }
@@ -267,7 +267,7 @@ static inline void tile_accumulate_keys(const float *tile, int count, const floa
 /* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales. */
 static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first,
                                int sequence, __global act_t *d_q) {
-    float d_query[QUERIES][HEAD_SIZE];
+    float d_query[QUERIES * HEAD_SIZE];
     if (start == 0) {
         rows_zero(d_query);
     } else {
@@ -296,18 +296,18 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     }
     const size_t token = head / HEADS * sequence;
     const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, (uint2)(key0, key1), first_row + token, sequence};
+    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    float query[QUERIES][HEAD_SIZE], d_out[QUERIES][HEAD_SIZE], lse[QUERIES], delta[QUERIES];
+    float query[QUERIES * HEAD_SIZE], d_out[QUERIES * HEAD_SIZE], lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD], d_p[QUERIES * KEYS_BACKWARD];
-    float d_keys[KEYS_BACKWARD][HEAD_SIZE], d_values[KEYS_BACKWARD][HEAD_SIZE];
+    float d_keys[KEYS_BACKWARD * HEAD_SIZE], d_values[KEYS_BACKWARD * HEAD_SIZE];
     for (int start = from; start < to; start += KEYS_BACKWARD) {
         const size_t columns_at =
             head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS;
         for (int k = 0; k < KEYS_BACKWARD; k++) {
             for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                VEC_STORE((vec_t)(0.0f), &d_keys[k][d]);
-                VEC_STORE((vec_t)(0.0f), &d_values[k][d]);
+                VEC_STORE((vec_t)(0.0f), d_keys + k * HEAD_SIZE + d);
+                VEC_STORE((vec_t)(0.0f), d_values + k * HEAD_SIZE + d);
             }
         }
         for (int first = start; first < sequence; first += QUERIES) {
@@ -325,7 +325,7 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
             }
             tile_products(query, k_t + columns_at, KEYS_BACKWARD, scores);
             tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, d_p);
-            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, dropout, head % HEADS);
+            tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &dropout, head % HEADS);
             tile_accumulate_keys(scores, count, d_out, d_values);
             tile_accumulate_keys(d_p, count, query, d_keys);
             if (whole_heads) {
@@ -335,8 +335,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
         for (int k = 0; k < KEYS_BACKWARD && start + k < sequence; k++) {
             __global act_t *row = d_qkv + (token + start + k) * QKV_ROW + column;
             for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                ACT_STORE(VEC_LOAD(&d_keys[k][d]), row + MODEL_WIDTH + d);
-                ACT_STORE(VEC_LOAD(&d_values[k][d]), row + 2 * MODEL_WIDTH + d);
+                ACT_STORE(VEC_LOAD(d_keys + k * HEAD_SIZE + d), row + MODEL_WIDTH + d);
+                ACT_STORE(VEC_LOAD(d_values + k * HEAD_SIZE + d), row + 2 * MODEL_WIDTH + d);
             }
         }
     }

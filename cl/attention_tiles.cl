@@ -324,7 +324,7 @@ INLINED struct place place_of(int sequence, uint blocks, uint inverse, float rat
     place.column = head % HEADS * HEAD_SIZE;
     place.first = (KEYS_STAY ? block : blocks - 1 - block) * ROWS;
     place.count = sequence - place.first;
-    place.dropout = (struct dropout){rate, key, first_row + place.token, sequence};
+    place.dropout = (struct dropout){rate, key.x, key.y, first_row + place.token, sequence};
     return place;
 }
 
@@ -333,7 +333,7 @@ INLINED struct place place_of(int sequence, uint blocks, uint inverse, float rat
 INLINED void tile_drop(struct lane lane, struct place place, int start, bool mark, __local float4 *tile) {
     ROLLED for (int i = 0; i < 4 * LANE_ROWS; i++) {
         const int row = place.first + lane.y + i / 4 * DOWN, column = start + 4 * lane.x + i % 4;
-        const float factor = attention_factor(place.dropout, place.column / HEAD_SIZE, KEYS_STAY ? column : row,
+        const float factor = attention_factor(&place.dropout, place.column / HEAD_SIZE, KEYS_STAY ? column : row,
                                               KEYS_STAY ? row : column);
         __local float *element = (__local float *)(tile + tile_at(lane, i / 4, lane.x)) + i % 4;
         *element *= !mark ? factor : factor == 0.0f ? -1.0f : 1.0f;

@@ -26,6 +26,7 @@ enum {
     REFLECT_SIZE_CONSTANTS = 12,
     REFLECT_GLOBAL_OFFSET = 15,
     REFLECT_REQUIRED_SIZE = 24,
+    REFLECT_LOCAL_SIZE = 42, /* of a variable in local memory */
 };
 
 /* An instruction: its words, and what it may refer to by id. */
@@ -161,6 +162,7 @@ static int reflect_one(struct reader *reader, const uint32_t *instruction, size_
     case REFLECT_KERNEL:
         return add_entry(reader, instruction[2], operands, count);
     case REFLECT_ARGUMENT_INFO:
+    case REFLECT_LOCAL_SIZE:
         return 0;
     case REFLECT_GLOBAL_OFFSET:
         return set_offset(reader, operands, count);
