@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `tests` also what only
-# the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can
-# be repeated: what is installed is left alone.
+# the tests use: compilers for GPUs that are not there, and on Debian a browser; with `vulkan` also what devices need that
+# have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv. Needs root or sudo, asks nothing, and
+# can be repeated: what is installed is left alone.
 set -eu
 
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
@@ -58,9 +59,41 @@ test_packages() {
     [ "${system%% *}" != debian ] || echo "chromium"
 }
 
+vulkan_packages="libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers spirv-tools python3-venv"
+
 all_packages() {
     # shellcheck disable=SC2086
-    echo $packages $(runtime_package) $([ "$for_tests" = no ] || test_packages)
+    echo $packages $(runtime_package) $([ "$for_tests" = no ] || test_packages) \
+        $([ "$for_vulkan" = no ] || echo "$vulkan_packages")
+}
+
+# clspv is no package of Debian's. PyPI's pyclspv has all of it as one library, whose command line a small program calls: in
+# an environment of its own, and as `clspv` beside other programs.
+install_clspv() {
+    if command -v clspv >/dev/null; then
+        return
+    fi
+    prefix=/usr/local
+    [ "$(id -u)" -eq 0 ] || prefix=$HOME/.local
+    mkdir -p "$prefix/lib/clspv" "$prefix/bin"
+    python3 -m venv "$prefix/lib/clspv" || fail "cannot make a Python environment in $prefix/lib/clspv"
+    retry "$prefix/lib/clspv/bin/pip" install -q pyclspv==0.0.1 || fail "cannot install pyclspv from PyPI"
+    cat >"$prefix/lib/clspv/clspv.py" <<'END'
+"""clspv's command line, out of pyclspv's library: clspv::Compile(argc, argv)."""
+import ctypes, glob, os, sys, sysconfig
+
+library = ctypes.PyDLL(glob.glob(sysconfig.get_paths()["platlib"] + "/pyclspv*.so")[0])
+compile = library._ZN5clspv7CompileEiPKPKc
+compile.restype = ctypes.c_int
+compile.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+words = [b"clspv"] + [os.fsencode(word) for word in sys.argv[1:]]
+status = compile(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
+sys.stdout.flush()
+os._exit(1 if status else 0)  # without the ends of two runtimes in one process
+END
+    printf '#!/bin/sh\nexec "%s/bin/python" "%s/clspv.py" "$@"\n' "$prefix/lib/clspv" "$prefix/lib/clspv" >"$prefix/bin/clspv"
+    chmod +x "$prefix/bin/clspv"
+    command -v clspv >/dev/null || echo "ci/setup.sh: put $prefix/bin on PATH, where clspv is now" >&2
 }
 
 # The network may be away for a moment.
@@ -72,9 +105,10 @@ retry() {
 }
 
 case "${1:-}" in
-"") for_tests=no ;;
-tests) for_tests=yes ;;
-*) fail "the argument is '$1'; there is none but 'tests'" ;;
+"") for_tests=no for_vulkan=no ;;
+tests) for_tests=yes for_vulkan=no ;;
+vulkan) for_tests=no for_vulkan=yes ;;
+*) fail "the argument is '$1'; there is none but 'tests' and 'vulkan'" ;;
 esac
 
 system=$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${ID_LIKE:-}") || system=
@@ -88,6 +122,7 @@ esac
 # shellcheck disable=SC2046  # words are wanted
 missing=$(missing_of $(all_packages))
 if [ -z "$missing" ]; then
+    [ "$for_vulkan" = no ] || install_clspv
     echo "everything is there"
     exit 0
 fi
@@ -110,4 +145,5 @@ echo "installing: $missing"
 # shellcheck disable=SC2086
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing ||
     fail "cannot install: $missing"
+[ "$for_vulkan" = no ] || install_clspv
 echo "done"
