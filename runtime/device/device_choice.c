@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define POCL_PLATFORM "Portable Computing Language"
+#define POCL_PLATFORM   "Portable Computing Language"
+#define VULKAN_PLATFORM "hctrain Vulkan" /* runtime/vulkan */
 
 /* ---- cards */
 
@@ -37,9 +38,9 @@ static bool is_same_card(const struct device *a, const struct device *b) {
 }
 
 /* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that go
- * through the vendor's, then Mesa's. */
+ * through the vendor's, then Mesa's, then our own. */
 static size_t preference(const struct device *device) {
-    static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover"};
+    static const char *const others[] = {POCL_PLATFORM, "clvk", "rusticl", "Clover", VULKAN_PLATFORM};
     const size_t count = sizeof(others) / sizeof(*others);
     for (size_t i = 0; i < count; i++) {
         if (!strcasecmp(device->platform_name, others[i])) {
@@ -88,11 +89,17 @@ static const struct device *find_gpu(const struct device *devices, size_t count,
     return gpus ? &devices[order[local_rank % gpus]] : NULL;
 }
 
+/* Vulkan on a CPU is a GPU that is simulated, which is for tests: whoever wants it names it. */
+static bool is_simulated(const struct device *device) {
+    return device->is_cpu && !strcmp(device->platform_name, VULKAN_PLATFORM);
+}
+
 /* The first CPU device that runs native kernels, since those get the host's BLAS; else the first at all. */
 static const struct device *find_cpu(const struct device *devices, size_t count, bool only_pocl) {
     const struct device *found = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (!devices[i].is_cpu || (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
+        if (!devices[i].is_cpu || is_simulated(&devices[i]) ||
+            (only_pocl && strcmp(devices[i].platform_name, POCL_PLATFORM))) {
             continue;
         }
         if (devices[i].native_kernels) {
@@ -139,7 +146,8 @@ static const struct device *find(const struct device *devices, size_t count, con
     if (!found) {
         found = find_cpu(devices, count, false);
     }
-    return found || !count ? found : &devices[0]; /* an accelerator is better than nothing */
+    /* an accelerator is better than nothing */
+    return found || !count || is_simulated(&devices[0]) ? found : &devices[0];
 }
 
 const char *device_missing_text(void) {

@@ -252,6 +252,28 @@ static void no_gpu_is_none(void **state) {
     assert_int_equal(device_choose_from(two, 0, "auto", 0, &chosen), -1);
 }
 
+/* Vulkan on a CPU is for whoever names it; Vulkan on a card is a driver like others, and the last choice. */
+static void simulated_vulkan_is_chosen_by_name_only(void **state) {
+    (void)state;
+    struct device chosen;
+    struct device list[] = {{MADE(3, "hctrain Vulkan", 301), .is_cpu = true, .shares_host_memory = true},
+                            host,
+                            {MADE(3, "hctrain Vulkan", 302), .is_gpu = true, AT(1)},
+                            {MADE(2, "rusticl", 201), .is_gpu = true, AT(1)}};
+    assert_int_equal(device_choose_from(list, 1, "auto", 0, &chosen), -1);
+    assert_int_equal(device_choose_from(list, 1, "cpu", 0, &chosen), -1);
+    assert_int_equal(device_choose_from(list, 1, "gpu", 0, &chosen), -1);
+    assert_int_equal(device_choose_from(list, 2, "vulkan", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, list[0].id);
+    assert_int_equal(device_choose_from(list, 2, "auto", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, host.id);
+    assert_int_equal(device_choose_from(list, 2, "cpu", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, host.id);
+    assert_int_equal(device_choose_from(list, 3, "auto", 0, &chosen), 0);
+    assert_ptr_equal(chosen.id, list[2].id);
+    CHECK_ORDER(list, 201);
+}
+
 /* ---- where drivers say that a card is */
 
 /* What the devices tell of their address while this test runs, in one of the vendors' ways. */
@@ -429,6 +451,7 @@ int main(void) {
         cmocka_unit_test(without_an_address_cards_are_different),
         cmocka_unit_test(domains_count_where_they_are_told),
         cmocka_unit_test(no_gpu_is_none),
+        cmocka_unit_test(simulated_vulkan_is_chosen_by_name_only),
         cmocka_unit_test(addresses_are_read_as_each_driver_tells_them),
         cmocka_unit_test(test_local_rank),
         cmocka_unit_test(test_host_cores),
