@@ -51,8 +51,8 @@ const char *device_address_text(const struct device_address *address, char text[
 
 /* The device in the list, by its index, that stands for the card of the GPU devices[index], which may be offered by
  * several platforms: the vendor's own driver, else PoCL's, clvk's, rusticl's, Clover's, our own on Vulkan; the first in
- * the list among equals. Cards are told apart by address; two devices of one platform, and those without an address, are never the
- * same. What is no GPU stands for itself. */
+ * the list among equals. Cards are told apart by address; two devices of one platform, and those without an address,
+ * are never the same. What is no GPU stands for itself. */
 size_t device_card(const struct device *devices, size_t count, size_t index);
 
 /* The GPUs that the word "gpu" deals out to the ranks of a host, in this order, as indices into the list, each card
@@ -61,8 +61,9 @@ size_t device_card(const struct device *devices, size_t count, size_t index);
 size_t device_order_gpus(const struct device *devices, size_t count, size_t *order);
 
 /* Chooses by word: "gpu" (the GPU of device_order_gpus with the number local_rank modulo theirs), "cpu", "pocl",
- * "auto" (as "gpu" if there is one, else a CPU device; neither it nor "cpu" takes
- * Vulkan on a CPU), a flat index, or a case-insensitive substring of the device or platform name. Fails with a message that lists the devices there are. */
+ * "auto" (as "gpu" if there is one, else a CPU device; neither it nor "cpu" takes Vulkan on a CPU), a flat index, or
+ * a case-insensitive substring of the device or platform name. Fails with a message that lists the devices there
+ * are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
 /* The same among the devices of a list, DEVICE_MOST at most. */
