@@ -59,6 +59,7 @@ struct compute {
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
     void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
+    void (*gemm_check)(struct compute *compute); /* called by compute_check: may know of products that failed */
 };
 
 /* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On

@@ -4,7 +4,6 @@
  * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
  * a GPU need not have it. In a program that links another user of OpenBLAS, such as LAPACKE, it is loaded already;
  * then its threads spin for the default time, and only that much speed is lost. */
-#include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
@@ -31,11 +30,10 @@ static sgemm_function *sgemm;
 
 /* What the native kernel gets. */
 struct work {
+    struct gemm_places places;
     struct gemm_call call; /* its buffers may be gone by then, though not their memory */
     const float *a, *b;
     float *c;
-    void *places[3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages
-                      */
 };
 
 /* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
@@ -128,17 +126,8 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
     }
-    struct work work = {*call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c), {NULL}};
-    const void *places[] = {&work.places[0], &work.places[1], &work.places[2]};
-    cl_event event = NULL;
-    const struct gemm_memory memory = gemm_call_memory(call);
-    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof(work), memory.count, memory.objects,
-                                        places, 0, NULL, compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
-    } else if (compute->profiler) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), NULL, event);
-    }
+    struct work work = {{{NULL}}, *call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c)};
+    gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
 
 const struct gemm_backend gemm_backend_cblas = {.name = "cblas", .open = cblas_open, .run = cblas_run};
