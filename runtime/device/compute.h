@@ -18,8 +18,8 @@ struct recorder;     /* runtime/device/recorder.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
-    const char *
-        gemm; /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL is "auto" */
+    /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL is "auto" */
+    const char *gemm;
     enum element_type operands; /* of most matrix products, which "auto" depends on */
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */

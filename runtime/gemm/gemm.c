@@ -30,8 +30,7 @@ static int open_or_fail(struct compute *compute, const struct gemm_backend *back
     return open_backend(compute, backend) ? error_prefix("GEMM backend %s", backend->name) : 0;
 }
 
-/* Why a backend could not be opened: the first line, without a compiler's log. */
-static void keep_reason(char reason[REASON_SIZE]) {
+void gemm_keep_reason(char reason[REASON_SIZE]) {
     snprintf(reason, REASON_SIZE, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
 }
 
@@ -45,7 +44,7 @@ static bool open_units(struct compute *compute) {
         return true;
     }
     if (!*state->refusal) {
-        keep_reason(state->refusal);
+        gemm_keep_reason(state->refusal);
     }
     return false;
 }
@@ -59,7 +58,7 @@ static bool open_vendors(struct compute *compute) {
     if (open_backend(compute, &gemm_backend_onednn) == 0) {
         return true;
     }
-    keep_reason(state->passed_over);
+    gemm_keep_reason(state->passed_over);
     return false;
 }
 

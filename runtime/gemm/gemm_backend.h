@@ -46,5 +46,8 @@ struct gemm_state {
     bool tuned;                 /* set by a backend that took some from there */
 };
 
+/* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */
+void gemm_keep_reason(char reason[REASON_SIZE]);
+
 /* C = beta C, what is left of a product over nothing, of fp32. A launch, for any backend. */
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call);

@@ -7,7 +7,7 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include <dlfcn.h>
+#include "runtime/system/library.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +35,6 @@ struct work {
     const float *a, *b;
     float *c;
 };
-
-/* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
-static bool find_function(void *library, const char *name, void *function) {
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
 
 /* Threaded builds first: where the plain name is the sequential one (Fedora), the other exists. */
 static void *load_library(void) {
@@ -88,10 +81,10 @@ static int cblas_open(struct compute *compute) {
     if (!library) {
         return -1;
     }
-    if (!find_function(library, "cblas_sgemm", &sgemm)) {
+    if (!library_find(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
-    if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
+    if (!getenv("OPENBLAS_NUM_THREADS") && library_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
     return take_memory();

@@ -270,7 +270,7 @@ static int test(struct compute *compute) {
     if (state->automatic) {
         return -1;
     }
-    snprintf(state->refusal, sizeof state->refusal, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+    gemm_keep_reason(state->refusal);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
-#include <dlfcn.h>
+#include "runtime/system/library.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,25 +147,13 @@ static bool is_needed(const struct onednn *onednn, enum need need) {
            (need == IN_2 && onednn->version.major == 2) || (need == IN_3 && onednn->version.major == 3);
 }
 
-/* Object and function pointers have one size on every POSIX system. */
-static bool take(struct onednn *onednn, void *library, const struct function_row *row) {
-    void *symbol = dlsym(library, row->name);
-    if (!symbol) {
-        return row->need == IF_THERE;
-    }
-    memcpy((char *)&onednn->functions + row->place, &symbol, sizeof symbol);
-    return true;
-}
-
 /* Whether this library will do; if not, a line of why. */
 static int take_functions(struct onednn *onednn, void *library) {
     const struct version *(*version)(void);
-    void *symbol = dlsym(library, "dnnl_version");
     onednn->functions = (struct functions){0}; /* nothing stays of a library that would not do */
-    if (!symbol) {
+    if (!library_find(library, "dnnl_version", &version)) {
         return error_set("has no dnnl_version");
     }
-    memcpy(&version, &symbol, sizeof version);
     onednn->version = *version();
     snprintf(onednn->version_text, sizeof onednn->version_text, "%d.%d.%d", onednn->version.major,
              onednn->version.minor, onednn->version.patch);
@@ -176,7 +164,9 @@ static int take_functions(struct onednn *onednn, void *library) {
         return error_set("%s was built without OpenCL", onednn->version_text);
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (is_needed(onednn, rows[i].need) && !take(onednn, library, &rows[i])) {
+        void *place = (char *)&onednn->functions + rows[i].place;
+        if (is_needed(onednn, rows[i].need) && !library_find(library, rows[i].name, place) &&
+            rows[i].need != IF_THERE) {
             return error_set("%s has no %s", onednn->version_text, rows[i].name);
         }
     }
