@@ -48,7 +48,7 @@ def hot_programs(path, everything):
         if (program.file in ELSEWHERE or "-DACT=2" in options or ("-DACT=0" in options and not everything) or "-DPLAIN=1" in options or other_width
                 or ("-DSTREAMS=" in options and "-DSTREAMS=4" not in options)):
             continue
-        programs[re.sub(r" (BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA)=\d", "", program.label)] = program
+        programs[re.sub(portability.SWITCHES, "", program.label)] = program
     return list(programs.values())
 
 

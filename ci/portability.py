@@ -20,6 +20,7 @@ BASELINE = os.path.join(HERE, "portability.txt")
 DOCUMENT = os.path.join(HERE, "..", "docs", "portability.md")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
+SWITCHES = r" (?:BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA)=\d"  # in a program's label
 
 # A target; `clang` is the oldest that knows it.
 Target = collections.namedtuple("Target", "name vendor clang")
@@ -86,17 +87,23 @@ def read_programs(path, everything):
 
 def deal(programs, targets, everything):
     """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
-    the same code but for loads and stores) one, for one of the targets that any compiler here knows. Programs of four streams
-    are hot_kernels.py's."""
+    the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
+    differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
+    hot_kernels.py's."""
     if everything:
         return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
     dealt = [target for target in TARGETS if target.clang <= 15]
-    kinds = {}
+    spirv = next(target for target in dealt if target.vendor == "SPIR-V")
+    kinds, switched = {}, {}
     for program in programs:
         kinds.setdefault(re.sub(r" ACT=\d", "", program.label), []).append(program)
-    return [(target, kind[place % len(kind)]) for place, kind in enumerate(kinds.values()) for target in targets
-            if target is dealt[place % len(dealt)] and "STREAMS=4" not in kind[0].label]
+    for place, (label, kind) in enumerate(kinds.items()):
+        pair = dealt[place % len(dealt)], kind[place % len(kind)]
+        switched.setdefault(re.sub(SWITCHES, "", label), []).append(pair)
+    pairs = [(target if turn == place % len(alike) else spirv, program)
+             for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
+    return [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
 # ---- compilers

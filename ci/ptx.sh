@@ -126,8 +126,7 @@ amd() {
                 continue
             fi
             figures=$(awk -v kernel="${variant%% *}" '/^ *\.name:/ && $2 == kernel { ours = 1 } /\.group_segment_fixed_size:/ { local = $2 } /\.vgpr_count:/ { registers = $2 }
-                /\.sgpr_spill_count:/ { scalar = $2 }
-                /\.vgpr_spill_count:/ { if (ours) { print registers, local, $2 + scalar; ours = 0 } }' "$work/a.s")
+                /\.vgpr_spill_count:/ { if (ours) { print registers, local, $2; ours = 0 } }' "$work/a.s")
             # shellcheck disable=SC2086
             set -- $figures
             echo "amd $gpu: $(label $unit $variant): $1 registers, $2 bytes of local memory, $3 spilt"

@@ -50,7 +50,7 @@ gpu_packages() {
 test_packages() {
     gpu_packages
     echo "spirv-tools"
-    for package in libdnnl3 libdnnl2; do # oneDNN, for the test of that backend
+    for package in libdnnl2 libdnnl3; do # oneDNN, for the test of that backend: with OpenCL, as version 2 has it
         if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
             echo "$package"
             break

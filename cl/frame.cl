@@ -22,12 +22,13 @@
 #define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
-/* A work-item's vectors of a token, one a turn, where a loop that is unrolled would have too many loads at once in registers: what
- * belongs to them is at [0] of arrays that `turn` moves on, and c may be behind the end in the last turn. */
-#define LANE_TURNS(c) UNROLL(1) for (int c = LANE * VEC; c < SLOTS(CHANNELS) * LANES * VEC; c += LANES * VEC)
-#define IN_ROW(c)     (CHANNELS % (LANES * VEC) == 0 || (c) < CHANNELS)
+/* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into registers. Of arrays by
+ * slot the vector under way is at [0]; `rotate` at the end of each round brings the next one there, and after the last round all are
+ * where they were. c may lie behind the row in that one: test IN_ROW(c). */
+#define LANE_ROUNDS(c) UNROLL(1) for (int c = LANE * VEC; c < SLOTS(CHANNELS) * LANES * VEC; c += LANES * VEC)
+#define IN_ROW(c)      (CHANNELS % (LANES * VEC) == 0 || (c) < CHANNELS)
 
-INLINED void turn(vec_t values[SLOTS(CHANNELS)]) {
+INLINED void rotate(vec_t values[SLOTS(CHANNELS)]) {
     const vec_t first = values[0];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 1; slot < SLOTS(CHANNELS); slot++) {
         values[slot - 1] = values[slot];
@@ -227,7 +228,7 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
     UNROLL_LANES(SUMS) for (int i = 0; i < SUMS; i++) {
         sums[i] = 0.0f;
     }
-    LANE_TURNS(c) {
+    LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
             const vec_t o = ACT_LOAD(output + c);
             vec_t in[STREAMS];
@@ -243,7 +244,7 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
                 }
             }
         }
-        turn(d_u);
+        rotate(d_u);
     }
     GROUP_SUMS(sums, SUMS, scratch);
     if (real) {
@@ -251,9 +252,9 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
     }
 }
 
-/* d_x = d_z packed */
-INLINED void projections_backward(__global const float *d_z, __global const act_t *packed,
-                                  vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
+/* d_x = d_z packed: what comes back through `project`. */
+INLINED void project_back(__global const float *d_z, __global const act_t *packed,
+                          vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
     UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
         UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
             d_x[j][slot] = (vec_t)(0.0f);
@@ -273,12 +274,12 @@ INLINED void projections_backward(__global const float *d_z, __global const act_
 }
 
 /* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_x_j,
- * and with `below` d_output [C] of the branch below, whose h is h_below. Uses d_u and d_x up. */
-INLINED void streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
-                              vec_t d_x[STREAMS][SLOTS(CHANNELS)], __global const float *h,
-                              __global const float *rms_scale, int below, __global const float *h_below,
-                              __global act_t *d_output) {
-    LANE_TURNS(c) {
+ * and with `below` d_output [C] of the branch below, whose h is h_below. */
+INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
+                                    vec_t d_x[STREAMS][SLOTS(CHANNELS)], __global const float *h,
+                                    __global const float *rms_scale, int below, __global const float *h_below,
+                                    __global act_t *d_output) {
+    LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
             vec_t d_in[STREAMS], sum = (vec_t)(0.0f);
             UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
@@ -296,9 +297,9 @@ INLINED void streams_backward(__global const act_t *x, __global act_t *d, vec_t 
                 ACT_STORE(sum, d_output + c);
             }
         }
-        turn(d_u);
+        rotate(d_u);
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            turn(d_x[j]);
+            rotate(d_x[j]);
         }
     }
 }
@@ -375,9 +376,9 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
             ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
         }
 #endif
-        projections_backward(d_z, packed + packed_at, d_x);
+        project_back(d_z, packed + packed_at, d_x);
         if (real) {
-            streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW, d_output + token * CHANNELS);
+            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW, d_output + token * CHANNELS);
         }
     }
     store_gradients(d_gain, d_bias, group_rows, partials + get_group_id(0) * PARTIAL_ROW);

@@ -35,6 +35,9 @@ void compute_forget(struct compute *compute) {
 }
 
 int compute_check(struct compute *compute) {
+    if (compute->gemm_check) {
+        compute->gemm_check(compute);
+    }
     if (compute->failure) {
         return error_set("%s", compute->failure);
     }

@@ -18,8 +18,8 @@ struct recorder;     /* runtime/device/recorder.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
-    const char *
-        gemm; /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL is "auto" */
+    /* for gemm_compute_open: "auto", "clblast", "cblas", "mma", "onednn" or "portable"; NULL is "auto" */
+    const char *gemm;
     enum element_type operands; /* of most matrix products, which "auto" depends on */
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */
@@ -59,6 +59,7 @@ struct compute {
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
     void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
+    void (*gemm_check)(struct compute *compute); /* called by compute_check: may know of products that failed */
 };
 
 /* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On

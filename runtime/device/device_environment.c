@@ -85,5 +85,8 @@ void device_prepare_environment(void) {
     /* OpenBLAS's threads spin after a product, on the cores that PoCL's threads need for the next kernel; with this
      * they sleep at once. Read when the library is loaded, which runtime/gemm/gemm_cblas.c does later. */
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
+    /* The same for oneDNN, whose threads are OpenMP's. */
+    setenv("OMP_NUM_THREADS", cores, 0);
+    setenv("OMP_WAIT_POLICY", "passive", 0);
     check_pocl_cache();
 }

@@ -19,9 +19,10 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
         return -1;
     }
     compute->gemm = backend;
-    snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s", backend->name,
+    snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s%s", backend->name,
              *state->unit ? " on " : "", state->unit, state->tuned ? ", tuned" : "",
-             *state->refusal ? "; no matrix units: " : "", state->refusal);
+             *state->refusal ? "; no matrix units: " : "", state->refusal,
+             *state->passed_over ? "; without oneDNN: " : "", state->passed_over);
     return 0;
 }
 
@@ -29,7 +30,11 @@ static int open_or_fail(struct compute *compute, const struct gemm_backend *back
     return open_backend(compute, backend) ? error_prefix("GEMM backend %s", backend->name) : 0;
 }
 
-/* Matrix units where they are worth it. Why they are not is kept: the first line, without a compiler's log. */
+void gemm_keep_reason(char reason[REASON_SIZE]) {
+    snprintf(reason, REASON_SIZE, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+}
+
+/* Matrix units where they are worth it. Why they are not is kept. */
 static bool open_units(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
     if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
@@ -39,15 +44,22 @@ static bool open_units(struct compute *compute) {
         return true;
     }
     if (!*state->refusal) {
-        snprintf(state->refusal, sizeof(state->refusal), "%.*s", (int)strcspn(error_text(), "\n"), error_text());
+        gemm_keep_reason(state->refusal);
     }
     return false;
 }
 
 /* The vendor's own library knows Intel's units best, and its products of fp32 are faster than CLBlast's, too. */
 static bool open_vendors(struct compute *compute) {
-    return compute->device.is_gpu && onednn_bears(&compute->device) && !compute->device.model &&
-           open_backend(compute, &gemm_backend_onednn) == 0;
+    struct gemm_state *state = compute->gemm_state;
+    if (!compute->device.is_gpu || !onednn_takes_driver(&compute->device) || compute->device.model) {
+        return false;
+    }
+    if (open_backend(compute, &gemm_backend_onednn) == 0) {
+        return true;
+    }
+    gemm_keep_reason(state->passed_over);
+    return false;
 }
 
 static int open_automatically(struct compute *compute) {

@@ -12,9 +12,9 @@ struct gemm_backend {
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
     /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
      * products of fp32 with nothing behind them. Others come as fp32 copies. */
-    bool (*takes)(struct compute *compute, const struct gemm_call *call);
+    bool (*takes)(struct compute *compute, const struct gemm_call *call); /* may compile the product */
     bool fuses;    /* it takes a bias, an activation or its derivative behind products of 16 bits */
-    bool on_units; /* those run on the device's matrix units, as attention may then */
+    bool on_units; /* those run on the device's matrix units, if it has some, as attention may then */
 };
 
 extern const struct gemm_backend gemm_backend_cblas;
@@ -22,6 +22,8 @@ extern const struct gemm_backend gemm_backend_clblast;
 extern const struct gemm_backend gemm_backend_portable;
 extern const struct gemm_backend gemm_backend_mma;
 extern const struct gemm_backend gemm_backend_onednn;
+
+#define REASON_SIZE 512 /* bytes of text */
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
@@ -33,14 +35,19 @@ struct gemm_state {
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */
     const char *works_on;       /* the device's own matrix unit, where products run on one */
-    char refusal[512];          /* why "auto" did without matrix units, "" when it did not want any */
-    char description[640];      /* of gemm_description */
+    char refusal[REASON_SIZE];  /* why "auto" did without matrix units, "" when it did not want any */
+    char passed_over
+        [REASON_SIZE];          /* why "auto" did without the vendor's library, "" where it did not look for one */
+    char description[1200];     /* of gemm_description */
     bool tried;                 /* the device has matrix units that hctrain knows, perhaps: some were tried */
     enum element_type operands; /* what most products read */
     bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
     bool untuned;               /* wanted: no parameters from the cache folder */
     bool tuned;                 /* set by a backend that took some from there */
 };
+
+/* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */
+void gemm_keep_reason(char reason[REASON_SIZE]);
 
 /* C = beta C, what is left of a product over nothing, of fp32. A launch, for any backend. */
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call);

@@ -1,4 +1,5 @@
 #include "runtime/gemm/gemm_call.h"
+#include "runtime/device/profiler.h"
 #include "runtime/device/recorder.h"
 #include <string.h>
 
@@ -15,21 +16,6 @@ double gemm_call_flops(const struct gemm_call *call) {
     return 2.0 * (double)call->m * (double)call->n * (double)call->k;
 }
 
-struct gemm_memory gemm_call_memory(const struct gemm_call *call) {
-    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
-    struct gemm_memory memory = {0};
-    for (size_t i = 0; i < 3; i++) {
-        bool listed = false;
-        for (cl_uint j = 0; j < memory.count; j++) {
-            listed = listed || memory.objects[j] == all[i];
-        }
-        if (!listed) {
-            memory.objects[memory.count++] = all[i];
-        }
-    }
-    return memory;
-}
-
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call) {
     const double outputs = (double)call->m * (double)call->n * (double)element_size(call->c.buffer->type);
     struct record record = {
@@ -43,4 +29,51 @@ bool gemm_call_begin(struct compute *compute, const struct gemm_call *call) {
     memcpy(record.name, call->name, sizeof record.name);
     compute_record(compute, &record);
     return !compute->dry;
+}
+
+cl_event gemm_call_mark(struct compute *compute) {
+    cl_event marker = NULL;
+    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS) {
+        return NULL;
+    }
+    return marker;
+}
+
+void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl_event begin, cl_event end) {
+    if (end) {
+        profiler_add(compute->profiler, call->name, gemm_call_flops(call), begin, end);
+    } else if (begin) {
+        clReleaseEvent(begin);
+    }
+}
+
+/* The memory objects of the call, each once: PoCL 3.1 leaves places unset when its list names one twice. */
+static cl_uint list_memory(const struct gemm_call *call, cl_mem memory[3]) {
+    const cl_mem all[] = {call->a.buffer->memory, call->b.buffer->memory, call->c.buffer->memory};
+    cl_uint count = 0;
+    for (size_t i = 0; i < 3; i++) {
+        bool listed = false;
+        for (cl_uint j = 0; j < count; j++) {
+            listed = listed || memory[j] == all[i];
+        }
+        if (!listed) {
+            memory[count++] = all[i];
+        }
+    }
+    return count;
+}
+
+void gemm_call_run_native(struct compute *compute, const struct gemm_call *call, void(CL_CALLBACK *run)(void *work),
+                          struct gemm_places *work, size_t bytes) {
+    const void *places[] = {&work->addresses[0], &work->addresses[1], &work->addresses[2]};
+    cl_event event = NULL;
+    cl_mem memory[3];
+    const cl_uint count = list_memory(call, memory);
+    const cl_int code = clEnqueueNativeKernel(compute->queue, run, work, bytes, count, memory, places, 0, NULL,
+                                              compute->profiler ? &event : NULL);
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
+    } else {
+        gemm_call_profile(compute, call, NULL, event);
+    }
 }

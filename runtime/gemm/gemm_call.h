@@ -35,14 +35,22 @@ bool gemm_call_has_epilogue(const struct gemm_call *call);
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
 
-/* The memory objects of A, B and C, each once, for native kernels: PoCL 3.1 leaves places unset when a list names one
- * twice. */
-struct gemm_memory {
-    cl_uint count;
-    cl_mem objects[3];
-};
-struct gemm_memory gemm_call_memory(const struct gemm_call *call);
-
 /* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
  * done, too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);
+
+/* Behind it, for such products of several commands: a marker in the queue while profiling, else NULL. Two of them, before
+ * and after, go to gemm_call_profile, which takes both over. */
+cl_event gemm_call_mark(struct compute *compute);
+void gemm_call_profile(struct compute *compute, const struct gemm_call *call, cl_event begin, cl_event end);
+
+/* Begins the argument of a native kernel. OpenCL puts the addresses of memory objects here, which are not used: they are
+ * those of our own pages. */
+struct gemm_places {
+    void *addresses[3];
+};
+
+/* Puts run(a copy of `work`) into the queue, on the matrices of the call, which lie in host memory; `bytes` is the size of
+ * what begins with `work`. */
+void gemm_call_run_native(struct compute *compute, const struct gemm_call *call, void(CL_CALLBACK *run)(void *work),
+                          struct gemm_places *work, size_t bytes);

@@ -4,11 +4,10 @@
  * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
  * a GPU need not have it. In a program that links another user of OpenBLAS, such as LAPACKE, it is loaded already;
  * then its threads spin for the default time, and only that much speed is lost. */
-#include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
-#include <dlfcn.h>
+#include "runtime/system/library.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,19 +30,11 @@ static sgemm_function *sgemm;
 
 /* What the native kernel gets. */
 struct work {
+    struct gemm_places places;
     struct gemm_call call; /* its buffers may be gone by then, though not their memory */
     const float *a, *b;
     float *c;
-    void *places[3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages
-                      */
 };
-
-/* Takes a function out of a library; object and function pointers have one size on every POSIX system. */
-static bool find_function(void *library, const char *name, void *function) {
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
 
 /* Threaded builds first: where the plain name is the sequential one (Fedora), the other exists. */
 static void *load_library(void) {
@@ -90,10 +81,10 @@ static int cblas_open(struct compute *compute) {
     if (!library) {
         return -1;
     }
-    if (!find_function(library, "cblas_sgemm", &sgemm)) {
+    if (!library_find(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
-    if (!getenv("OPENBLAS_NUM_THREADS") && find_function(library, "openblas_set_num_threads", &set_threads)) {
+    if (!getenv("OPENBLAS_NUM_THREADS") && library_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
     return take_memory();
@@ -128,17 +119,8 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
     }
-    struct work work = {*call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c), {NULL}};
-    const void *places[] = {&work.places[0], &work.places[1], &work.places[2]};
-    cl_event event = NULL;
-    const struct gemm_memory memory = gemm_call_memory(call);
-    cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof(work), memory.count, memory.objects,
-                                        places, 0, NULL, compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
-    } else if (compute->profiler) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), NULL, event);
-    }
+    struct work work = {{{NULL}}, *call, matrix_data(&call->a), matrix_data(&call->b), matrix_data(&call->c)};
+    gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
 
 const struct gemm_backend gemm_backend_cblas = {.name = "cblas", .open = cblas_open, .run = cblas_run};

@@ -1,7 +1,6 @@
 /* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory;
  * without a buffer of ours it would allocate some at every call.
  */
-#include "runtime/device/profiler.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_parameters.h"
 #include "runtime/system/error.h"
@@ -90,15 +89,6 @@ static bool reserve_scratch(struct compute *compute, struct buffer *scratch, con
     return false;
 }
 
-/* CLBlast's event is that of its last kernel only; a marker before the first gives the beginning. */
-static cl_event mark_beginning(struct compute *compute) {
-    cl_event marker = NULL;
-    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS) {
-        return NULL;
-    }
-    return marker;
-}
-
 static void clblast_run(struct compute *compute, const struct gemm_call *call) {
     struct gemm_state *gemm = compute->gemm_state;
     cl_event end = NULL;
@@ -106,7 +96,7 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
         !reserve_scratch(compute, &gemm->scratch, call)) {
         return;
     }
-    cl_event begin = mark_beginning(compute);
+    const cl_event begin = gemm_call_mark(compute); /* CLBlast's event is that of its last kernel only */
     CLBlastStatusCode status =
         CLBlastSgemmWithTempBuffer(CLBlastLayoutRowMajor,
                                    call->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo,
@@ -118,11 +108,7 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
     if (status != CLBlastSuccess) {
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
     }
-    if (end) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), begin, end);
-    } else if (begin) {
-        clReleaseEvent(begin);
-    }
+    gemm_call_profile(compute, call, begin, end);
 }
 
 const struct gemm_backend gemm_backend_clblast = {.name = "clblast",

@@ -1,13 +1,16 @@
-/* oneDNN: on Intel's GPUs, where it has the fastest products there are, and by name on CPUs. What it does not take goes
- * through fp32 and CLBlast: matrices that begin where no sub-buffer may, and types that it has no product of. */
-#include "runtime/device/profiler.h"
+/* oneDNN: on Intel's GPUs, where it has the fastest products there are, and on CPUs when asked for. What it does not take
+ * goes through fp32 and CLBlast: matrices that begin where no sub-buffer may, and types that it has no product of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/mma_tiles.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Products that are kept. A model's step has some dozens of shapes; texts of all lengths have as many as there are. */
+#define MOST_PRODUCTS 256
 
 struct kept_product {
     struct onednn_shape shape;
@@ -17,10 +20,17 @@ struct kept_product {
 
 struct gemm_onednn {
     struct onednn *library;
-    struct kept_product *products; /* newest first; a model has some dozens of shapes */
-    size_t alignment;              /* bytes at whose multiples a sub-buffer may begin */
-    atomic_bool failed;            /* a product on the host, where nobody waits for it */
+    struct kept_product *products; /* newest first */
+    size_t count;
+    size_t alignment; /* bytes at whose multiples a sub-buffer may begin */
+    atomic_int
+        failed; /* the status of the first product that failed on the host, where nobody waits for it; 0: none */
 };
+
+static struct gemm_onednn *own_of(const struct compute *compute) {
+    const struct gemm_state *state = compute->gemm_state;
+    return state->onednn;
+}
 
 /* ---- products by shape */
 
@@ -43,29 +53,52 @@ static bool is_same(const struct onednn_shape *x, const struct onednn_shape *y) 
            !memcmp(x->types, y->types, sizeof x->types) && !(x->beta < y->beta || x->beta > y->beta);
 }
 
-/* The product for a shape, compiled at the first need; NULL with a reason where the library has none. */
-static struct onednn_product *find_product(struct gemm_onednn *onednn, const struct gemm_call *call) {
-    const struct onednn_shape shape = shape_of(call);
-    for (const struct kept_product *kept = onednn->products; kept; kept = kept->next) {
-        if (is_same(&kept->shape, &shape)) {
-            return kept->product ? kept->product : (error_set("oneDNN has no such product"), NULL);
-        }
+static void forget_products(struct gemm_onednn *own) {
+    while (own->products) {
+        struct kept_product *kept = own->products;
+        own->products = kept->next;
+        onednn_product_destroy(kept->product);
+        free(kept);
+    }
+    own->count = 0;
+}
+
+/* Compiles a product and keeps it; -1 when that fails, which is not kept. */
+static int keep_product(struct compute *compute, const struct onednn_shape *shape) {
+    struct gemm_onednn *own = own_of(compute);
+    if (own->count == MOST_PRODUCTS && compute_settle(compute)) {
+        forget_products(own);
     }
     struct kept_product *kept = malloc(sizeof *kept);
     if (!kept) {
-        error_set("out of memory");
-        return NULL;
+        return error_set("out of memory");
     }
-    *kept = (struct kept_product){.shape = shape, .next = onednn->products};
-    onednn->products = kept;
-    onednn_product_create(onednn->library, &shape, &kept->product);
-    return kept->product;
+    *kept = (struct kept_product){.shape = *shape, .next = own->products};
+    if (onednn_product_create(own->library, shape, &kept->product)) {
+        free(kept);
+        return -1;
+    }
+    own->products = kept;
+    own->count++;
+    return 0;
+}
+
+/* The product for a call, compiled at the first need; NULL where the library has none, or no memory for it. */
+static const struct onednn_product *find_product(struct compute *compute, const struct gemm_call *call) {
+    const struct onednn_shape shape = shape_of(call);
+    for (const struct kept_product *kept = own_of(compute)->products; kept; kept = kept->next) {
+        if (is_same(&kept->shape, &shape)) {
+            return kept->product;
+        }
+    }
+    return keep_product(compute, &shape) ? NULL : own_of(compute)->products->product;
 }
 
 /* ---- running on a GPU */
 
-static bool begins_well(const struct gemm_onednn *onednn, const struct matrix *matrix) {
-    return matrix->buffer->host || matrix->offset * element_size(matrix->buffer->type) % onednn->alignment == 0;
+static bool begins_well(const struct compute *compute, const struct matrix *matrix) {
+    const size_t alignment = own_of(compute)->alignment;
+    return matrix->buffer->host || matrix->offset * element_size(matrix->buffer->type) % alignment == 0;
 }
 
 /* The matrix from its first element on, which the caller releases; NULL with a reason. */
@@ -80,55 +113,48 @@ static cl_mem view_of(const struct matrix *matrix, size_t rows, size_t columns) 
     return view;
 }
 
-static int run_on_views(const struct onednn_product *product, const struct gemm_call *x) {
+static int run_on_views(const struct compute *compute, const struct onednn_product *product,
+                        const struct gemm_call *x) {
     cl_mem views[3] = {view_of(&x->a, x->transpose_a ? x->k : x->m, x->transpose_a ? x->m : x->k),
                        view_of(&x->b, x->transpose_b ? x->n : x->k, x->transpose_b ? x->k : x->n),
                        view_of(&x->c, x->m, x->n)};
-    const int status = views[0] && views[1] && views[2] ? onednn_product_run(product, (void *const *)views) : -1;
+    const bool there = views[0] && views[1] && views[2];
+    const int status = there ? onednn_product_run(product, (void *const *)views) : 0;
     for (size_t i = 0; i < 3; i++) {
         if (views[i]) {
             clReleaseMemObject(views[i]); /* the queue keeps what it still needs */
         }
     }
-    return status;
-}
-
-static cl_event mark(struct compute *compute) {
-    cl_event marker = NULL;
-    if (!compute->profiler || clEnqueueMarkerWithWaitList(compute->queue, 0, NULL, &marker) != CL_SUCCESS) {
-        return NULL;
+    if (status) {
+        return error_set("oneDNN: %s", onednn_status_text(own_of(compute)->library, status));
     }
-    return marker;
+    return there ? 0 : -1;
 }
 
 static void run_on_gpu(struct compute *compute, const struct onednn_product *product,
                        const struct gemm_call *call) {
-    const cl_event begin = mark(compute);
-    if (run_on_views(product, call)) {
+    const cl_event begin = gemm_call_mark(compute);
+    if (run_on_views(compute, product, call)) {
         compute_fail(compute, "cannot launch %s: %s", call->name, error_text());
     }
-    const cl_event end = mark(compute);
-    if (begin && end) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), begin, end);
-    } else if (begin) {
-        clReleaseEvent(begin);
-    }
+    gemm_call_profile(compute, call, begin, gemm_call_mark(compute));
 }
 
 /* ---- running on the host, as a native kernel */
 
 struct work {
-    struct gemm_onednn *onednn;
+    struct gemm_places places;
+    struct gemm_onednn *own;
     const struct onednn_product *product;
     void *matrices[3];
-    void *places
-        [3]; /* OpenCL puts the addresses of the memory objects here; not used, since they are our own pages */
 };
 
 static void CL_CALLBACK work_run(void *argument) {
     const struct work *work = argument;
-    if (onednn_product_run(work->product, work->matrices)) {
-        atomic_store(&work->onednn->failed, true);
+    const int status = onednn_product_run(work->product, work->matrices);
+    int none = 0;
+    if (status) {
+        atomic_compare_exchange_strong(&work->own->failed, &none, status);
     }
 }
 
@@ -138,49 +164,46 @@ static void *address_of(const struct matrix *matrix) {
 
 static void run_on_host(struct compute *compute, const struct onednn_product *product,
                         const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
-    struct work work = {state->onednn,
+    struct work work = {{{NULL}},
+                        own_of(compute),
                         product,
-                        {address_of(&call->a), address_of(&call->b), address_of(&call->c)},
-                        {NULL}};
-    cl_event event = NULL;
-    const struct gemm_memory memory = gemm_call_memory(call);
-    const void *places[] = {&work.places[0], &work.places[1], &work.places[2]};
-    const cl_int code = clEnqueueNativeKernel(compute->queue, work_run, &work, sizeof work, memory.count,
-                                              memory.objects, places, 0, NULL, compute->profiler ? &event : NULL);
-    if (code != CL_SUCCESS) {
-        compute_fail(compute, "cannot launch %s: %s", call->name, device_error_text(code));
-    } else if (compute->profiler) {
-        profiler_add(compute->profiler, call->name, gemm_call_flops(call), NULL, event);
+                        {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
+    gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
+}
+
+static void check_host(struct compute *compute) {
+    const struct gemm_onednn *own = own_of(compute);
+    const int status = atomic_load(&own->failed);
+    if (status) {
+        compute_fail(compute, "a matrix product failed: oneDNN %s: %s", onednn_version(own->library),
+                     onednn_status_text(own->library, status));
     }
 }
 
 /* ---- the backend */
 
-static bool can_run(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
-    struct gemm_onednn *onednn = state->onednn;
-    return !gemm_call_has_epilogue(call) && begins_well(onednn, &call->a) && begins_well(onednn, &call->b) &&
-           begins_well(onednn, &call->c) && find_product(onednn, call);
+/* The product for a call that oneDNN can run; NULL: it cannot. */
+static const struct onednn_product *product_for(struct compute *compute, const struct gemm_call *call) {
+    const bool can = !gemm_call_has_epilogue(call) && begins_well(compute, &call->a) &&
+                     begins_well(compute, &call->b) && begins_well(compute, &call->c);
+    return can ? find_product(compute, call) : NULL;
 }
 
-static void run_own(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
-    if (atomic_load(&state->onednn->failed)) {
-        compute_fail(compute, "a product before %s failed: oneDNN is out of memory", call->name);
-        return;
-    }
-    const struct onednn_product *product = find_product(state->onednn, call);
-    if (!product) {
-        compute_fail(compute, "%s: %s", call->name, error_text());
-    } else if (gemm_call_begin(compute, call)) {
+static bool backend_takes(struct compute *compute, const struct gemm_call *call) {
+    return product_for(compute, call) != NULL;
+}
+
+static void run_product(struct compute *compute, const struct onednn_product *product,
+                        const struct gemm_call *call) {
+    if (gemm_call_begin(compute, call)) {
         (call->c.buffer->host ? run_on_host : run_on_gpu)(compute, product, call);
     }
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    if (can_run(compute, call)) {
-        run_own(compute, call);
+    const struct onednn_product *product = product_for(compute, call);
+    if (product) {
+        run_product(compute, product, call);
     } else {
         gemm_backend_clblast.run(compute, call); /* of fp32 */
     }
@@ -188,15 +211,19 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- opening */
 
-static void run_checked(void *compute, const struct gemm_call *call) {
-    run_own(compute, call);
+static void run_tested(void *compute, const struct gemm_call *call) {
+    const struct onednn_product *product = product_for(compute, call);
+    if (product) {
+        run_product(compute, product, call);
+    } else {
+        compute_fail(compute, "no such product for this device");
+    }
 }
 
 /* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there. */
 static int self_test(struct compute *compute, enum element_type type) {
-    const struct gemm_runner runner = {compute, run_checked, compute};
-    const struct gemm_state *state = compute->gemm_state;
-    const size_t boundary = state->onednn->alignment;
+    const struct gemm_runner runner = {compute, run_tested, compute};
+    const size_t boundary = own_of(compute)->alignment;
     const struct gemm_case cases[] = {
         {false, true, 96, 80, 160, {type, type, type}, .pads = {0, 0, 8}, .offsets = {boundary, 0, boundary}},
         {false, false, 93, 72, 64, {type, type, type}, .beta = 0},
@@ -211,33 +238,47 @@ static int self_test(struct compute *compute, enum element_type type) {
     return 0;
 }
 
-/* A library that is older than the GPU falls back to loops without its units. */
-static int check_code(const struct gemm_onednn *onednn) {
-    for (const struct kept_product *kept = onednn->products; kept; kept = kept->next) {
+/* Why it should not be taken unless somebody asks for it: a library older than the GPU falls back to loops without its
+ * units, and one that cannot be told to may add in another order each time. */
+static int check_worth(const struct gemm_onednn *own) {
+    for (const struct kept_product *kept = own->products; kept; kept = kept->next) {
         if (kept->product && strstr(onednn_product_code(kept->product), "ref")) {
-            return error_set("oneDNN %s has only plain loops for this device", onednn_version(onednn->library));
+            return error_set("oneDNN %s has only plain loops for this device", onednn_version(own->library));
         }
     }
-    return 0;
+    return onednn_repeats(own->library)
+               ? 0
+               : error_set("oneDNN %s cannot be told to give the same bits each time (3.4 and later can)",
+                           onednn_version(own->library));
 }
 
-static void describe(struct gemm_state *state, bool is_gpu) {
-    const struct onednn *library = state->onednn->library;
-    snprintf(state->unit, sizeof state->unit, "the %s, version %s", is_gpu ? "GPU" : "CPU",
-             onednn_version(library));
-    state->works_on = is_gpu ? "oneDNN" : NULL;
-    state->tuned = false; /* that is about what goes to CLBlast */
+static bool has_units(const struct compute *compute) {
+    struct mma_unit units[MMA_MOST_UNITS];
+    return mma_units_find(&compute->device, units) > 0;
+}
+
+/* Products of 16 bits may be missing on a CPU, or fail on a GPU: those are fp32 then, and said to be. */
+static int test(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    if (self_test(compute, ELEMENT_FP32) || (state->automatic && check_worth(own_of(compute)))) {
+        return -1;
+    }
+    if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu || self_test(compute, state->operands) == 0) {
+        state->works_on = compute->device.is_gpu && has_units(compute) ? "oneDNN" : NULL;
+        return 0;
+    }
+    if (state->automatic) {
+        return -1;
+    }
+    gemm_keep_reason(state->refusal);
+    return 0;
 }
 
 static void backend_close(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    while (state->onednn && state->onednn->products) {
-        struct kept_product *kept = state->onednn->products;
-        state->onednn->products = kept->next;
-        onednn_product_destroy(kept->product);
-        free(kept);
-    }
+    compute->gemm_check = NULL;
     if (state->onednn) {
+        forget_products(state->onednn);
         onednn_close(state->onednn->library);
     }
     free(state->onednn);
@@ -245,17 +286,14 @@ static void backend_close(struct compute *compute) {
     gemm_backend_clblast.close(compute);
 }
 
-static int open_library(struct compute *compute, struct gemm_onednn *onednn) {
-    const struct gemm_state *state = compute->gemm_state;
+static int open_library(struct compute *compute) {
+    struct gemm_onednn *own = own_of(compute);
     cl_uint bits = 0;
     if (clGetDeviceInfo(compute->device.id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, NULL) || bits < 8) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
-    onednn->alignment = bits / 8;
-    return onednn_open(compute, &onednn->library) || self_test(compute, state->operands) ||
-                   (state->automatic && check_code(onednn))
-               ? -1
-               : 0;
+    own->alignment = bits / 8;
+    return onednn_open(compute, &own->library) || gemm_backend_clblast.open(compute) || test(compute) ? -1 : 0;
 }
 
 static int backend_open(struct compute *compute) {
@@ -267,11 +305,14 @@ static int backend_open(struct compute *compute) {
     if (!state->onednn) {
         return error_set("out of memory");
     }
-    if (open_library(compute, state->onednn) || gemm_backend_clblast.open(compute)) {
+    compute->gemm_check = check_host;
+    if (open_library(compute)) {
         backend_close(compute);
         return -1;
     }
-    describe(state, compute->device.is_gpu);
+    snprintf(state->unit, sizeof state->unit, "the %s, library %s", compute->device.is_gpu ? "GPU" : "CPU",
+             onednn_version(state->onednn->library));
+    state->tuned = false; /* that is about what goes to CLBlast */
     return 0;
 }
 
@@ -279,5 +320,5 @@ const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .open = backend_open,
                                                  .run = backend_run,
                                                  .close = backend_close,
-                                                 .takes = can_run,
+                                                 .takes = backend_takes,
                                                  .on_units = true};

@@ -1,13 +1,16 @@
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
-#include <dlfcn.h>
+#include "runtime/system/library.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* Of oneDNN's interface, the same in versions 2 and 3. */
-enum { ENGINE_CPU = 1, RUNTIME_OPENCL = 256, STREAM_IN_ORDER = 1, MEMORY_BUFFER = 1, QUERY_CODE = 8 };
+enum { ENGINE_CPU = 1, RUNTIME_OPENCL = 256, STREAM_IN_ORDER = 1, MEMORY_BUFFER = 1, SCRATCHPAD_OF_CALLER = 1 };
+enum { QUERY_CODE = 8, QUERY_SCRATCHPAD = 136, STATUS_UNIMPLEMENTED = 3 };
 enum { TYPE_FP16 = 1, TYPE_BF16 = 2, TYPE_FP32 = 3 };
-enum { ARGUMENT_A = 1, ARGUMENT_C = 17, ARGUMENT_B = 33 };
+enum { ARGUMENT_A = 1, ARGUMENT_C = 17, ARGUMENT_B = 33, ARGUMENT_SCRATCHPAD = 80 };
+
+#define ALIGNMENT 64 /* bytes, of a scratchpad */
 
 struct version {
     int major, minor, patch;
@@ -49,30 +52,33 @@ struct functions {
     int (*attributes_destroy)(void *attributes);
     int (*post_ops_create)(void **post_ops);
     int (*post_ops_destroy)(void *post_ops);
-    int (*plan_query)(const void *plan, int what, int index, void *answer);
-    int (*plan_destroy)(void *plan);
-    int (*primitive_create)(void **primitive, const void *plan);
+    int (*attributes_set_scratchpad)(void *attributes, int mode);
+    int (*descriptor_query)(const void *descriptor, int what, int index, void *answer);
+    const void *(*descriptor_query_memory)(const void *descriptor, int what, int index);
+    int (*descriptor_destroy)(void *descriptor);
+    size_t (*memory_bytes)(const void *description);
+    int (*primitive_create)(void **primitive, const void *descriptor);
     int (*primitive_execute)(const void *primitive, void *stream, int count, const struct argument *arguments);
     int (*primitive_destroy)(void *primitive);
     union {
         int (*in_2)(void *room, int dimensions, const int64_t *sizes, int type, const int64_t *strides);
         int (*in_3)(void **description, int dimensions, const int64_t *sizes, int type, const int64_t *strides);
-    } describe;
-    int (*description_destroy_3)(void *description);
+    } matrix_describe;
+    int (*matrix_forget_3)(void *description);
     int (*product_2)(void *room, const void *a, const void *b, const void *bias, const void *c);
     union {
-        int (*in_2)(void **plan, const void *product, const void *attributes, void *engine, const void *hint);
-        int (*in_3)(void **plan, void *engine, const void *a, const void *b, const void *bias, const void *c,
+        int (*in_2)(void **descriptor, const void *product, const void *attributes, void *engine, const void *hint);
+        int (*in_3)(void **descriptor, void *engine, const void *a, const void *b, const void *bias, const void *c,
                     const void *attributes);
-    } plan;
+    } descriptor_create;
     union {
         int (*in_2)(void *post_ops, float scale);
         int (*in_3)(void *post_ops, float scale, int32_t zero_point, int type);
-    } add_old;
+    } post_ops_add_old;
 };
 
 struct onednn {
-    struct functions call;
+    struct functions functions;
     struct version version;
     char version_text[32];
     bool on_host; /* the device works on the host's memory */
@@ -83,6 +89,9 @@ struct onednn_product {
     const struct onednn *onednn;
     union description matrices[3];
     void *primitive;
+    void *
+        scratchpad; /* the primitive's memory object for it, and its storage; NULL: it needs none, or a GPU has it */
+    void *scratchpad_storage;
     char code[64];
 };
 
@@ -115,18 +124,21 @@ static const struct function_row {
     ROW("primitive_attr_destroy", attributes_destroy, ALWAYS),
     ROW("post_ops_create", post_ops_create, ALWAYS),
     ROW("post_ops_destroy", post_ops_destroy, ALWAYS),
-    ROW("post_ops_append_sum", add_old, ALWAYS),
-    ROW("primitive_desc_query", plan_query, ALWAYS),
-    ROW("primitive_desc_destroy", plan_destroy, ALWAYS),
+    ROW("post_ops_append_sum", post_ops_add_old, ALWAYS),
+    ROW("primitive_attr_set_scratchpad_mode", attributes_set_scratchpad, ALWAYS),
+    ROW("primitive_desc_query", descriptor_query, ALWAYS),
+    ROW("primitive_desc_query_md", descriptor_query_memory, ALWAYS),
+    ROW("primitive_desc_destroy", descriptor_destroy, ALWAYS),
+    ROW("memory_desc_get_size", memory_bytes, ALWAYS),
     ROW("primitive_create", primitive_create, ALWAYS),
     ROW("primitive_execute", primitive_execute, ALWAYS),
     ROW("primitive_destroy", primitive_destroy, ALWAYS),
-    ROW("memory_desc_init_by_strides", describe, IN_2),
+    ROW("memory_desc_init_by_strides", matrix_describe, IN_2),
     ROW("matmul_desc_init", product_2, IN_2),
-    ROW("primitive_desc_create", plan, IN_2),
-    ROW("memory_desc_create_with_strides", describe, IN_3),
-    ROW("memory_desc_destroy", description_destroy_3, IN_3),
-    ROW("matmul_primitive_desc_create", plan, IN_3),
+    ROW("primitive_desc_create", descriptor_create, IN_2),
+    ROW("memory_desc_create_with_strides", matrix_describe, IN_3),
+    ROW("memory_desc_destroy", matrix_forget_3, IN_3),
+    ROW("matmul_primitive_desc_create", descriptor_create, IN_3),
 #undef ROW
 };
 
@@ -135,24 +147,13 @@ static bool is_needed(const struct onednn *onednn, enum need need) {
            (need == IN_2 && onednn->version.major == 2) || (need == IN_3 && onednn->version.major == 3);
 }
 
-/* Object and function pointers have one size on every POSIX system. */
-static bool take(struct onednn *onednn, void *library, const struct function_row *row) {
-    void *symbol = dlsym(library, row->name);
-    if (!symbol) {
-        return row->need == IF_THERE;
-    }
-    memcpy((char *)&onednn->call + row->place, &symbol, sizeof symbol);
-    return true;
-}
-
 /* Whether this library will do; if not, a line of why. */
 static int take_functions(struct onednn *onednn, void *library) {
     const struct version *(*version)(void);
-    void *symbol = dlsym(library, "dnnl_version");
-    if (!symbol) {
+    onednn->functions = (struct functions){0}; /* nothing stays of a library that would not do */
+    if (!library_find(library, "dnnl_version", &version)) {
         return error_set("has no dnnl_version");
     }
-    memcpy(&version, &symbol, sizeof version);
     onednn->version = *version();
     snprintf(onednn->version_text, sizeof onednn->version_text, "%d.%d.%d", onednn->version.major,
              onednn->version.minor, onednn->version.patch);
@@ -163,7 +164,9 @@ static int take_functions(struct onednn *onednn, void *library) {
         return error_set("%s was built without OpenCL", onednn->version_text);
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (is_needed(onednn, rows[i].need) && !take(onednn, library, &rows[i])) {
+        void *place = (char *)&onednn->functions + rows[i].place;
+        if (is_needed(onednn, rows[i].need) && !library_find(library, rows[i].name, place) &&
+            rows[i].need != IF_THERE) {
             return error_set("%s has no %s", onednn->version_text, rows[i].name);
         }
     }
@@ -173,49 +176,51 @@ static int take_functions(struct onednn *onednn, void *library) {
 /* Libraries that will not do stay loaded, as OpenBLAS does: some end badly when they are unloaded. */
 static int load(struct onednn *onednn) {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
-    char reasons[512] = "";
+    char reasons[1024] = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        const size_t used = strlen(reasons);
         if (library && take_functions(onednn, library) == 0) {
             return 0;
         }
-        if (library) {
-            snprintf(reasons + used, sizeof reasons - used, "; %s %s", names[i], error_text());
-        }
+        const size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s%s%s", used ? "; " : "", library ? names[i] : "",
+                 library ? " " : "", library ? error_text() : dlerror());
     }
-    return error_set("no oneDNN that can be used%s%s", *reasons ? reasons : ": libdnnl.so.3 or .2 is not there",
-                     onednn->on_host ? "" : " (Debian's libdnnl2 has OpenCL)");
+    return error_set("no oneDNN that can be used: %s", reasons);
+}
+
+const char *onednn_status_text(const struct onednn *onednn, int status) {
+    return onednn->functions.status_text(status);
 }
 
 static int fail(const struct onednn *onednn, const char *what, int status) {
-    return error_set("oneDNN %s: %s: %s", onednn->version_text, what, onednn->call.status_text(status));
+    return error_set("oneDNN %s: %s: %s", onednn->version_text, what, onednn_status_text(onednn, status));
 }
 
 /* ---- opening */
 
 /* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches, where that
  * is not the format of Intel's own compiler: rusticl's is not. */
-bool onednn_bears(const struct device *device) {
+bool onednn_takes_driver(const struct device *device) {
     return strncmp(device->platform_name, "Intel", strlen("Intel")) == 0;
 }
 
 static int check_driver(const struct device *device) {
-    return onednn_bears(device)
+    return onednn_takes_driver(device)
                ? 0
                : error_set("oneDNN needs Intel's own OpenCL driver, and this is %s", device->platform_name);
 }
 
 static int create_engine(struct onednn *onednn, const struct compute *compute) {
-    const struct functions *call = &onednn->call;
+    const struct functions *dnnl = &onednn->functions;
     int status = onednn->on_host
-                     ? call->engine_create(&onednn->engine, ENGINE_CPU, 0)
-                     : call->engine_create_opencl(&onednn->engine, compute->device.id, compute->context);
+                     ? dnnl->engine_create(&onednn->engine, ENGINE_CPU, 0)
+                     : dnnl->engine_create_opencl(&onednn->engine, compute->device.id, compute->context);
     if (status) {
         return fail(onednn, "no engine for this device", status);
     }
-    status = onednn->on_host ? call->stream_create(&onednn->stream, onednn->engine, STREAM_IN_ORDER)
-                             : call->stream_create_opencl(&onednn->stream, onednn->engine, compute->queue);
+    status = onednn->on_host ? dnnl->stream_create(&onednn->stream, onednn->engine, STREAM_IN_ORDER)
+                             : dnnl->stream_create_opencl(&onednn->stream, onednn->engine, compute->queue);
     return status ? fail(onednn, "no stream on this queue", status) : 0;
 }
 
@@ -236,16 +241,20 @@ int onednn_open(struct compute *compute, struct onednn **opened) {
 
 void onednn_close(struct onednn *onednn) {
     if (onednn && onednn->stream) {
-        onednn->call.stream_destroy(onednn->stream);
+        onednn->functions.stream_destroy(onednn->stream);
     }
     if (onednn && onednn->engine) {
-        onednn->call.engine_destroy(onednn->engine);
+        onednn->functions.engine_destroy(onednn->engine);
     }
     free(onednn);
 }
 
 const char *onednn_version(const struct onednn *onednn) {
     return onednn->version_text;
+}
+
+bool onednn_repeats(const struct onednn *onednn) {
+    return onednn->functions.attributes_set_deterministic != NULL;
 }
 
 /* ---- making products */
@@ -259,65 +268,103 @@ static int type_number(enum element_type type) {
 }
 
 /* A matrix of so many rows and columns as the product sees it; a transposed one lies the other way round. */
-static int describe(const struct onednn *onednn, size_t rows_seen, size_t columns_seen, size_t stride,
-                    bool transposed, enum element_type type, union description *description) {
+static int describe_matrix(const struct onednn *onednn, size_t rows_seen, size_t columns_seen, size_t stride,
+                           bool transposed, enum element_type type, union description *description) {
     const int64_t sizes[] = {(int64_t)rows_seen, (int64_t)columns_seen};
     const int64_t steps[] = {transposed ? 1 : (int64_t)stride, transposed ? (int64_t)stride : 1};
-    const int status = onednn->version.major == 2
-                           ? onednn->call.describe.in_2(description->room, 2, sizes, type_number(type), steps)
-                           : onednn->call.describe.in_3(&description->pointer, 2, sizes, type_number(type), steps);
+    const int status =
+        onednn->version.major == 2
+            ? onednn->functions.matrix_describe.in_2(description->room, 2, sizes, type_number(type), steps)
+            : onednn->functions.matrix_describe.in_3(&description->pointer, 2, sizes, type_number(type), steps);
     return status ? fail(onednn, "no such matrix", status) : 0;
 }
 
-/* Sums in one order, where the library can be told; beta. *attributes is to be destroyed whatever comes back. */
+/* beta; sums in one order, where the library can be told; on the host a scratchpad of ours, since the library's own belongs
+ * to the thread that made the product, and another one runs it. *attributes is to be destroyed whatever comes back. */
 static int make_attributes(const struct onednn *onednn, float beta, void **attributes) {
-    const struct functions *call = &onednn->call;
+    const struct functions *dnnl = &onednn->functions;
     void *post_ops = NULL;
-    int status = call->attributes_create(attributes);
-    if (!status && call->attributes_set_deterministic) {
-        status = call->attributes_set_deterministic(*attributes, 1);
+    int status = dnnl->attributes_create(attributes);
+    if (!status && dnnl->attributes_set_deterministic) {
+        status = dnnl->attributes_set_deterministic(*attributes, 1);
+    }
+    if (!status && onednn->on_host) {
+        status = dnnl->attributes_set_scratchpad(*attributes, SCRATCHPAD_OF_CALLER);
     }
     if (!status && beta != 0.0f) {
-        status = call->post_ops_create(&post_ops);
+        status = dnnl->post_ops_create(&post_ops);
         status = status                       ? status
-                 : onednn->version.major == 2 ? call->add_old.in_2(post_ops, beta)
-                                              : call->add_old.in_3(post_ops, beta, 0, 0);
-        status = status ? status : call->attributes_set_post_ops(*attributes, post_ops);
+                 : onednn->version.major == 2 ? dnnl->post_ops_add_old.in_2(post_ops, beta)
+                                              : dnnl->post_ops_add_old.in_3(post_ops, beta, 0, 0);
+        status = status ? status : dnnl->attributes_set_post_ops(*attributes, post_ops);
     }
     if (post_ops) {
-        call->post_ops_destroy(post_ops);
+        dnnl->post_ops_destroy(post_ops);
     }
     return status ? fail(onednn, "attributes of a product", status) : 0;
 }
 
-static int make_plan(const struct onednn *onednn, const struct onednn_product *product, const void *attributes,
-                     void **plan) {
-    const struct functions *call = &onednn->call;
+/* The status of the library, and where it is 0 what it would compile: to be destroyed. */
+static int make_descriptor(const struct onednn_product *product, const void *attributes, void **descriptor) {
+    const struct onednn *onednn = product->onednn;
+    const struct functions *dnnl = &onednn->functions;
     const void *a = description_of(onednn, &product->matrices[0]),
                *b = description_of(onednn, &product->matrices[1]),
                *c = description_of(onednn, &product->matrices[2]);
     if (onednn->version.major == 3) {
-        return call->plan.in_3(plan, onednn->engine, a, b, NULL, c, attributes);
+        return dnnl->descriptor_create.in_3(descriptor, onednn->engine, a, b, NULL, c, attributes);
     }
     _Alignas(16) char room[ROOM_OF_PRODUCT];
-    const int status = call->product_2(room, a, b, NULL, c);
-    return status ? status : call->plan.in_2(plan, room, attributes, onednn->engine, NULL);
+    const int status = dnnl->product_2(room, a, b, NULL, c);
+    return status ? status : dnnl->descriptor_create.in_2(descriptor, room, attributes, onednn->engine, NULL);
 }
 
-static int compile(const struct onednn *onednn, struct onednn_product *product, const void *attributes) {
-    const struct functions *call = &onednn->call;
+/* On the host what a product needs while it runs, if that is anything. */
+static int take_scratchpad(struct onednn_product *product, const void *descriptor) {
+    const struct onednn *onednn = product->onednn;
+    const struct functions *dnnl = &onednn->functions;
+    const void *description = dnnl->descriptor_query_memory(descriptor, QUERY_SCRATCHPAD, 0);
+    const size_t bytes = onednn->on_host && description ? dnnl->memory_bytes(description) : 0;
+    if (bytes == 0) {
+        return 0;
+    }
+    product->scratchpad_storage = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!product->scratchpad_storage) {
+        return error_set("out of memory");
+    }
+    const int status =
+        dnnl->memory_create(&product->scratchpad, description, onednn->engine, product->scratchpad_storage);
+    return status ? fail(onednn, "scratchpad of a product", status) : 0;
+}
+
+/* -1, or whether the library has such a product. */
+static int compile(struct onednn_product *product, const void *attributes) {
+    const struct onednn *onednn = product->onednn;
+    const struct functions *dnnl = &onednn->functions;
     const char *code = NULL;
-    void *plan = NULL;
-    int status = make_plan(onednn, product, attributes, &plan);
-    status = status ? status : call->plan_query(plan, QUERY_CODE, 0, (void *)&code);
-    if (!status) {
-        snprintf(product->code, sizeof product->code, "%s", code ? code : "");
-        status = call->primitive_create(&product->primitive, plan);
+    void *descriptor = NULL;
+    int status = make_descriptor(product, attributes, &descriptor);
+    if (status == STATUS_UNIMPLEMENTED) {
+        return false;
     }
-    if (plan) {
-        call->plan_destroy(plan);
+    status = status ? status : dnnl->descriptor_query(descriptor, QUERY_CODE, 0, (void *)&code);
+    status = status ? status : dnnl->primitive_create(&product->primitive, descriptor);
+    status = status ? fail(onednn, "cannot compile a product", status) : take_scratchpad(product, descriptor);
+    snprintf(product->code, sizeof product->code, "%s", code ? code : "");
+    if (descriptor) {
+        dnnl->descriptor_destroy(descriptor);
     }
-    return status ? fail(onednn, "no such product for this device", status) : 0;
+    return status ? -1 : true;
+}
+
+static int describe_matrices(struct onednn_product *product, const struct onednn_shape *x) {
+    const struct onednn *onednn = product->onednn;
+    union description *matrices = product->matrices;
+    return describe_matrix(onednn, x->m, x->k, x->strides[0], x->transpose_a, x->types[0], &matrices[0]) ||
+                   describe_matrix(onednn, x->k, x->n, x->strides[1], x->transpose_b, x->types[1], &matrices[1]) ||
+                   describe_matrix(onednn, x->m, x->n, x->strides[2], false, x->types[2], &matrices[2])
+               ? -1
+               : 0;
 }
 
 int onednn_product_create(struct onednn *onednn, const struct onednn_shape *shape,
@@ -329,40 +376,37 @@ int onednn_product_create(struct onednn *onednn, const struct onednn_shape *shap
         return error_set("out of memory");
     }
     product->onednn = onednn;
-    const int status = describe(onednn, shape->m, shape->k, shape->strides[0], shape->transpose_a, shape->types[0],
-                                &product->matrices[0]) ||
-                               describe(onednn, shape->k, shape->n, shape->strides[1], shape->transpose_b,
-                                        shape->types[1], &product->matrices[1]) ||
-                               describe(onednn, shape->m, shape->n, shape->strides[2], false, shape->types[2],
-                                        &product->matrices[2]) ||
-                               make_attributes(onednn, shape->beta, &attributes) ||
-                               compile(onednn, product, attributes)
-                           ? -1
-                           : 0;
+    const int made = describe_matrices(product, shape) || make_attributes(onednn, shape->beta, &attributes)
+                         ? -1
+                         : compile(product, attributes);
     if (attributes) {
-        onednn->call.attributes_destroy(attributes);
+        onednn->functions.attributes_destroy(attributes);
     }
-    if (status) {
+    if (made > 0) {
+        *created = product;
+    } else {
         onednn_product_destroy(product);
-        return -1;
     }
-    *created = product;
-    return 0;
+    return made < 0 ? -1 : 0;
 }
 
 void onednn_product_destroy(struct onednn_product *product) {
     if (!product) {
         return;
     }
-    const struct functions *call = &product->onednn->call;
+    const struct functions *dnnl = &product->onednn->functions;
     if (product->primitive) {
-        call->primitive_destroy(product->primitive);
+        dnnl->primitive_destroy(product->primitive);
+    }
+    if (product->scratchpad) {
+        dnnl->memory_destroy(product->scratchpad);
     }
     for (size_t i = 0; i < 3 && product->onednn->version.major == 3; i++) {
         if (product->matrices[i].pointer) {
-            call->description_destroy_3(product->matrices[i].pointer);
+            dnnl->matrix_forget_3(product->matrices[i].pointer);
         }
     }
+    free(product->scratchpad_storage);
     free(product);
 }
 
@@ -376,27 +420,29 @@ static int make_memory(const struct onednn *onednn, const union description *des
                        void **memory) {
     const void *described = description_of(onednn, description);
     return onednn->on_host
-               ? onednn->call.memory_create(memory, described, onednn->engine, matrix)
-               : onednn->call.memory_create_opencl(memory, described, onednn->engine, MEMORY_BUFFER, matrix);
+               ? onednn->functions.memory_create(memory, described, onednn->engine, matrix)
+               : onednn->functions.memory_create_opencl(memory, described, onednn->engine, MEMORY_BUFFER, matrix);
 }
 
 int onednn_product_run(const struct onednn_product *product, void *const matrices[3]) {
     static const int which[] = {ARGUMENT_A, ARGUMENT_B, ARGUMENT_C};
     const struct onednn *onednn = product->onednn;
-    struct argument arguments[3] = {0};
+    const struct functions *dnnl = &onednn->functions;
+    struct argument arguments[4] = {[3] = {ARGUMENT_SCRATCHPAD, product->scratchpad}};
     int status = 0;
     for (size_t i = 0; i < 3 && !status; i++) {
         arguments[i].which = which[i];
         status = make_memory(onednn, &product->matrices[i], matrices[i], &arguments[i].memory);
     }
-    status = status ? status : onednn->call.primitive_execute(product->primitive, onednn->stream, 3, arguments);
+    const int count = product->scratchpad ? 4 : 3;
+    status = status ? status : dnnl->primitive_execute(product->primitive, onednn->stream, count, arguments);
     if (!status && onednn->on_host) {
-        status = onednn->call.stream_wait(onednn->stream);
+        status = dnnl->stream_wait(onednn->stream);
     }
     for (size_t i = 0; i < 3; i++) {
         if (arguments[i].memory) { /* the queue keeps what it still needs */
-            onednn->call.memory_destroy(arguments[i].memory);
+            dnnl->memory_destroy(arguments[i].memory);
         }
     }
-    return status ? fail(onednn, "product", status) : 0;
+    return status;
 }

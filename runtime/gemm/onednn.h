@@ -1,6 +1,6 @@
 /* oneDNN's matrix products, from the library that the machine has: looked for at run time, the newest first, with the C
- * interface of version 3 or 2. They run on the queue of an Intel GPU, through oneDNN's OpenCL runtime, or in the calling
- * thread and those that oneDNN starts, on the memory of a device that is the host. */
+ * interface of version 3 or 2. They run on the queue of an Intel GPU, through oneDNN's OpenCL runtime, or on the memory of a
+ * device that is the host, in the thread that asks for them and those that oneDNN starts. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -18,23 +18,28 @@ struct onednn_shape {
 };
 
 /* Loads the library and makes an engine for the compute's device and queue, which must stay until onednn_close. -1 where no
- * library is found, none that knows such a device, or the device's driver is not one that oneDNN bears. */
+ * library is found, none that knows such a device, or the device's driver is not one that oneDNN takes. */
 int onednn_open(struct compute *compute, struct onednn **opened);
 void onednn_close(struct onednn *onednn);
 
-/* Whether oneDNN's OpenCL runtime bears the device's driver: Intel's own. */
-bool onednn_bears(const struct device *device);
+/* Whether oneDNN's OpenCL runtime can work with the device's driver: Intel's own. */
+bool onednn_takes_driver(const struct device *device);
 
 /* "3.2.0". */
 const char *onednn_version(const struct onednn *onednn);
 
-/* Compiles a product; -1 where the library has none such for the device. The caller destroys it, before onednn_close. */
+/* Whether the library can be told to keep sums in one order, and so gives the same bits each time; from 3.4 on. */
+bool onednn_repeats(const struct onednn *onednn);
+
+/* Compiles a product, which the caller destroys before onednn_close; *created is NULL where the library has none such for
+ * the device. -1 when that fails. */
 int onednn_product_create(struct onednn *onednn, const struct onednn_shape *shape, struct onednn_product **created);
 void onednn_product_destroy(struct onednn_product *product);
 
 /* What the library calls its code for it, e.g. "jit:gemm:any"; with "ref" in it a plain loop that is there for tests. */
 const char *onednn_product_code(const struct onednn_product *product);
 
-/* Computes it on matrices that begin where these do: cl_mem of a GPU's queue, behind all that is in it, without a wait; on
- * a CPU addresses, and done on return. -1 when the library refuses. */
+/* matrices[i] is the first element of A, B or C: on a GPU a cl_mem, and the product is only put into the queue; on a CPU an
+ * address, and the product is done on return, by one thread at a time. 0, or the library's status for onednn_status_text. */
 int onednn_product_run(const struct onednn_product *product, void *const matrices[3]);
+const char *onednn_status_text(const struct onednn *onednn, int status);

@@ -11,8 +11,8 @@ struct ledgers {
     struct ledger micro, optimiser;
 };
 
-/* A later micro-step, which is like all but the first, whose gradients are written and not added to others, and what
- * comes between it and the next step's first. */
+/* A later micro-step (the first one writes gradients, the others add to them), and what comes between it and the next
+ * step. */
 static int record(struct bench_model *bench, const struct gpu_model *model, struct ledgers *ledgers) {
     struct recorder *recorder = bench->compute->recorder;
     float loss, norm;

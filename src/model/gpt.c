@@ -72,8 +72,8 @@ static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_
                 ((size_t)rows - first) * row);
 }
 
-/* What a first pass backward does not write all the same: the head's product goes no further than what is scored, and
- * the embedding's gradient no further than the sequence. */
+/* Zeros where a first backward pass writes nothing: rows of the token embedding that are not scored, and rows of the
+ * position embedding behind the sequence. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);

@@ -191,7 +191,8 @@ static size_t logit_bytes(const struct device *device) {
     return device->is_gpu && most > least ? (size_t)most : (size_t)least;
 }
 
-/* As many tokens' logits at a time as fit into that, or some 16; more than 8192 gain a GPU nothing. */
+/* As many tokens' logits at a time as fit into that, or some 16; more than 8192 gain a GPU nothing, and there a block
+ * begins where a library's products can (gemm_copies). */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
@@ -200,9 +201,11 @@ static size_t logit_rows(const struct gpt *gpt) {
     const bool apart = is_training(gpt) && gpt->options.type != ELEMENT_FP32; /* see plan_head */
     const size_t each = sizeof(float) + (apart && device->is_gpu ? element_size(gpt->options.type) : 0);
     const size_t most = logit_bytes(device) / each / gpt->vocabulary;
-    const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most;
+    const size_t unit = device->is_gpu && most >= 64 ? 64 : 1;
+    const size_t fitting = most < 16 ? 16 : device->is_gpu && most > 8192 ? 8192 : most / unit * unit;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + fitting - 1) / fitting;
-    return (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
+    const size_t equal = (tokens + blocks - 1) / blocks; /* of one size: a small last block would be slow */
+    return blocks == 1 ? equal : (equal + unit - 1) / unit * unit;
 }
 
 static void plan_head(struct gpt *gpt, const struct sizes *sizes) {

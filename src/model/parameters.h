@@ -48,7 +48,8 @@ struct parameters {
     uint64_t token_embedding, position_embedding; /* offsets */
     struct norm_offsets final;                    /* before the head */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
-    const struct buffer *weights, *gradients, *first_moments, *second_moments; /* [elements] float, the model's */
+    /* [elements] float, the model's; what lies in gaps is zero in all four, since nobody writes there */
+    const struct buffer *weights, *gradients, *first_moments, *second_moments;
     const struct buffer *operands; /* [elements] what matrix products read: a 16-bit copy of the weights, or they */
 };
 

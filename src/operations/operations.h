@@ -83,8 +83,8 @@ struct token_groups {
     size_t distinct;
 };
 
-/* d_embedding [N, C] float is scratch. Of positions the rows of the sequence become gradients, or are added to. To rows of
- * tokens it always adds: with tied weights the head's product comes first, and writes all that are scored. */
+/* d_embedding [N, C] float is scratch. The positions' rows up to the sequence are written or added to, as
+ * gradients_empty says. To rows of tokens it always adds: with tied weights the head's product comes first, and writes all that are scored. */
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
                         struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
                         struct embedding gradients);

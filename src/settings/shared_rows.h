@@ -12,7 +12,7 @@
              "auto, gpu, cpu, pocl, a number or part of a name as hc_devices lists them"),                         \
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
-               "16-bit operands), a plain kernel, or oneDNN where it is installed")
+               "16-bit operands), a plain kernel, or oneDNN (on Intel's GPUs, where auto takes it, and on CPUs)")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 

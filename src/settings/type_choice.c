@@ -117,7 +117,7 @@ int type_choice_open(const struct device_settings *settings, int wanted, struct 
         (ranks->count > 1 && merge_all(ranks, choice))) {
         return -1;
     }
-    /* CPUs have the same products for either type */
+    /* CPUs can change to fp32 as they are */
     const bool again = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && (*compute)->device.is_gpu &&
                        !multiplies_in_fp32(settings->gemm);
     return ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0);

@@ -400,6 +400,10 @@ static void test_errors(void **state) {
                   1, "none/ledger.json");
 }
 
+static int set_up(void **state) {
+    return scratch_begin(state) || child_keep_no_programs();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_by_hand),
@@ -408,5 +412,5 @@ int main(void) {
         cmocka_unit_test(test_shc_is_what_the_queue_gets),
         cmocka_unit_test(test_fp32_is_what_the_queue_gets),
     };
-    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+    return cmocka_run_group_tests(tests, set_up, scratch_end);
 }

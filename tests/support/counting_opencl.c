@@ -8,19 +8,9 @@
  * kernel has a pointer to without const; CHANGED is how many bytes of the latter differ after the kernel from before,
  * for which they are read both times. One thread, one-dimensional launches and blocking reads, as the programs under
  * test do it. */
-#include <CL/cl.h>
-#include <dlfcn.h>
+#include "tests/support/preloaded_opencl.h"
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* The function itself, in the library behind this one. */
-#define NEXT(name)                                                                                                 \
-    __typeof__(&name) next;                                                                                        \
-    void *symbol = dlsym(RTLD_NEXT, #name);                                                                        \
-    memcpy(&next, &symbol, sizeof next)
 
 /* A test that cannot be done is to fail. */
 static void give_up(const char *why) {
@@ -106,10 +96,7 @@ cl_int clSetKernelArg(cl_kernel kernel, cl_uint place, size_t bytes, const void 
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
                       void (*notify)(cl_program, void *), void *data) {
     NEXT(clBuildProgram);
-    char *all;
-    if (asprintf(&all, "-cl-kernel-arg-info %s", options ? options : "") < 0) {
-        give_up("out of memory");
-    }
+    char *all = keep_argument_types(options);
     const cl_int code = next(program, count, devices, all, notify, data);
     free(all);
     return code;

@@ -5,11 +5,7 @@
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
  *   HC_GPU="no-units"             GPUs of a vendor whose matrix units do not compile
  */
-#include <CL/cl.h>
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/preloaded_opencl.h"
 
 /* Counts a call; whether it fails, and with what. */
 static int fails(const char *function, cl_int *code) {
@@ -26,25 +22,6 @@ static const char *gpu(void) {
     const char *word = getenv("HC_GPU");
     return word ? word : "";
 }
-
-static cl_int tell(const void *told, size_t told_bytes, size_t room, void *value, size_t *bytes) {
-    if (value && room < told_bytes) {
-        return CL_INVALID_VALUE;
-    }
-    if (value) {
-        memcpy(value, told, told_bytes);
-    }
-    if (bytes) {
-        *bytes = told_bytes;
-    }
-    return CL_SUCCESS;
-}
-
-/* The function itself, in the library behind this one. */
-#define NEXT(name)                                                                                                 \
-    __typeof__(&name) next;                                                                                        \
-    void *symbol = dlsym(RTLD_NEXT, #name);                                                                        \
-    memcpy(&next, &symbol, sizeof next)
 
 cl_int clFinish(cl_command_queue queue) {
     NEXT(clFinish);

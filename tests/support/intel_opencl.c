@@ -1,30 +1,7 @@
 /* Preloaded into a program, an OpenCL whose CPU devices say that they are GPUs of Intel's, so that oneDNN's OpenCL runtime
  * works on them: what it compiles for a chip that it does not know are plain loops, which any device can run. */
-#include <CL/cl.h>
-#include <dlfcn.h>
+#include "tests/support/preloaded_opencl.h"
 #include <elf.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* The function itself, in the library behind this one. */
-#define NEXT(name)                                                                                                 \
-    __typeof__(&name) next;                                                                                        \
-    void *symbol = dlsym(RTLD_NEXT, #name);                                                                        \
-    memcpy(&next, &symbol, sizeof next)
-
-static cl_int tell(const void *told, size_t told_bytes, size_t room, void *value, size_t *bytes) {
-    if (value && room < told_bytes) {
-        return CL_INVALID_VALUE;
-    }
-    if (value) {
-        memcpy(value, told, told_bytes);
-    }
-    if (bytes) {
-        *bytes = told_bytes;
-    }
-    return CL_SUCCESS;
-}
 
 cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t room, void *value, size_t *bytes) {
     NEXT(clGetPlatformInfo);
@@ -138,10 +115,7 @@ cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const ch
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
                       void (*notify)(cl_program, void *), void *context) {
     NEXT(clBuildProgram);
-    char *all;
-    if (asprintf(&all, "-cl-kernel-arg-info %s", options ? options : "") < 0) {
-        return CL_OUT_OF_HOST_MEMORY;
-    }
+    char *all = keep_argument_types(options);
     const cl_int code = next(program, count, devices, all, notify, context);
     free(all);
     return code;

@@ -206,8 +206,8 @@ static void ranks_take_what_all_can_do(void **state) {
 }
 
 static int set_up(void **state) {
-    /* what is compiled for devices that are not there is not for the user's cache; the tests share it */
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
+    /* what is compiled for devices that are not there is not for the user's cache; the tests share PoCL's */
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || child_keep_no_programs();
 }
 
 int main(void) {

@@ -84,12 +84,11 @@ class Tree:
     def __init__(self, scratch, cmake):
         self.scratch, self.cmake = scratch, cmake
         self.build = os.path.join(scratch, "build")
-        self.environment = {**os.environ, "XDG_CACHE_HOME": os.path.join(scratch, "cache")}
 
     def run(self, *words, status=0):
         """What the command printed, on both streams; its exit status must be the one given."""
         done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", cwd=self.scratch, env=self.environment, check=False)
+                              errors="replace", cwd=self.scratch, check=False)
         if done.returncode != status:
             sys.exit("%s: exit status %d, not %d\n%s" % (" ".join(map(str, words)), done.returncode, status, done.stdout))
         return done.stdout
