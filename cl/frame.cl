@@ -22,6 +22,10 @@
 #define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
+/* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one element. */
+#define STREAM_SLOTS     (STREAMS * SLOTS(CHANNELS))
+#define AT(stream, slot) ((stream) * SLOTS(CHANNELS) + (slot))
+
 /* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into registers. Of arrays by
  * slot the vector under way is at [0]; `rotate` at the end of each round brings the next one there, and after the last round all are
  * where they were. c may lie behind the row in that one: test IN_ROW(c). */
@@ -43,7 +47,7 @@ INLINED void rotate(vec_t values[SLOTS(CHANNELS)]) {
     const size_t token = real ? wanted : (tokens) - 1
 
 /* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
-INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *packed, bool real, __global float *z,
+INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool real, __global float *z,
                      __local float *scratch) {
     UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
         UNROLL(1) for (int column = 0; column < COLUMNS; column += COLUMN_BLOCK) {
@@ -53,7 +57,7 @@ INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *pa
                 vec_t sum = (vec_t)(0.0f);
                 UNROLL_LANES(GROUP_STREAMS) for (int s = 0; s < GROUP_STREAMS; s++) {
                     LANE_STEPS(slot, c, CHANNELS) {
-                        sum += y[group * GROUP_STREAMS + s][slot] * ACT_LOAD(factors + s * CHANNELS + c);
+                        sum += y[AT(group * GROUP_STREAMS + s, slot)] * ACT_LOAD(factors + s * CHANNELS + c);
                     }
                 }
                 sums[b] = VEC_SUM(sum);
@@ -67,14 +71,14 @@ INLINED void project(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const act_t *pa
 }
 
 /* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
-INLINED void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const float *h, __global const float *gain,
+INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __global const float *gain,
                           __global const float *bias, bool real, __global act_t *normed,
                           __global float *statistics, __local float *scratch) {
     vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
-        u[slot] = PRE(0) * y[0][slot];
+        u[slot] = PRE(0) * y[AT(0, slot)];
         UNROLL_LANES(STREAMS) for (int s = 1; s < STREAMS; s++) {
-            u[slot] += PRE(s) * y[s][slot];
+            u[slot] += PRE(s) * y[AT(s, slot)];
         }
         sum += u[slot];
     }
@@ -101,7 +105,7 @@ INLINED void mix_and_norm(vec_t y[STREAMS][SLOTS(CHANNELS)], __global const floa
 }
 
 /* From a token's streams, in registers, to its branch's input: projections, map, width mix. */
-INLINED void enter(vec_t y[STREAMS][SLOTS(CHANNELS)], size_t token, bool real, __global const act_t *packed,
+INLINED void enter(vec_t y[STREAM_SLOTS], size_t token, bool real, __global const act_t *packed,
                    __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
                    __global float *squares, __global float *z_all, __global float *h_all, __global act_t *normed,
                    __global float *statistics, __local float *scratch) {
@@ -124,10 +128,10 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
                             __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
-    vec_t y[STREAMS][SLOTS(CHANNELS)];
+    vec_t y[STREAM_SLOTS];
     UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
         LANE_STEPS(slot, c, CHANNELS) {
-            y[s][slot] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
+            y[AT(s, slot)] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
         }
     }
     enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h, normed, statistics, scratch);
@@ -145,7 +149,7 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     __global const float *h = h_before + token * H_ROW;
     __global const act_t *x = x_all + token * ROW_LENGTH;
     __global act_t *stored = mixed + token * ROW_LENGTH;
-    vec_t y[STREAMS][SLOTS(CHANNELS)];
+    vec_t y[STREAM_SLOTS];
     float sums[STREAMS];
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         sums[i] = 0.0f;
@@ -161,11 +165,11 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
                 out += RES(i, j) * in[j];
             }
-            y[i][slot] = ACT_ROUND(out);
+            y[AT(i, slot)] = ACT_ROUND(out);
             if (real) {
                 ACT_STORE(out, stored + i * CHANNELS + c);
             }
-            sums[i] += VEC_SUM(y[i][slot] * y[i][slot]);
+            sums[i] += VEC_SUM(y[AT(i, slot)] * y[AT(i, slot)]);
         }
     }
     GROUP_SUMS(sums, STREAMS, scratch);
@@ -254,10 +258,10 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
 
 /* d_x = d_z packed: what comes back through `project`. */
 INLINED void project_back(__global const float *d_z, __global const act_t *packed,
-                          vec_t d_x[STREAMS][SLOTS(CHANNELS)]) {
+                          vec_t d_x[STREAM_SLOTS]) {
     UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
         UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
-            d_x[j][slot] = (vec_t)(0.0f);
+            d_x[AT(j, slot)] = (vec_t)(0.0f);
         }
     }
     UNROLL(1) for (int column = 0; column < COLUMNS; column++) {
@@ -267,7 +271,7 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
             LANE_STEPS(slot, c, CHANNELS) {
-                d_x[j][slot] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
+                d_x[AT(j, slot)] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
             }
         }
     }
@@ -276,7 +280,7 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
 /* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_x_j,
  * and with `below` d_output [C] of the branch below, whose h is h_below. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
-                                    vec_t d_x[STREAMS][SLOTS(CHANNELS)], __global const float *h,
+                                    vec_t d_x[STREAM_SLOTS], __global const float *h,
                                     __global const float *rms_scale, int below, __global const float *h_below,
                                     __global act_t *d_output) {
     LANE_ROUNDS(c) {
@@ -286,7 +290,7 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
                 d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
             }
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                vec_t out = d_x[j][0] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+                vec_t out = d_x[AT(j, 0)] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
                 UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
                     out += RES(i, j) * d_in[i];
                 }
@@ -299,7 +303,7 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
         }
         rotate(d_u);
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            rotate(d_x[j]);
+            rotate(d_x + AT(j, 0));
         }
     }
 }
@@ -360,7 +364,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         __global float *rms_scale = rms_scale_all + token * RMS_GROUPS;
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
-        vec_t d_u[SLOTS(CHANNELS)], d_x[STREAMS][SLOTS(CHANNELS)];
+        vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
         norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u, d_gain,
                       d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);

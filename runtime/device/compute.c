@@ -100,7 +100,7 @@ static unsigned power_of_two(size_t limit) {
 
 static void choose_widths(struct compute *compute) {
     const struct device *device = &compute->device;
-    compute->lanes = device->is_cpu ? 1 : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
+    compute->lanes = device->is_cpu && !device->is_gpu ? 1 : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
     if (device->is_cpu && device->native_kernels) {
         compute->vector = power_of_two(device->vector_width < 16 ? device->vector_width : 16);
     } else {

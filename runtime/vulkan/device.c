@@ -159,10 +159,11 @@ cl_int vulkan_open_device(cl_device_id device, cl_context context) {
 
 /* ---- what OpenCL asks */
 
+/* Vulkan on a CPU is a simulated GPU: what suits GPUs suits it, too. */
 static cl_device_type type_of(cl_device_id device) {
     switch (device->properties.deviceType) {
     case VK_PHYSICAL_DEVICE_TYPE_CPU:
-        return CL_DEVICE_TYPE_CPU;
+        return CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU;
     case VK_PHYSICAL_DEVICE_TYPE_OTHER:
         return CL_DEVICE_TYPE_ACCELERATOR;
     default:
