@@ -100,7 +100,9 @@ static unsigned power_of_two(size_t limit) {
 
 static void choose_widths(struct compute *compute) {
     const struct device *device = &compute->device;
-    compute->lanes = device->is_cpu && !device->is_gpu ? 1 : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
+    compute->lanes = device->is_cpu && !device->is_gpu
+                         ? 1
+                         : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
     if (device->is_cpu && device->native_kernels) {
         compute->vector = power_of_two(device->vector_width < 16 ? device->vector_width : 16);
     } else {
@@ -111,7 +113,8 @@ static void choose_widths(struct compute *compute) {
 static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)compute->device.platform, 0};
-    compute->context = clCreateContext(properties, 1, &compute->device.id, NULL, NULL, &code);
+    compute->context = clCreateContext(compute->device.beside_loader ? NULL : properties, 1, &compute->device.id,
+                                       NULL, NULL, &code);
     if (code != CL_SUCCESS) {
         return error_set("cannot create a context: %s", device_error_name(code));
     }

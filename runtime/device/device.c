@@ -1,4 +1,5 @@
 #include "runtime/device/device.h"
+#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include <stdint.h>
@@ -68,6 +69,7 @@ static void read_numbers(struct device *device) {
     const cl_device_type type = read_number(id, CL_DEVICE_TYPE);
     device->is_cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
     device->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
+    device->compiles = read_number(id, CL_DEVICE_COMPILER_AVAILABLE) != 0;
     device->compute_units = (unsigned)read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS);
     const unsigned vector_width = (unsigned)read_number(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
     device->vector_width = vector_width ? vector_width : 1;
@@ -148,8 +150,9 @@ static void describe(cl_platform_id platform, cl_device_id id, struct device *de
 
 /* ---- listing */
 
-static bool is_usable(cl_device_id id) {
-    return read_number(id, CL_DEVICE_AVAILABLE) && read_number(id, CL_DEVICE_COMPILER_AVAILABLE);
+static bool is_usable(const struct device *device) {
+    return read_number(device->id, CL_DEVICE_AVAILABLE) &&
+           (device->compiles || !strcmp(device->platform_name, VULKAN_PLATFORM));
 }
 
 /* Describes the platform's devices, `room` at most; their number. A platform that has none, or that cannot tell, has 0.
@@ -162,9 +165,8 @@ static size_t describe_all(cl_platform_id platform, struct device *devices, size
         return 0;
     }
     for (size_t i = 0; i < found && i < DEVICE_MOST && count < room; i++) {
-        if (is_usable(ids[i])) {
-            describe(platform, ids[i], &devices[count++]);
-        }
+        describe(platform, ids[i], &devices[count]);
+        count += is_usable(&devices[count]);
     }
     return count;
 }
@@ -180,23 +182,46 @@ static int check_address_space(void) {
                      left >> 20, LEAST_ADDRESS_SPACE >> 20);
 }
 
-int device_list(struct device **devices, size_t *count) {
-    cl_platform_id platforms[DEVICE_MOST];
+/* The platforms of OpenCL's loader, and ours behind them unless it is among them; their number. */
+static size_t list_platforms(bool with_vulkan, cl_platform_id platforms[DEVICE_MOST + 1], bool *beside_loader) {
     cl_uint found = 0;
+    if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS) {
+        found = 0;
+    }
+    size_t count = found < DEVICE_MOST ? found : DEVICE_MOST;
+    cl_platform_id own = with_vulkan ? vulkan_driver_platform() : NULL;
+    for (size_t i = 0; i < count && own; i++) {
+        own = platforms[i] == own ? NULL : own;
+    }
+    *beside_loader = own != NULL;
+    if (own) {
+        platforms[count++] = own;
+    }
+    return count;
+}
+
+int device_list(bool with_vulkan, struct device **devices, size_t *count) {
+    cl_platform_id platforms[DEVICE_MOST + 1];
+    bool beside_loader;
     *devices = NULL;
     *count = 0;
     if (check_address_space()) {
         return -1;
     }
-    if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS || !found) {
+    const size_t found = list_platforms(with_vulkan, platforms, &beside_loader);
+    if (!found) {
         return 0;
     }
     *devices = calloc(DEVICE_MOST, sizeof(**devices));
     if (!*devices) {
         return error_set("out of memory");
     }
-    for (size_t i = 0; i < found && i < DEVICE_MOST; i++) {
+    for (size_t i = 0; i < found; i++) {
+        const size_t before = *count;
         *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
+        for (size_t j = before; beside_loader && i == found - 1 && j < *count; j++) {
+            (*devices)[j].beside_loader = true;
+        }
     }
     return 0;
 }

@@ -37,14 +37,17 @@ struct device {
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
+    bool compiles;       /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
+    bool beside_loader;  /* of our own driver for Vulkan, which OpenCL's loader does not know */
     struct device_address address;
     unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */
     const struct gpu_model *model; /* whose shape it has taken; NULL: its own */
 };
 
-/* Lists every device of every platform in the loader's order; the index in the list is the number that `--device N`
- * takes. *devices is allocated, the caller frees it. No platform at all is an empty list, not an error. */
-int device_list(struct device **devices, size_t *count);
+/* Lists every device of every platform in the loader's order, and with_vulkan behind them those of our own driver for
+ * Vulkan; the index in the list is the number that `--device N` takes. *devices is allocated, the caller frees it. No
+ * platform at all is an empty list, not an error. */
+int device_list(bool with_vulkan, struct device **devices, size_t *count);
 
 /* "0000:41:00.0", "41:00.0" where the driver does not tell the domain, "" where it tells nothing. Returns `text`. */
 const char *device_address_text(const struct device_address *address, char text[DEVICE_ADDRESS_SIZE]);
@@ -61,9 +64,11 @@ size_t device_card(const struct device *devices, size_t count, size_t index);
 size_t device_order_gpus(const struct device *devices, size_t count, size_t *order);
 
 /* Chooses by word: "gpu" (the GPU of device_order_gpus with the number local_rank modulo theirs), "cpu", "pocl",
- * "auto" (as "gpu" if there is one, else a CPU device; neither it nor "cpu" takes Vulkan on a CPU), a flat index, or
- * a case-insensitive substring of the device or platform name. Fails with a message that lists the devices there
- * are. */
+ * "auto" (as "gpu" if there is one, else a CPU device), "vulkan" (as "gpu" among those of our driver for Vulkan, else
+ * what else it has), "vulkan:N" (its N-th, from 0), a flat index, or a case-insensitive substring of the device or
+ * platform name. Devices on Vulkan are looked for where no other answers the word, but not for "cpu" and "pocl"; for
+ * "gpu" and "auto" only those that can compile, and none that a CPU simulates. Fails with a message that lists the
+ * devices there are. */
 int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 
 /* The same among the devices of a list, DEVICE_MOST at most. */

@@ -1,4 +1,5 @@
 #include "runtime/device/device.h"
+#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <stdint.h>
@@ -7,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define POCL_PLATFORM   "Portable Computing Language"
-#define VULKAN_PLATFORM "hctrain Vulkan" /* runtime/vulkan */
+#define POCL_PLATFORM "Portable Computing Language"
+#define VULKAN_WORD   "vulkan"
 
 /* ---- cards */
 
@@ -65,33 +66,48 @@ size_t device_card(const struct device *devices, size_t count, size_t index) {
     return best;
 }
 
-static size_t append_gpus(const struct device *devices, size_t count, bool integrated, size_t *order) {
+static bool is_vulkan(const struct device *device) {
+    return !strcmp(device->platform_name, VULKAN_PLATFORM);
+}
+
+/* Vulkan on a CPU is a GPU that is simulated, which is for tests: whoever wants it names it. */
+static bool is_simulated(const struct device *device) {
+    return device->is_cpu && is_vulkan(device);
+}
+
+/* Which GPUs are dealt out: all, or those on Vulkan whoever can compile for them. */
+static bool is_dealt_out(const struct device *device, bool only_vulkan) {
+    return device->is_gpu && !is_simulated(device) && (only_vulkan ? is_vulkan(device) : device->compiles);
+}
+
+static size_t append_gpus(const struct device *devices, size_t count, bool only_vulkan, bool integrated,
+                          size_t *order) {
     size_t gpus = 0;
     for (size_t i = 0; i < count; i++) {
-        if (devices[i].is_gpu && devices[i].shares_host_memory == integrated &&
-            device_card(devices, count, i) == i) {
+        if (is_dealt_out(&devices[i], only_vulkan) && devices[i].shares_host_memory == integrated &&
+            (only_vulkan || device_card(devices, count, i) == i)) {
             order[gpus++] = i;
         }
     }
     return gpus;
 }
 
+static size_t order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order) {
+    const size_t discrete = append_gpus(devices, count, only_vulkan, false, order);
+    return discrete ? discrete : append_gpus(devices, count, only_vulkan, true, order);
+}
+
 size_t device_order_gpus(const struct device *devices, size_t count, size_t *order) {
-    const size_t discrete = append_gpus(devices, count, false, order);
-    return discrete ? discrete : append_gpus(devices, count, true, order);
+    return order_gpus(devices, count, false, order);
 }
 
 /* ---- choosing */
 
-static const struct device *find_gpu(const struct device *devices, size_t count, unsigned local_rank) {
+static const struct device *find_gpu(const struct device *devices, size_t count, bool only_vulkan,
+                                     unsigned local_rank) {
     size_t order[DEVICE_MOST];
-    const size_t gpus = device_order_gpus(devices, count, order);
+    const size_t gpus = order_gpus(devices, count, only_vulkan, order);
     return gpus ? &devices[order[local_rank % gpus]] : NULL;
-}
-
-/* Vulkan on a CPU is a GPU that is simulated, which is for tests: whoever wants it names it. */
-static bool is_simulated(const struct device *device) {
-    return device->is_cpu && !strcmp(device->platform_name, VULKAN_PLATFORM);
 }
 
 /* The first CPU device that runs native kernels, since those get the host's BLAS; else the first at all. */
@@ -112,13 +128,36 @@ static const struct device *find_cpu(const struct device *devices, size_t count,
     return found;
 }
 
-static const struct device *find_by_number_or_name(const struct device *devices, size_t count, const char *word) {
-    if (*word && word[strspn(word, "0123456789")] == '\0') {
-        errno = 0;
-        unsigned long long index = strtoull(word, NULL, 10);
-        if (!errno && index < count) {
-            return &devices[index];
+/* Whether a word is a number and nothing else. */
+static bool read_index(const char *word, unsigned long long *index) {
+    if (!*word || word[strspn(word, "0123456789")] != '\0') {
+        return false;
+    }
+    errno = 0;
+    *index = strtoull(word, NULL, 10);
+    return !errno;
+}
+
+/* "vulkan", whose GPUs the ranks share, or "vulkan:N". */
+static const struct device *find_vulkan(const struct device *devices, size_t count, const char *rest,
+                                        unsigned local_rank) {
+    unsigned long long index = 0;
+    const struct device *found = *rest ? NULL : find_gpu(devices, count, true, local_rank);
+    if (found || (*rest && !read_index(rest + 1, &index))) {
+        return found;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (is_vulkan(&devices[i]) && !index--) {
+            return &devices[i];
         }
+    }
+    return NULL;
+}
+
+static const struct device *find_by_number_or_name(const struct device *devices, size_t count, const char *word) {
+    unsigned long long index;
+    if (read_index(word, &index) && index < count) {
+        return &devices[index];
     }
     for (size_t i = 0; i < count && *word; i++) {
         if (strcasestr(devices[i].name, word) || strcasestr(devices[i].platform_name, word)) {
@@ -130,8 +169,12 @@ static const struct device *find_by_number_or_name(const struct device *devices,
 
 static const struct device *find(const struct device *devices, size_t count, const char *word,
                                  unsigned local_rank) {
+    const size_t vulkan = strlen(VULKAN_WORD);
     if (!strcasecmp(word, "gpu")) {
-        return find_gpu(devices, count, local_rank);
+        return find_gpu(devices, count, false, local_rank);
+    }
+    if (!strncasecmp(word, VULKAN_WORD, vulkan) && (!word[vulkan] || word[vulkan] == ':')) {
+        return find_vulkan(devices, count, word + vulkan, local_rank);
     }
     if (!strcasecmp(word, "cpu")) {
         return find_cpu(devices, count, false);
@@ -142,7 +185,7 @@ static const struct device *find(const struct device *devices, size_t count, con
     if (strcasecmp(word, "auto") != 0) {
         return find_by_number_or_name(devices, count, word);
     }
-    const struct device *found = find_gpu(devices, count, local_rank);
+    const struct device *found = find_gpu(devices, count, false, local_rank);
     if (!found) {
         found = find_cpu(devices, count, false);
     }
@@ -158,7 +201,8 @@ const char *device_missing_text(void) {
 }
 
 static int fail_choice(const struct device *devices, size_t count, const char *word) {
-    const char *problem = device_pocl_problem();
+    const bool on_vulkan = !strcasecmp(word, "gpu") || !strncasecmp(word, VULKAN_WORD, strlen(VULKAN_WORD));
+    const char *problem = on_vulkan ? vulkan_driver_problem() : device_pocl_problem();
     char list[4096] = "";
     for (size_t i = 0; i < count; i++) {
         const size_t used = strlen(list);
@@ -166,7 +210,7 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
                  devices[i].platform_name);
     }
     if (!count) {
-        return error_set("device \"%s\": %s", word, device_missing_text());
+        return error_set("device \"%s\": %s", word, problem ? problem : device_missing_text());
     }
     return error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, problem ? "; " : "",
                      problem ? problem : "");
@@ -180,15 +224,29 @@ int device_choose_from(const struct device *devices, size_t count, const char *w
         return fail_choice(devices, count, word);
     }
     *chosen = *found;
-    chosen->gpus = (unsigned)device_order_gpus(devices, count, order);
+    chosen->gpus = (unsigned)order_gpus(devices, count, is_vulkan(found), order);
     return 0;
+}
+
+/* Whether a device that is not our driver's answers the word, or none of its could. */
+static bool is_answered(const struct device *devices, size_t count, const char *word, unsigned local_rank) {
+    if (!strcasecmp(word, "auto")) {
+        return find_gpu(devices, count, false, local_rank) != NULL;
+    }
+    return !strcasecmp(word, "cpu") || !strcasecmp(word, "pocl") || find(devices, count, word, local_rank);
 }
 
 int device_choose(const char *word, unsigned local_rank, struct device *chosen) {
     struct device *devices;
     size_t count;
-    if (device_list(&devices, &count)) {
+    if (device_list(false, &devices, &count)) {
         return -1;
+    }
+    if (!is_answered(devices, count, word, local_rank)) {
+        free(devices);
+        if (device_list(true, &devices, &count)) {
+            return -1;
+        }
     }
     const int status = device_choose_from(devices, count, word, local_rank, chosen);
     free(devices);

@@ -1,4 +1,5 @@
 #include "runtime/vulkan/device.h"
+#include "runtime/vulkan/compiler_program.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
 static unsigned device_count;
+static char problem[600];
 
 /* ---- listing */
 
@@ -95,34 +97,49 @@ static void read_properties(cl_device_id device) {
     vk.GetPhysicalDeviceMemoryProperties(device->physical, &device->memories);
 }
 
-/* A device of Vulkan 1.2 may be behind a loader of 1.3, or the other way round. The compiler describes kernels by
- * instructions that Vulkan 1.3 allows, and 1.2 with an extension. */
-static bool describe(VkPhysicalDevice physical, cl_device_id device) {
+/* What a device lacks, NULL where it can be used. It may be of Vulkan 1.2 behind a loader of 1.3, or the other way round.
+ * The compiler describes kernels by instructions that Vulkan 1.3 allows, and 1.2 with an extension. */
+static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     *device = (struct _cl_device_id){.dispatch = &vulkan_dispatch, .physical = physical};
     VkPhysicalDeviceProperties2 basic = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     vk.GetPhysicalDeviceProperties2(physical, &basic);
+    device->properties = basic.properties;
     if (basic.properties.apiVersion < VK_API_VERSION_1_2) {
-        return false;
+        return "Vulkan 1.2";
     }
     device->enables_reflection = has_extension(physical, VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME);
     if (!device->enables_reflection && basic.properties.apiVersion < VK_API_VERSION_1_3) {
-        return false;
+        return VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
     }
     read_properties(device);
     read_features(device);
-    return find_family(device) && device->features.base.features.shaderInt64 &&
-           device->features.v12.timelineSemaphore;
+    return !find_family(device)                          ? "a queue for computing"
+           : !device->features.base.features.shaderInt64 ? "64-bit integers (shaderInt64)"
+           : !device->features.v12.timelineSemaphore     ? "timeline semaphores"
+                                                         : NULL;
 }
 
 static void list_once(void) {
     VkPhysicalDevice found[VULKAN_MOST_DEVICES];
     uint32_t count = VULKAN_MOST_DEVICES;
-    VkInstance instance = vulkan_open();
-    if (!instance || vk.EnumeratePhysicalDevices(instance, &count, found) < 0) {
+    const char *why = NULL;
+    VkInstance instance = vulkan_open(&why);
+    if (!instance) {
+        snprintf(problem, sizeof problem, "%s", why);
+        return;
+    }
+    if (vk.EnumeratePhysicalDevices(instance, &count, found) < 0 || !count) {
+        snprintf(problem, sizeof problem,
+                 "Vulkan offers no device; install the card's Vulkan driver, such as Mesa's (mesa-vulkan-drivers)");
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        device_count += describe(found[i], &devices[device_count]);
+        const char *missing = describe(found[i], &devices[device_count]);
+        if (missing) {
+            snprintf(problem, sizeof problem, "%s cannot be used through Vulkan: its driver lacks %s",
+                     devices[device_count].properties.deviceName, missing);
+        }
+        device_count += !missing;
     }
 }
 
@@ -131,6 +148,12 @@ struct _cl_device_id *vulkan_devices(unsigned *count) {
     pthread_once(&once, list_once);
     *count = device_count;
     return devices;
+}
+
+const char *vulkan_problem(void) {
+    unsigned count;
+    vulkan_devices(&count);
+    return *problem ? problem : NULL;
 }
 
 /* ---- opening */
@@ -252,8 +275,11 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
         return VULKAN_GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
     case CL_DEVICE_QUEUE_PROPERTIES:
         return VULKAN_GIVE(cl_command_queue_properties, device->time_bits ? CL_QUEUE_PROFILING_ENABLE : 0);
+    case CL_DEVICE_COMPILER_AVAILABLE: {
+        const char *const *words;
+        return VULKAN_GIVE(cl_bool, vulkan_compiler(&words) != 0);
+    }
     case CL_DEVICE_AVAILABLE:
-    case CL_DEVICE_COMPILER_AVAILABLE:
     case CL_DEVICE_ENDIAN_LITTLE:
         return VULKAN_GIVE(cl_bool, CL_TRUE);
     case PCI_BUS_INFO_KHR:

@@ -71,5 +71,5 @@ struct vulkan_functions {
 extern struct vulkan_functions vk;
 
 /* Loads Vulkan's loader and makes an instance of Vulkan 1.2 or later, which lives until the process ends. NULL where
- * there is none. Called once. */
-VkInstance vulkan_open(void);
+ * there is none: *problem then says why. Called once. */
+VkInstance vulkan_open(const char **problem);

@@ -1,5 +1,6 @@
 /* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
 #include "runtime/device/device.h"
+#include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "src/programs/program.h"
@@ -56,9 +57,9 @@ static void print_device(const struct device *devices, size_t count, size_t inde
 static void print_choice(const char *word, unsigned local_rank) {
     struct device device;
     if (device_choose(word, local_rank, &device)) {
-        printf("   --device %-5s none: %s\n", word, error_text());
+        printf("   --device %-6s none: %s\n", word, error_text());
     } else {
-        printf("   --device %-5s %s (%s)\n", word, device.name, device.platform_name);
+        printf("   --device %-6s %s (%s)\n", word, device.name, device.platform_name);
     }
 }
 
@@ -77,11 +78,26 @@ static void print_order(const struct device *devices, size_t count) {
                                                            : "each card once, those with memory of their own");
 }
 
+/* What keeps devices on Vulkan from being used. */
+static void print_vulkan(const struct device *devices, size_t count) {
+    const char *problem = vulkan_driver_problem();
+    bool lacks_compiler = false;
+    for (size_t i = 0; i < count; i++) {
+        lacks_compiler = lacks_compiler || !devices[i].compiles;
+    }
+    if (problem || lacks_compiler) {
+        printf("\nVulkan: %s\n", problem
+                                     ? problem
+                                     : "the compiler clspv is missing, so that only programs compiled before can "
+                                       "run; `pip install pyclspv` or `ci/setup.sh vulkan` installs it");
+    }
+}
+
 static int print_all(void) {
-    static const char *const words[] = {"auto", "gpu", "cpu", "pocl"};
+    static const char *const words[] = {"auto", "gpu", "cpu", "pocl", "vulkan"};
     struct device *devices;
     size_t count;
-    if (device_list(&devices, &count)) {
+    if (device_list(true, &devices, &count)) {
         return PROGRAM_FAILED;
     }
     for (size_t i = 0; i < count; i++) {
@@ -91,6 +107,7 @@ static int print_all(void) {
         printf("No device: %s\n", device_missing_text());
     }
     print_order(devices, count);
+    print_vulkan(devices, count);
     free(devices);
     printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
     for (size_t i = 0; i < COUNT(words); i++) {

@@ -23,7 +23,7 @@ static const char *const gemm_files[] = {"gemm.cl", NULL};
 static void on_every_device(void (*check)(const char *word)) {
     struct device *devices;
     size_t count;
-    assert_int_equal(device_list(&devices, &count), 0);
+    assert_int_equal(device_list(false, &devices, &count), 0);
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) {
         char word[32];

@@ -23,7 +23,7 @@ static size_t device_count;
 
 static int list_devices(void **state) {
     (void)state;
-    return device_list(&devices, &device_count) || !device_count;
+    return device_list(false, &devices, &device_count) || !device_count;
 }
 
 static int free_devices(void **state) {
@@ -116,7 +116,7 @@ static void test_words(void **state) {
 #define HANDLE(type, number) ((type)(uintptr_t)(number))
 #define MADE(platform_number, platform_text, number)                                                               \
     .platform = HANDLE(cl_platform_id, platform_number), .id = HANDLE(cl_device_id, number), .name = "made",       \
-    .platform_name = platform_text
+    .platform_name = platform_text, .compiles = true
 
 static const struct device host = {MADE(90, "Portable Computing Language", 900), .is_cpu = true,
                                    .native_kernels = true, .shares_host_memory = true};
@@ -256,7 +256,8 @@ static void no_gpu_is_none(void **state) {
 static void simulated_vulkan_is_chosen_by_name_only(void **state) {
     (void)state;
     struct device chosen;
-    struct device list[] = {{MADE(3, "hctrain Vulkan", 301), .is_cpu = true, .shares_host_memory = true},
+    struct device list[] = {{MADE(3, "hctrain Vulkan", 301), .is_cpu = true, .is_gpu = true,
+                             .shares_host_memory = true},
                             host,
                             {MADE(3, "hctrain Vulkan", 302), .is_gpu = true, AT(1)},
                             {MADE(2, "rusticl", 201), .is_gpu = true, AT(1)}};
@@ -272,6 +273,41 @@ static void simulated_vulkan_is_chosen_by_name_only(void **state) {
     assert_int_equal(device_choose_from(list, 3, "auto", 0, &chosen), 0);
     assert_ptr_equal(chosen.id, list[2].id);
     CHECK_ORDER(list, 201);
+}
+
+/* "vulkan" deals out cards as "gpu" does, whoever else offers them; without a compiler only its words choose one. */
+static void vulkan_is_dealt_out_and_numbered(void **state) {
+    (void)state;
+    struct device chosen;
+    struct device list[] = {{MADE(2, "NVIDIA CUDA", 200), .is_gpu = true, AT(1)},
+                            {MADE(3, "hctrain Vulkan", 300), .is_cpu = true, .is_gpu = true,
+                             .shares_host_memory = true},
+                            {MADE(3, "hctrain Vulkan", 301), .is_gpu = true, .shares_host_memory = true, AT(3)},
+                            {MADE(3, "hctrain Vulkan", 302), .is_gpu = true, AT(1)},
+                            {MADE(3, "hctrain Vulkan", 303), .is_gpu = true, AT(2)}};
+    const size_t count = sizeof list / sizeof *list;
+    static const struct {
+        const char *word;
+        unsigned rank;
+        int number;
+    } cases[] = {{"vulkan", 0, 3}, {"VULKAN", 1, 4}, {"vulkan", 2, 3}, {"vulkan:0", 5, 1}, {"vulkan:1", 0, 2},
+                 {"gpu", 0, 0},    {"gpu", 1, 4},    {"auto", 0, 0},   {"4", 0, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(device_choose_from(list, count, cases[i].word, cases[i].rank, &chosen), 0);
+        assert_ptr_equal(chosen.id, list[cases[i].number].id);
+        assert_int_equal(chosen.gpus, 2);
+    }
+    static const char *const refused[] = {"vulkan:4", "vulkan:", "vulkan:x", "vulkan:-1",
+                                          "vulkan:99999999999999999999"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(device_choose_from(list, count, refused[i], 0, &chosen), -1);
+        assert_non_null(strstr(error_text(), refused[i]));
+    }
+    list[4].compiles = false;
+    assert_int_equal(device_choose_from(list, count, "gpu", 1, &chosen), 0);
+    assert_ptr_equal(chosen.id, list[0].id);
+    assert_int_equal(device_choose_from(list, count, "vulkan", 1, &chosen), 0);
+    assert_ptr_equal(chosen.id, list[4].id);
 }
 
 /* ---- where drivers say that a card is */
@@ -305,7 +341,7 @@ static void check_address(const char *expected) {
     struct device *list;
     size_t count;
     char text[DEVICE_ADDRESS_SIZE];
-    assert_int_equal(device_list(&list, &count), 0);
+    assert_int_equal(device_list(false, &list, &count), 0);
     assert_true(count > 0);
     assert_string_equal(device_address_text(&list[0].address, text), expected);
     assert_true(list[0].address.known == (*expected != '\0'));
@@ -452,6 +488,7 @@ int main(void) {
         cmocka_unit_test(domains_count_where_they_are_told),
         cmocka_unit_test(no_gpu_is_none),
         cmocka_unit_test(simulated_vulkan_is_chosen_by_name_only),
+        cmocka_unit_test(vulkan_is_dealt_out_and_numbered),
         cmocka_unit_test(addresses_are_read_as_each_driver_tells_them),
         cmocka_unit_test(test_local_rank),
         cmocka_unit_test(test_host_cores),

@@ -93,7 +93,7 @@ static struct compute *open_backend(size_t index, const char *gemm, bool profile
 static size_t device_count(void) {
     struct device *devices;
     size_t count;
-    assert_int_equal(device_list(&devices, &count), 0);
+    assert_int_equal(device_list(false, &devices, &count), 0);
     free(devices);
     return count;
 }
