@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info, whose header need not be there */
 
@@ -78,6 +79,49 @@ static void read_features(cl_device_id device) {
 #undef USE
 }
 
+/* For those that do not tell: a common size of the kind. */
+static uint32_t guess_units(cl_device_id device) {
+    switch (device->properties.deviceType) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return 32;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU: {
+        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        return cores > 0 ? (uint32_t)cores : 1;
+    }
+    default:
+        return 8;
+    }
+}
+
+/* Vulkan itself does not tell how many units compute, but vendors' extensions do. Reductions are divided by it. */
+static uint32_t count_units(cl_device_id device) {
+    VkPhysicalDeviceShaderCorePropertiesAMD amd = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    uint32_t units = 0;
+    if (has_extension(device->physical, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
+        all.pNext = &amd;
+        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray;
+    } else if (has_extension(device->physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
+        all.pNext = &nvidia;
+        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        units = nvidia.shaderSMCount;
+    }
+#ifdef VK_ARM_shader_core_builtins /* of Vulkan's headers from 1.3.231 on */
+    VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
+    if (has_extension(device->physical, VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME)) {
+        all.pNext = &arm;
+        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        units = arm.shaderCoreCount;
+    }
+#endif
+    return units ? units : guess_units(device);
+}
+
 static void read_properties(cl_device_id device) {
     VkPhysicalDevicePCIBusInfoPropertiesEXT bus = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
@@ -90,6 +134,7 @@ static void read_properties(cl_device_id device) {
     vk.GetPhysicalDeviceProperties2(device->physical, &all);
     device->properties = all.properties;
     device->largest_allocation = v11.maxMemoryAllocationSize;
+    device->units = count_units(device);
     snprintf(device->driver, sizeof device->driver, "%s %s (%x)", v12.driverName, v12.driverInfo,
              all.properties.driverVersion);
     memcpy(device->address, (cl_uint[]){bus.pciDomain, bus.pciBus, bus.pciDevice, bus.pciFunction},
@@ -219,7 +264,8 @@ static cl_ulong largest_buffer(cl_device_id device) {
 static cl_int device_sizes(cl_device_id device, cl_device_info what, size_t room, void *value, size_t *got) {
     const VkPhysicalDeviceLimits *limits = &device->properties.limits;
     switch (what) {
-    case CL_DEVICE_MAX_COMPUTE_UNITS: /* Vulkan does not tell */
+    case CL_DEVICE_MAX_COMPUTE_UNITS:
+        return VULKAN_GIVE(cl_uint, device->units);
     case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
     case CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT:
         return VULKAN_GIVE(cl_uint, 1);

@@ -45,6 +45,7 @@ struct _cl_device_id {
     VkPhysicalDeviceMemoryProperties memories;
     struct device_features features; /* those that it has, and that are used */
     VkDeviceSize largest_allocation;
+    uint32_t units; /* that compute */
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 32];
     bool has_address;
     bool enables_reflection; /* VK_KHR_shader_non_semantic_info is to be enabled */
