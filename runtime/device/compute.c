@@ -100,7 +100,9 @@ static unsigned power_of_two(size_t limit) {
 
 static void choose_widths(struct compute *compute) {
     const struct device *device = &compute->device;
-    compute->lanes = device->is_cpu && !device->is_gpu ? 1 : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
+    compute->lanes = device->is_cpu && !device->is_gpu
+                         ? 1
+                         : power_of_two(device->max_work_group < 64 ? device->max_work_group : 64);
     if (device->is_cpu && device->native_kernels) {
         compute->vector = power_of_two(device->vector_width < 16 ? device->vector_width : 16);
     } else {
@@ -111,14 +113,14 @@ static void choose_widths(struct compute *compute) {
 static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
     cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)compute->device.platform, 0};
-    compute->context = clCreateContext(properties, 1, &compute->device.id, NULL, NULL, &code);
+    compute->context = clCreateContext(properties, 1, &compute->device.id, device_error_notify, NULL, &code);
     if (code != CL_SUCCESS) {
-        return error_set("cannot create a context: %s", device_error_name(code));
+        return error_set("cannot create a context: %s", device_error_text(code));
     }
     cl_command_queue_properties flags = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
     compute->queue = clCreateCommandQueue(compute->context, compute->device.id, flags, &code);
     if (code != CL_SUCCESS) {
-        return error_set("cannot create a command queue: %s", device_error_name(code));
+        return error_set("cannot create a command queue: %s", device_error_text(code));
     }
     if (profile && !(compute->profiler = profiler_create())) {
         return error_set("out of memory");
