@@ -20,7 +20,7 @@ static const struct {
     RESULT(VK_ERROR_FRAGMENTED_POOL, CL_MEM_OBJECT_ALLOCATION_FAILURE),
     RESULT(VK_ERROR_FRAGMENTATION, CL_MEM_OBJECT_ALLOCATION_FAILURE),
     RESULT(VK_ERROR_TOO_MANY_OBJECTS, CL_MEM_OBJECT_ALLOCATION_FAILURE),
-    RESULT(VK_ERROR_MEMORY_MAP_FAILED, CL_MAP_FAILURE),
+    RESULT(VK_ERROR_MEMORY_MAP_FAILED, CL_OUT_OF_HOST_MEMORY),
     RESULT(VK_ERROR_DEVICE_LOST, CL_DEVICE_NOT_AVAILABLE),
     RESULT(VK_ERROR_INITIALIZATION_FAILED, CL_INVALID_OPERATION),
     RESULT(VK_ERROR_INCOMPATIBLE_DRIVER, CL_INVALID_OPERATION),
@@ -70,8 +70,10 @@ cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ..
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    snprintf(words, sizeof words, "%s: %s (%d)", what, vulkan_result_name(result), (int)result);
-    return vulkan_tell(context, code_of(context, result), words);
+    const cl_int code = code_of(context, result);
+    snprintf(words, sizeof words, "%s: %s (%d)%s", what, vulkan_result_name(result), (int)result,
+             code == CL_INVALID_OPERATION ? "; another version of the device's driver for Vulkan may do it" : "");
+    return vulkan_tell(context, code, words);
 }
 
 cl_int vulkan_code(cl_context context, VkResult result) {

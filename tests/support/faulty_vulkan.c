@@ -5,7 +5,7 @@
  *   HC_VULKAN_AFTER=FILE                         calls are counted from when there is this file
  *   HC_VULKAN_COUNTS=FILE                        a line for each function at the end: its name, and its calls
  *
- * A call that fails leaves in its results what Vulkan leaves undefined. Once a device is lost (-4), it stays so for all calls
+ * With the code 0 a call seems to succeed and does nothing. One that fails leaves in its results what Vulkan leaves undefined. Once a device is lost (-4), it stays so for all calls
  * that tell. */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -131,6 +131,21 @@ static VKAPI_ATTR VkResult VKAPI_CALL do_WaitSemaphores(VkDevice device, const V
     return next_WaitSemaphores(device, info, nanoseconds);
 }
 
+/* One that cannot fail may be left out. */
+static PFN_vkCmdPipelineBarrier next_CmdPipelineBarrier;
+static atomic_ulong calls_CmdPipelineBarrier;
+static VKAPI_ATTR void VKAPI_CALL do_CmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
+                                                        VkPipelineStageFlags to, VkDependencyFlags flags,
+                                                        uint32_t count, const VkMemoryBarrier *barriers,
+                                                        uint32_t buffer_count, const VkBufferMemoryBarrier *buffers,
+                                                        uint32_t image_count, const VkImageMemoryBarrier *images) {
+    VkResult unused;
+    if (!fails("vkCmdPipelineBarrier", &calls_CmdPipelineBarrier, &unused)) {
+        next_CmdPipelineBarrier(commands, from, to, flags, count, barriers, buffer_count, buffers, image_count,
+                                images);
+    }
+}
+
 /* ---- finding functions */
 
 #define FUNCTIONS(EACH)                                                                                            \
@@ -139,6 +154,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL do_WaitSemaphores(VkDevice device, const V
     EACH(AllocateMemory)                                                                                           \
     EACH(BeginCommandBuffer)                                                                                       \
     EACH(BindBufferMemory)                                                                                         \
+    EACH(CmdPipelineBarrier)                                                                                       \
     EACH(CreateBuffer)                                                                                             \
     EACH(CreateCommandPool)                                                                                        \
     EACH(CreateComputePipelines)                                                                                   \
