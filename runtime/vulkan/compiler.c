@@ -187,25 +187,26 @@ static int run_compiler(cl_device_id device, const struct workplace *place, char
     return status == KILLED + SIGINT && !unlink(place->log) ? run(arguments, place->log) : status;
 }
 
-/* How it ended, where that was not well. */
-static void describe_end(int status, char *text, size_t room) {
+/* How it ended, where that was not well. Who cannot write a program cannot write why. */
+static void describe_end(int status, bool is_silent, char *text, size_t room) {
     if (status == LATE) {
         snprintf(text, room, "took longer than %d seconds, and was ended", MOST_SECONDS);
     } else if (status > KILLED) {
         snprintf(text, room, "was ended by signal %d (%s)%s", status - KILLED, strsignal(status - KILLED),
                  status == KILLED + SIGKILL ? ": the machine may have too little memory for it" : "");
-    } else if (status) {
+    } else if (status && !is_silent) {
         snprintf(text, room, "ended with status %d", status);
     } else {
-        snprintf(text, room, "wrote no program; is there room in %s? TMPDIR can name another folder",
-                 temporary_folder());
+        snprintf(text, room,
+                 "ended with status %d and wrote nothing; is there room in %s? TMPDIR can name another folder",
+                 status, temporary_folder());
     }
 }
 
 static cl_int compile_in(const struct workplace *place, cl_device_id device, char *options, uint32_t **words,
                          size_t *bytes, char **log) {
     size_t log_bytes;
-    char end[300];
+    char end[MOST_FOLDER];
     const int status = run_compiler(device, place, options);
     if (status == FAILED || status == 127) { /* 127: what spawning an absent program is on some systems */
         const char *why = status == FAILED ? strerror(errno) : "it is not there";
@@ -219,7 +220,7 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, cha
     }
     free(*words);
     *words = NULL;
-    describe_end(status, end, sizeof end);
+    describe_end(status, !said || !*said, end, sizeof end);
     if (asprintf(log, COMPILER " %s%s%s", end, said && *said ? "; it said:\n" : "", said ? said : "") < 0) {
         *log = NULL;
     }

@@ -222,9 +222,11 @@ static void failing_compiler_is_said(void **state) {
     assert_said(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
                 "clspv ended with status 3");
     assert_non_null(strstr(child_message(), "no such thing as a kernel"));
+    assert_said(TRAIN("cold", with_compiler("exit 1")), "ended with status 1 and wrote nothing; is there room in");
     assert_said(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
-    assert_said(TRAIN("cold", with_compiler("exit 0")), "clspv wrote no program");
-    assert_said(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")), "clspv wrote no program");
+    assert_said(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
+    assert_said(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")),
+                "clspv ended with status 0 and wrote nothing");
     assert_said(TRAIN("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")), "it is no SPIR-V");
 }
 
