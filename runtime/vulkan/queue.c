@@ -184,7 +184,10 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
                                       .pValues = &batch};
     queue->references++; /* whoever has the lock meanwhile may release it */
     pthread_mutex_unlock(&context->lock);
-    const VkResult result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+    VkResult result;
+    do { /* some drivers know times that are shorter than any */
+        result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+    } while (result == VK_TIMEOUT);
     pthread_mutex_lock(&context->lock);
     queue->references--;
     code = vulkan_failed(context, result, "Vulkan, waiting for the device");
@@ -214,13 +217,13 @@ cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch) {
     return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : done;
 }
 
-/* A device may still be at work on earlier batches where it is lost to us, as when a later one could not be given to it:
- * what it works on must not be freed. One that is really lost says so at once. */
-static void settle_lost(cl_context context) {
+/* After a wait that failed. A device may still be at work on earlier batches where it is lost to us, as when a later one
+ * could not be given to it: what it works on must not be freed. One that is really lost says so at once. */
+static void settle_failed(cl_context context) {
     for (cl_command_queue queue = context->queues; queue && !context->settled; queue = queue->next) {
         drain(queue);
     }
-    context->settled = true;
+    context->settled = context->lost; /* nothing more is given to it */
 }
 
 cl_int vulkan_settle(cl_context context) {
@@ -228,18 +231,17 @@ cl_int vulkan_settle(cl_context context) {
     for (cl_command_queue queue = context->queues; queue && code == CL_SUCCESS; queue = queue->next) {
         code = vulkan_wait(queue, queue->submitted + queue->recording);
     }
-    if (context->lost) {
-        settle_lost(context);
+    if (code != CL_SUCCESS) {
+        settle_failed(context);
     }
     return code;
 }
 
 void vulkan_empty(cl_command_queue queue) {
-    vulkan_wait(queue, queue->submitted + queue->recording);
-    if (!queue->context->lost) {
+    if (vulkan_wait(queue, queue->submitted + queue->recording) == CL_SUCCESS) {
         return;
     }
-    settle_lost(queue->context);
+    settle_failed(queue->context);
     for (unsigned i = 0; i < BATCHES; i++) {
         for (unsigned j = 0; j < BATCH_COMMANDS; j++) {
             if (queue->batches[i].timed[j]) {
