@@ -5,8 +5,8 @@
  *   HC_VULKAN_AFTER=FILE                         calls are counted from when there is this file
  *   HC_VULKAN_COUNTS=FILE                        a line for each function at the end: its name, and its calls
  *
- * With the code 0 a call seems to succeed and does nothing. One that fails leaves in its results what Vulkan leaves undefined. Once a device is lost (-4), it stays so for all calls
- * that tell. */
+ * With the code 0 a call seems to succeed and does nothing. One that fails leaves in its results what Vulkan leaves
+ * undefined. Once a device is lost (-4), it stays so for all calls that tell. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
