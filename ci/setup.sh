@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `tests` also what only
-# the tests use: compilers for GPUs that are not there, and on Debian a browser; with `vulkan` also what devices need that
-# have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv. Needs root or sudo, asks nothing, and
-# can be repeated: what is installed is left alone.
+# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `vulkan` also what devices
+# need that have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv; with `tests` both and what only
+# the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can be
+# repeated: what is installed is left alone.
 set -eu
+cd "$(dirname "$0")/.."
 
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
@@ -78,19 +79,7 @@ install_clspv() {
     mkdir -p "$prefix/lib/clspv" "$prefix/bin"
     python3 -m venv "$prefix/lib/clspv" || fail "cannot make a Python environment in $prefix/lib/clspv"
     retry "$prefix/lib/clspv/bin/pip" install -q pyclspv==0.0.1 || fail "cannot install pyclspv from PyPI"
-    cat >"$prefix/lib/clspv/clspv.py" <<'END'
-"""clspv's command line, out of pyclspv's library: clspv::Compile(argc, argv)."""
-import ctypes, glob, os, sys, sysconfig
-
-library = ctypes.PyDLL(glob.glob(sysconfig.get_paths()["platlib"] + "/pyclspv*.so")[0])
-compile = library._ZN5clspv7CompileEiPKPKc
-compile.restype = ctypes.c_int
-compile.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
-words = [b"clspv"] + [os.fsencode(word) for word in sys.argv[1:]]
-status = compile(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
-sys.stdout.flush()
-os._exit(1 if status else 0)  # without the ends of two runtimes in one process
-END
+    cp runtime/vulkan/clspv.py "$prefix/lib/clspv/clspv.py"
     printf '#!/bin/sh\nexec "%s/bin/python" "%s/clspv.py" "$@"\n' "$prefix/lib/clspv" "$prefix/lib/clspv" >"$prefix/bin/clspv"
     chmod +x "$prefix/bin/clspv"
     command -v clspv >/dev/null || echo "ci/setup.sh: put $prefix/bin on PATH, where clspv is now" >&2
@@ -106,7 +95,7 @@ retry() {
 
 case "${1:-}" in
 "") for_tests=no for_vulkan=no ;;
-tests) for_tests=yes for_vulkan=no ;;
+tests) for_tests=yes for_vulkan=yes ;;
 vulkan) for_tests=no for_vulkan=yes ;;
 *) fail "the argument is '$1'; there is none but 'tests' and 'vulkan'" ;;
 esac

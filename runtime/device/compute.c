@@ -125,7 +125,8 @@ static cl_context create_context(struct compute *compute, cl_int *code) {
         properties[count++] = VULKAN_PIPELINES;
         properties[count++] = (cl_context_properties)&kept;
     }
-    cl_context context = clCreateContext(count ? properties : NULL, 1, &compute->device.id, NULL, NULL, code);
+    cl_context context =
+        clCreateContext(count ? properties : NULL, 1, &compute->device.id, device_error_notify, NULL, code);
     free((void *)kept.data);
     return context;
 }
@@ -134,12 +135,12 @@ static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
     compute->context = create_context(compute, &code);
     if (code != CL_SUCCESS) {
-        return error_set("cannot create a context: %s", device_error_name(code));
+        return error_set("cannot create a context: %s", device_error_text(code));
     }
     cl_command_queue_properties flags = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
     compute->queue = clCreateCommandQueue(compute->context, compute->device.id, flags, &code);
     if (code != CL_SUCCESS) {
-        return error_set("cannot create a command queue: %s", device_error_name(code));
+        return error_set("cannot create a command queue: %s", device_error_text(code));
     }
     if (profile && !(compute->profiler = profiler_create())) {
         return error_set("out of memory");

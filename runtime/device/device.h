@@ -93,5 +93,10 @@ void device_prepare_environment(void);
 const char *device_error_name(cl_int code);
 
 /* The name, and for codes that tell of memory or of the device itself what they mean and what to do, for errors of
- * work that was launched: "CL_OUT_OF_RESOURCES: ...". Valid until the next call in this thread. */
+ * work that was launched: "CL_OUT_OF_RESOURCES: ...". Behind the name stands what the driver said of this code since the
+ * last call, if anything. Valid until the next call in this thread. */
 const char *device_error_text(cl_int code);
+
+/* What contexts are created with, so that drivers can say more than a code: they do where the private information is the
+ * code, as in runtime/vulkan. */
+void CL_CALLBACK device_error_notify(const char *words, const void *code, size_t bytes, void *unused);

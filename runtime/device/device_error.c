@@ -1,6 +1,8 @@
 /* What OpenCL's error codes are called and mean. */
 #include "runtime/device/device.h"
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #define NO_MEMORY                                                                                                  \
     "the device has no memory left: choose a smaller batch_size, block_size or model, or --recompute layer"
@@ -96,9 +98,31 @@ const char *device_error_name(cl_int code) {
     return error_find(code).name;
 }
 
+/* What a driver said last of its own accord, and of which code. */
+static struct {
+    pthread_mutex_t lock;
+    cl_int code;
+    char words[400];
+} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void CL_CALLBACK device_error_notify(const char *words, const void *code, size_t bytes, void *unused) {
+    (void)unused;
+    if (words && code && bytes == sizeof(driver.code)) {
+        pthread_mutex_lock(&driver.lock);
+        memcpy(&driver.code, code, bytes);
+        snprintf(driver.words, sizeof(driver.words), "%s", words);
+        pthread_mutex_unlock(&driver.lock);
+    }
+}
+
 const char *device_error_text(cl_int code) {
-    static _Thread_local char text[400];
+    static _Thread_local char text[sizeof(driver.words) + 400];
     const struct error error = error_find(code);
-    snprintf(text, sizeof(text), "%s%s%s", error.name, error.advice ? ": " : "", error.advice ? error.advice : "");
+    pthread_mutex_lock(&driver.lock);
+    const bool said = code != CL_SUCCESS && driver.code == code && *driver.words;
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", error.name, said ? " (" : "", said ? driver.words : "",
+             said ? ")" : "", error.advice ? ": " : "", error.advice ? error.advice : "");
+    *driver.words = '\0'; /* it is not said of what happens later */
+    pthread_mutex_unlock(&driver.lock);
     return text;
 }

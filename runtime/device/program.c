@@ -216,7 +216,7 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
     if (code == CL_SUCCESS) {
         return 0;
     }
-    return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_name(code));
+    return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_text(code));
 }
 
 void kernel_release(struct kernel *kernel) {

@@ -20,8 +20,15 @@ static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
                                          .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                          .queryCount = 2 * BATCH_COMMANDS};
     VkResult result = vk.AllocateCommandBuffers(device, &commands, &batch->commands);
-    result = result ? result : vk.CreateDescriptorPool(device, &sets, NULL, &batch->sets);
-    return result || !queue->profiles ? result : vk.CreateQueryPool(device, &times, NULL, &batch->times);
+    if (!result) {
+        result = vk.CreateDescriptorPool(device, &sets, NULL, &batch->sets);
+        result = VULKAN_MADE(result, batch->sets);
+    }
+    if (!result && queue->profiles) {
+        result = vk.CreateQueryPool(device, &times, NULL, &batch->times);
+        result = VULKAN_MADE(result, batch->times);
+    }
+    return result;
 }
 
 static cl_int create_parts(cl_command_queue queue) {
@@ -33,7 +40,10 @@ static cl_int create_parts(cl_command_queue queue) {
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                           .queueFamilyIndex = queue->context->device->family};
     VkResult result = vk.CreateSemaphore(device, &semaphore, NULL, &queue->done);
-    result = result ? result : vk.CreateCommandPool(device, &pool, NULL, &queue->pool);
+    if (!VULKAN_MADE(result, queue->done)) {
+        result = vk.CreateCommandPool(device, &pool, NULL, &queue->pool);
+        result = VULKAN_MADE(result, queue->pool);
+    }
     for (unsigned i = 0; i < BATCHES && !result; i++) {
         result = create_batch(queue, &queue->batches[i]);
     }
@@ -102,7 +112,7 @@ cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue) {
 cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
     cl_context context = queue->context;
     pthread_mutex_lock(&context->lock);
-    vulkan_wait(queue, queue->submitted + queue->recording);
+    vulkan_empty(queue);
     const bool last = --queue->references == 0;
     if (last) {
         cl_command_queue *place = &context->queues;

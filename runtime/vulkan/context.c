@@ -25,7 +25,6 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
                                        const cl_device_id *devices,
                                        void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                                        void *data, cl_int *code) {
-    (void)notify, (void)data;
     cl_int unused;
     code = code ? code : &unused;
     cl_context context = count == 1 && devices ? calloc(1, sizeof *context) : NULL;
@@ -33,7 +32,8 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
         *code = count == 1 && devices ? CL_OUT_OF_HOST_MEMORY : CL_INVALID_VALUE;
         return NULL;
     }
-    *context = (struct _cl_context){.dispatch = &vulkan_dispatch, .references = 1, .device = devices[0]};
+    *context = (struct _cl_context){
+        .dispatch = &vulkan_dispatch, .references = 1, .device = devices[0], .notify = notify, .notified = data};
     pthread_mutex_init(&context->lock, NULL);
     *code = vulkan_open_device(devices[0], (const struct vulkan_pipelines *)property(properties, VULKAN_PIPELINES),
                                context);

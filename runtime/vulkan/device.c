@@ -234,11 +234,12 @@ cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pi
                                              .initialDataSize = kept ? pipelines->bytes : 0,
                                              .pInitialData = kept ? pipelines->data : NULL};
     VkResult result = vk.CreateDevice(device->physical, &create, NULL, &context->handle);
-    if (result) {
-        return vulkan_code(context, result);
+    if (VULKAN_MADE(result, context->handle)) {
+        return vulkan_failed(context, result, "vkCreateDevice");
     }
     vk.GetDeviceQueue(context->handle, device->family, 0, &context->queue);
-    return vulkan_code(context, vk.CreatePipelineCache(context->handle, &cache, NULL, &context->pipelines));
+    result = vk.CreatePipelineCache(context->handle, &cache, NULL, &context->pipelines);
+    return vulkan_failed(context, VULKAN_MADE(result, context->pipelines), "vkCreatePipelineCache");
 }
 
 /* ---- what OpenCL asks */

@@ -1,5 +1,6 @@
 #include "runtime/vulkan/kernel.h"
 #include "runtime/vulkan/queue.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,11 +48,14 @@ static cl_int create_layouts(cl_kernel kernel) {
                                                .pushConstantRangeCount = pushed.size ? 1 : 0,
                                                .pPushConstantRanges = &pushed};
     if (set.bindingCount > context->device->properties.limits.maxPerStageDescriptorStorageBuffers) {
-        return CL_OUT_OF_RESOURCES;
+        return vulkan_tell(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
     }
     VkResult result = vk.CreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
-    result = result ? result : vk.CreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
-    return vulkan_code(context, result);
+    if (!VULKAN_MADE(result, kernel->set)) {
+        result = vk.CreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
+        result = VULKAN_MADE(result, kernel->layout);
+    }
+    return vulkan_failed(context, result, "Vulkan, for kernel %s", kernel->entry->name);
 }
 
 static void destroy(cl_kernel kernel) {
@@ -210,7 +214,9 @@ cl_int vulkan_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pi
     const VkResult result = create_pipeline(kernel, local, &new->handle);
     if (result) {
         free(new);
-        return vulkan_code(kernel->program->context, result);
+        return vulkan_failed(kernel->program->context, result,
+                             "Vulkan's compiler, for kernel %s in groups of %" PRIu32 " x %" PRIu32 " x %" PRIu32,
+                             kernel->entry->name, local[0], local[1], local[2]);
     }
     kernel->pipelines = new;
     *pipeline = new->handle;

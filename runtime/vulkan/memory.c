@@ -42,7 +42,9 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
     VkResult result = vk.AllocateMemory(context->handle, &info, NULL, &memory->memory);
-    result = result ? result : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
+    result = VULKAN_MADE(result, memory->memory)
+                 ? result
+                 : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
     if (!result && is_for_host) {
         void *host = NULL;
         result = vk.MapMemory(context->handle, memory->memory, 0, VK_WHOLE_SIZE, 0, &host);
@@ -66,7 +68,8 @@ cl_int vulkan_memory_create(cl_context context, cl_mem_flags flags, size_t bytes
                                               VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
                                               VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
     VkResult result = vk.CreateBuffer(context->handle, &info, NULL, &memory->buffer);
-    result = result ? result : allocate(context, memory, flags & CL_MEM_ALLOC_HOST_PTR);
+    result =
+        VULKAN_MADE(result, memory->buffer) ? result : allocate(context, memory, flags & CL_MEM_ALLOC_HOST_PTR);
     if (result) {
         vulkan_memory_destroy(memory);
         return vulkan_code(context, result);

@@ -63,7 +63,10 @@ struct _cl_context {
     cl_command_queue queues; /* a list */
     cl_mem visible;          /* a list of the buffers that the host sees */
     cl_mem nothing;          /* what kernels get for a buffer that is NULL */
-    bool lost;               /* the device is */
+    bool lost;               /* the device is, or commands for it are */
+    bool settled;            /* and does nothing any more with what it was given */
+    void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *); /* what the context's owner is told by */
+    void *notified;
 };
 
 /* Commands that are submitted together, and what they need until they are done. */
@@ -173,8 +176,23 @@ struct _cl_kernel {
     unsigned char pushed[PLAIN_BYTES], plain[PLAIN_BYTES];
 };
 
-/* The nearest code of OpenCL, which the context remembers where its device is lost. */
+/* The nearest code of OpenCL. The context's owner is told what Vulkan said, and the context remembers where its device is
+ * lost. */
 cl_int vulkan_code(cl_context context, VkResult result);
+
+/* The same for what failed in these words, of which the owner is told. */
+cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Tells the context's owner, if it wants to know, in words why a call returns this code, which comes with them as private
+ * information. Returns the code. */
+cl_int vulkan_tell(cl_context context, cl_int code, const char *words);
+
+/* After a call that makes an object: Vulkan leaves the handle undefined where the call fails. */
+#define VULKAN_MADE(result, handle) ((result) ? ((handle) = VK_NULL_HANDLE, (result)) : VK_SUCCESS)
+
+/* "VK_ERROR_DEVICE_LOST". */
+const char *vulkan_result_name(VkResult result);
 
 /* Gives a value to who asks for one, as all clGet*Info do. */
 cl_int vulkan_give(const void *from, size_t size, size_t room, void *value, size_t *got);

@@ -100,6 +100,7 @@ static cl_int fail(cl_program program, cl_int code, const char *what, const char
 static cl_int use_words(cl_program program, cl_int wrong) {
     const char *problem;
     cl_context context = program->context;
+    vulkan_module_release(&program->module); /* of a build that failed */
     if (vulkan_reflect(program->words, program->bytes, &program->module, &problem)) {
         return fail(program, wrong, "the compiled program cannot be used: ", problem);
     }
@@ -113,7 +114,9 @@ static cl_int use_words(cl_program program, cl_int wrong) {
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                            .codeSize = program->bytes,
                                            .pCode = program->words};
-    return vulkan_code(context, vk.CreateShaderModule(context->handle, &info, NULL, &program->shader));
+    const VkResult result = vk.CreateShaderModule(context->handle, &info, NULL, &program->shader);
+    const cl_int code = vulkan_failed(context, VULKAN_MADE(result, program->shader), "vkCreateShaderModule");
+    return code == CL_SUCCESS ? code : fail(program, code, "vkCreateShaderModule: ", vulkan_result_name(result));
 }
 
 cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,

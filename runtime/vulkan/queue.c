@@ -1,11 +1,31 @@
 #include "runtime/vulkan/queue.h"
 #include "runtime/vulkan/event.h"
+#include <stdio.h>
+
+#define DRAIN_NANOSECONDS UINT64_C(10000000000)
 
 /* ---- batches */
 
+/* How many are done. A device that cannot tell is lost: whoever waits for progress would wait for ever. */
 static uint64_t progress(cl_command_queue queue) {
+    char words[100];
     uint64_t value = 0;
-    return vk.GetSemaphoreCounterValue(queue->context->handle, queue->done, &value) ? 0 : value;
+    const VkResult result = vk.GetSemaphoreCounterValue(queue->context->handle, queue->done, &value);
+    if (result) {
+        queue->context->lost = true;
+        snprintf(words, sizeof words, "Vulkan does not tell what is done: %s", vulkan_result_name(result));
+        vulkan_tell(queue->context, CL_DEVICE_NOT_AVAILABLE, words);
+    }
+    return result ? 0 : value;
+}
+
+/* Waits, with the lock, until the device has done all that it was given, or for some seconds. */
+static VkResult drain(cl_command_queue queue) {
+    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &queue->done,
+                                      .pValues = &queue->submitted};
+    return vk.WaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
 }
 
 /* What a batch that is done held. */
@@ -116,8 +136,15 @@ cl_int vulkan_end(cl_command_queue queue, cl_command_type type, cl_event *event)
     return code == CL_SUCCESS && event && !*event ? CL_OUT_OF_HOST_MEMORY : code;
 }
 
+/* Where memory is short, what is under way may hold some. */
+static VkResult submit_batch(cl_command_queue queue, const VkSubmitInfo *submit) {
+    const VkResult result = vk.QueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE);
+    const bool is_short = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return is_short && !drain(queue) ? vk.QueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE) : result;
+}
+
 cl_int vulkan_submit(cl_command_queue queue) {
-    if (!queue->recording) {
+    if (!queue->recording || queue->context->lost) {
         return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : CL_SUCCESS;
     }
     struct batch *batch = vulkan_recording(queue);
@@ -133,12 +160,10 @@ cl_int vulkan_submit(cl_command_queue queue) {
                                  .pSignalSemaphores = &queue->done};
     separate(batch->commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
     VkResult result = vk.EndCommandBuffer(batch->commands);
-    if (!result) {
-        result = vk.QueueSubmit(queue->context->queue, 1, &submit, VK_NULL_HANDLE);
-    }
+    result = result ? result : submit_batch(queue, &submit);
     if (result) {
         queue->context->lost = true; /* what was to be computed is not, and cannot be any more */
-        return vulkan_code(queue->context, result);
+        return vulkan_failed(queue->context, result, "Vulkan, given commands");
     }
     queue->recording = false;
     queue->submitted = batch->value = value;
@@ -159,11 +184,17 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
                                       .pValues = &batch};
     queue->references++; /* whoever has the lock meanwhile may release it */
     pthread_mutex_unlock(&context->lock);
-    const VkResult result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+    VkResult result;
+    do { /* some drivers know times that are shorter than any */
+        result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+    } while (result == VK_TIMEOUT);
     pthread_mutex_lock(&context->lock);
     queue->references--;
-    retire_done(queue);
-    return vulkan_code(context, result);
+    code = vulkan_failed(context, result, "Vulkan, waiting for the device");
+    if (code == CL_SUCCESS) {
+        retire_done(queue);
+    }
+    return code == CL_SUCCESS && context->lost ? CL_DEVICE_NOT_AVAILABLE : code;
 }
 
 cl_int vulkan_wait_events(cl_uint count, const cl_event *events) {
@@ -183,7 +214,16 @@ cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch) {
     if (done) {
         retire_done(queue);
     }
-    return done;
+    return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : done;
+}
+
+/* After a wait that failed. A device may still be at work on earlier batches where it is lost to us, as when a later one
+ * could not be given to it: what it works on must not be freed. One that is really lost says so at once. */
+static void settle_failed(cl_context context) {
+    for (cl_command_queue queue = context->queues; queue && !context->settled; queue = queue->next) {
+        drain(queue);
+    }
+    context->settled = context->lost; /* nothing more is given to it */
 }
 
 cl_int vulkan_settle(cl_context context) {
@@ -191,5 +231,23 @@ cl_int vulkan_settle(cl_context context) {
     for (cl_command_queue queue = context->queues; queue && code == CL_SUCCESS; queue = queue->next) {
         code = vulkan_wait(queue, queue->submitted + queue->recording);
     }
+    if (code != CL_SUCCESS) {
+        settle_failed(context);
+    }
     return code;
+}
+
+void vulkan_empty(cl_command_queue queue) {
+    if (vulkan_wait(queue, queue->submitted + queue->recording) == CL_SUCCESS) {
+        return;
+    }
+    settle_failed(queue->context);
+    for (unsigned i = 0; i < BATCHES; i++) {
+        for (unsigned j = 0; j < BATCH_COMMANDS; j++) {
+            if (queue->batches[i].timed[j]) {
+                vulkan_event_release(queue->batches[i].timed[j]);
+                queue->batches[i].timed[j] = NULL;
+            }
+        }
+    }
 }

@@ -26,5 +26,9 @@ cl_int vulkan_wait_events(cl_uint count, const cl_event *events);
 /* Whether a batch is done: 1 or 0, or a negative code. */
 cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch);
 
-/* Waits for all commands of all queues of the context. */
+/* Waits for all commands of all queues of the context. Afterwards the device uses nothing that was given to it, even
+ * where it is lost. */
 cl_int vulkan_settle(cl_context context);
+
+/* Waits for all commands of a queue; no batch has an event afterwards, even where the device is lost. */
+void vulkan_empty(cl_command_queue queue);

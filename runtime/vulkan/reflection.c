@@ -118,6 +118,8 @@ static int add_argument(struct reader *reader, uint32_t what, struct entry *entr
     *argument = (struct argument){is_pushed ? ARGUMENT_PUSHED : ARGUMENT_PLAIN, .offset = offset, .size = size};
     if (is_pushed) {
         raise(&reader->module->push_bytes, offset + size);
+    } else if (entry->plain_bytes && entry->plain_binding != numbers[3]) {
+        return fail(reader, "a kernel has its arguments in several places");
     } else {
         raise(&entry->plain_bytes, offset + size);
         entry->plain_is_uniform = what == REFLECT_PLAIN_UNIFORM;
@@ -205,6 +207,23 @@ static int read_instruction(struct reader *reader, const uint32_t *instruction, 
     return 0;
 }
 
+/* Vulkan takes a binding once. */
+static bool has_own_bindings(const struct entry *entry) {
+    for (unsigned i = 0; i < entry->count; i++) {
+        const struct argument *one = &entry->arguments[i];
+        if (one->kind == ARGUMENT_BUFFER && entry->plain_bytes && one->binding == entry->plain_binding) {
+            return false;
+        }
+        for (unsigned j = 0; j < i && one->kind == ARGUMENT_BUFFER; j++) {
+            const struct argument *other = &entry->arguments[j];
+            if (other->kind == ARGUMENT_BUFFER && other->binding == one->binding) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static int read_module(struct reader *reader) {
     for (size_t i = HEADER_WORDS, length; i < reader->count; i += length) {
         length = reader->words[i] >> 16;
@@ -213,6 +232,11 @@ static int read_module(struct reader *reader) {
         }
         if (read_instruction(reader, reader->words + i, length)) {
             return -1;
+        }
+    }
+    for (unsigned i = 0; i < reader->module->count; i++) {
+        if (!has_own_bindings(&reader->module->entries[i])) {
+            return fail(reader, "two arguments of a kernel have one binding");
         }
     }
     reader->module->push_bytes = (reader->module->push_bytes + 3) / 4 * 4;

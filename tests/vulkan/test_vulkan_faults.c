@@ -1,0 +1,408 @@
+/* A device on Vulkan that fails under hc_train, played by tests/support/faulty_vulkan.c, and compilers, caches and
+ * drivers that are not as they should be: what is said, that nothing ends by a signal or hangs, and that no checkpoint
+ * suffers. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/device/program_cache.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <dirent.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char train_program[] = HC_PROGRAMS "/hc_train", bench_program[] = HC_PROGRAMS "/hc_bench";
+
+enum { PATIENCE_SECONDS = 60, KEY_DIGITS = 64 };
+
+static const char small[] = "device = vulkan\n"
+                            "residual = rc\n"
+                            "gemm = portable\n"
+                            "max_iters = 3\n"
+                            "checkpoint_interval = 1\n"
+                            "keep_checkpoints = 3\n";
+
+/* ---- runs */
+
+#define RUN_ARGUMENTS(program, run, ...)                                                                           \
+    ((const char *const[]){program, "--config", scratch_path("tiny.conf"), "--config", scratch_path("small.conf"), \
+                           "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run), ##__VA_ARGS__,      \
+                           NULL})
+
+/* Its exit status, or minus the signal that ended it; SIGKILL is for one that hangs. What is changed in its environment
+ * ends with NULL. */
+#define RUN_IN(program, run, file_bytes, changed, ...)                                                             \
+    child_finish_within(child_start_with(&(struct child_setup){scratch_path("said"), NULL, 0, changed,             \
+                                                               file_bytes},                                        \
+                                         RUN_ARGUMENTS(program, run, ##__VA_ARGS__)),                              \
+                        PATIENCE_SECONDS)
+#define TRAIN(run, changed, ...) RUN_IN(train_program, run, 0, changed, ##__VA_ARGS__)
+#define CHANGED(...)             ((const char *const[]){__VA_ARGS__, NULL})
+
+/* "NAME=value" for a child's environment, valid until 8 more calls. */
+static const char *setting(const char *name, const char *value) {
+    static char settings[8][512];
+    static unsigned next;
+    char *text = settings[next++ % 8];
+    snprintf(text, sizeof settings[0], "%s=%s", name, value);
+    return text;
+}
+
+/* One message, which says this, at the end of all that is said. */
+static void assert_said(int status, const char *text) {
+    assert_failed(status, 1, text);
+    const char *message = strstr(child_message(), "hc_");
+    assert_non_null(message);
+    assert_null(strstr(message + 1, "\nhc_train: "));
+}
+
+/* Every checkpoint that a run left is what a run that nothing happened to has. */
+static long assert_checkpoints_whole(const char *run) {
+    const long reached = newest(run, 0);
+    for (long i = 1; i <= reached; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%ld", i);
+        assert_same_checkpoint(run, "unharmed", name);
+    }
+    return reached;
+}
+
+/* ---- calls that fail */
+
+static unsigned long calls_of(const char *function) {
+    size_t bytes;
+    unsigned long calls = 0;
+    char *counts = scratch_read(scratch_path("counts"), &bytes);
+    assert_non_null(counts);
+    const char *line = strstr(counts, function);
+    assert_true(line && sscanf(line + strlen(function), "%lu", &calls) == 1);
+    free(counts);
+    return calls;
+}
+
+static const char *fault(const char *function, int code, unsigned long call, const char *how) {
+    char text[128];
+    snprintf(text, sizeof text, "%s %d %lu %s", function, code, call, how);
+    return setting("HC_VULKAN_FAULT", text);
+}
+
+struct failing {
+    const char *function;
+    int code;
+    const char *text;
+    enum { AT_START, WHILE_TRAINING, PASSED_OVER } when; /* a later call happens; the last where it happens once */
+};
+
+static const struct failing failing[] = {
+    {"vkCreateDevice", -3, "cannot create a context: CL_INVALID_OPERATION (vkCreateDevice: VK_ERROR_INIT",
+     AT_START},
+    {"vkCreatePipelineCache", -1, "vkCreatePipelineCache: VK_ERROR_OUT_OF_HOST_MEMORY", AT_START},
+    {"vkCreateSemaphore", -2, "cannot create a command queue: CL_MEM_OBJECT_ALLOCATION_FAILURE", AT_START},
+    {"vkCreateCommandPool", -1, "cannot create a command queue: CL_OUT_OF_HOST_MEMORY", AT_START},
+    {"vkAllocateCommandBuffers", -2, "cannot create a command queue: CL_MEM_OBJECT_ALLOCATION_FAILURE", AT_START},
+    {"vkCreateDescriptorPool", -1000161000, "cannot create a command queue: CL_MEM_OBJECT_ALL", AT_START},
+    {"vkCreateBuffer", -1, "choose a smaller batch_size", AT_START},
+    {"vkAllocateMemory", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)): the device has no memory left: choose",
+     AT_START},
+    {"vkBindBufferMemory", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY", AT_START},
+    {"vkMapMemory", -5, "VK_ERROR_MEMORY_MAP_FAILED (-5)): the host, or the device, has no memory left", AT_START},
+    {"vkCreateShaderModule", -1, "vkCreateShaderModule: VK_ERROR_OUT_OF_HOST_MEMORY", PASSED_OVER},
+    {"vkCreateDescriptorSetLayout", -1, "cannot create kernel", AT_START},
+    {"vkCreatePipelineLayout", -1, "cannot create kernel", AT_START},
+    {"vkCreateComputePipelines", -13, "VK_ERROR_UNKNOWN (-13); another version of the device's driver", AT_START},
+    {"vkAllocateDescriptorSets", -1000069000, "VK_ERROR_OUT_OF_POOL_MEMORY", WHILE_TRAINING},
+    {"vkBeginCommandBuffer", -1, "VK_ERROR_OUT_OF_HOST_MEMORY", WHILE_TRAINING},
+    {"vkEndCommandBuffer", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY", WHILE_TRAINING},
+    {"vkQueueSubmit", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY", PASSED_OVER},
+    {"vkQueueSubmit", -4, "the device was lost", WHILE_TRAINING},
+    {"vkWaitSemaphores", -1, "VK_ERROR_OUT_OF_HOST_MEMORY", WHILE_TRAINING},
+    {"vkWaitSemaphores", -4, "the device was lost", WHILE_TRAINING},
+    {"vkGetSemaphoreCounterValue", -4, "the device was lost", WHILE_TRAINING},
+};
+
+/* One of the run's last calls, or with a checkpoint there the fifth from then on. How many there are while products are
+ * timed before training depends on the machine. */
+static void fail_later(const struct failing *row) {
+    const bool trains = row->when == WHILE_TRAINING;
+    const unsigned long call = trains ? 5 : 1 + calls_of(row->function) * 3 / 4;
+    const char *const changed[] = {fault(row->function, row->code, call, "once"),
+                                   trains ? setting("HC_VULKAN_AFTER", scratch_path("later/ckpt-1")) : NULL, NULL};
+    const int status = TRAIN("later", changed, "--start-over");
+    if (row->when == PASSED_OVER) {
+        assert_done(status);
+    } else {
+        assert_said(status, row->text);
+    }
+    const long reached = assert_checkpoints_whole("later");
+    assert_true(row->when == AT_START || reached >= (trains ? 1 : 3));
+}
+
+/* The first of all calls and those after it, and a later one by itself. */
+static void failing_calls_are_said(void **state) {
+    (void)state;
+    for (const struct failing *row = failing; row < failing + sizeof failing / sizeof *failing; row++) {
+        assert_true(calls_of(row->function) > 0);
+        assert_said(TRAIN("first", CHANGED(fault(row->function, row->code, 1, "on")), "--start-over"), row->text);
+        assert_int_equal(newest("first", 0), -1);
+        if (calls_of(row->function) > 1) {
+            fail_later(row);
+        }
+    }
+}
+
+static void lost_device_leaves_a_checkpoint(void **state) {
+    (void)state;
+    const char *after = setting("HC_VULKAN_AFTER", scratch_path("lost/ckpt-1"));
+    assert_said(TRAIN("lost", CHANGED(fault("vkQueueSubmit", -4, 2, "on"), after)), "the device was lost");
+    assert_non_null(strstr(child_message(), "--init-from resume goes on from there"));
+    assert_true(assert_checkpoints_whole("lost") >= 1);
+    assert_done(TRAIN("lost", NULL, "--init-from", "resume"));
+    assert_int_equal(assert_checkpoints_whole("lost"), 3);
+}
+
+/* Times are wanted for the table only. */
+static void profile_does_without_times(void **state) {
+    (void)state;
+    assert_said(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkCreateQueryPool", -2, 1, "on")), "--profile"),
+                "cannot create a command queue");
+    assert_done(RUN_IN(bench_program, "bench", 0, CHANGED(fault("vkGetQueryPoolResults", -1, 1, "on")), "--profile",
+                       "--steps", "1", "--warmup", "0"));
+}
+
+/* ---- drivers that are not there */
+
+static void missing_drivers_are_said(void **state) {
+    (void)state;
+    mkdir(scratch_path("no-loader"), 0700);
+    scratch_write("no-loader/libvulkan.so.1", "", 0);
+    assert_said(TRAIN("nothing", CHANGED(setting("LD_LIBRARY_PATH", scratch_path("no-loader")))),
+                "libvulkan.so.1, is not");
+    assert_said(TRAIN("nothing", CHANGED("VK_ICD_FILENAMES=/nonexistent.json")), "there is no Vulkan driver");
+    assert_said(TRAIN("nothing", CHANGED(fault("vkEnumeratePhysicalDevices", -3, 1, "on"))),
+                "Vulkan offers no device");
+}
+
+/* ---- the compiler */
+
+/* Puts a compiler that does this on PATH; what is to be changed in the environment for it, with no cache to help. */
+static const char *const *with_compiler(const char *script) {
+    static const char *changed[3];
+    static char path[600], cache[600], text[1000];
+    mkdir(scratch_path("bin"), 0700);
+    snprintf(text, sizeof text, "#!/bin/sh\n%s\n", script);
+    chmod(scratch_write("bin/clspv", text, strlen(text)), 0700);
+    snprintf(path, sizeof path, "PATH=%s:/usr/bin:/bin", scratch_path("bin"));
+    snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s", scratch_path("cold"));
+    changed[0] = path;
+    changed[1] = cache;
+    return changed;
+}
+
+static void missing_compiler_is_needed_for_new_programs_only(void **state) {
+    (void)state;
+    const char *path = setting("PATH", scratch_path("nothing-here"));
+    assert_said(TRAIN("cold", CHANGED(path, setting("XDG_CACHE_HOME", scratch_path("cold")))), "clspv");
+    assert_non_null(strstr(child_message(), "ci/setup.sh vulkan"));
+    assert_done(TRAIN("warm", CHANGED(path)));
+    assert_int_equal(assert_checkpoints_whole("warm"), 3);
+}
+
+static void failing_compiler_is_said(void **state) {
+    (void)state;
+    assert_said(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
+                "clspv ended with status 3");
+    assert_non_null(strstr(child_message(), "no such thing as a kernel"));
+    assert_said(TRAIN("cold", with_compiler("exit 1")), "ended with status 1 and wrote nothing; is there room in");
+    assert_said(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
+    assert_said(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");
+    assert_said(TRAIN("cold", with_compiler("for last; do :; done; : > \"$last\"")),
+                "clspv ended with status 0 and wrote nothing");
+    assert_said(TRAIN("cold", with_compiler("for last; do :; done; echo rubbish > \"$last\"")), "it is no SPIR-V");
+}
+
+static void folder_for_compiling_is_named(void **state) {
+    (void)state;
+    const char *cache = setting("XDG_CACHE_HOME", scratch_path("cold"));
+    assert_said(TRAIN("cold", CHANGED(cache, "TMPDIR=/nonexistent")), "cannot make a folder in /nonexistent");
+    assert_non_null(strstr(child_message(), "set TMPDIR"));
+    /* files of the run are smaller than the source of a program */
+    assert_said(RUN_IN(train_program, "cold", 1024, CHANGED(cache)), "File too large; set TMPDIR");
+}
+
+static long lines_of(const char *path) {
+    size_t bytes;
+    long lines = 0;
+    char *text = scratch_read(path, &bytes);
+    for (const char *end = text; end && (end = strchr(end, '\n')); end++) {
+        lines++;
+    }
+    free(text);
+    return lines;
+}
+
+static void wait_for_lines(const char *path, long lines) {
+    for (int waited = 0; lines_of(path) < lines && waited < PATIENCE_SECONDS * 1000; waited += 10) {
+        wait_ms(10);
+    }
+    assert_true(lines_of(path) >= lines);
+}
+
+/* The first one asks the program to stop, which goes on compiling to do so in order; the second one ends both. */
+static void ctrl_c_ends_a_compiler_that_hangs(void **state) {
+    (void)state;
+    char script[300];
+    const char *processes = scratch_path("processes");
+    snprintf(script, sizeof script, "echo $$ >> %s; exec sleep 1000", processes);
+    const struct child_setup setup = {.environment = with_compiler(script)};
+    const char *const *train = RUN_ARGUMENTS("/usr/bin/setsid", "hanging");
+    const char *arguments[32] = {train[0], train_program};
+    for (int i = 1; train[i] && i < 30; i++) {
+        arguments[i + 1] = train[i];
+    }
+    const pid_t child = child_start_with(&setup, arguments);
+    for (long i = 1; i <= 2; i++) {
+        wait_for_lines(processes, i);
+        assert_int_equal(kill(-child, SIGINT), 0);
+    }
+    assert_int_equal(child_finish_within(child, PATIENCE_SECONDS), -SIGINT);
+    for (int waited = 0; kill(-child, 0) == 0 && waited < PATIENCE_SECONDS * 1000; waited += 10) {
+        wait_ms(10);
+    }
+    assert_int_equal(kill(-child, 0), -1); /* nobody is left of them */
+}
+
+/* ---- the cache */
+
+/* The k-th program of the cache in the order of names, without a folder. */
+static void cached_program(int k, char name[KEY_DIGITS + 5]) {
+    struct dirent **names;
+    const int count = scandir(scratch_path("cache/hctrain"), &names, NULL, alphasort);
+    assert_true(count > k + 2);
+    snprintf(name, KEY_DIGITS + 5, "%.*s", KEY_DIGITS + 4, names[k + 2]->d_name); /* behind "." and ".." */
+    for (int i = 0; i < count; i++) {
+        free(names[i]);
+    }
+    free(names);
+}
+
+/* How a program of the cache is spoilt: cut, changed in a byte, or whole and no program. */
+static void spoil(const char *name, int how, char *data, size_t bytes) {
+    const char *path = scratch_path(run_path("cache/hctrain", name));
+    char key[KEY_DIGITS + 1];
+    snprintf(key, sizeof key, "%.*s", KEY_DIGITS, name);
+    switch (how) {
+    case 0:
+        assert_int_equal(truncate(path, (off_t)bytes / 2), 0);
+        break;
+    case 1:
+        data[bytes / 2] ^= 1;
+        scratch_write(run_path("cache/hctrain", name), data, bytes);
+        break;
+    default:
+        program_cache_write(scratch_path("cache/hctrain"), key, (const unsigned char *)"rubbish", 8);
+    }
+}
+
+static void damaged_programs_are_compiled_again(void **state) {
+    (void)state;
+    char names[3][KEY_DIGITS + 5], *whole[3];
+    size_t bytes[3];
+    for (int i = 0; i < 3; i++) {
+        cached_program(2 * i, names[i]);
+        whole[i] = scratch_read(scratch_path(run_path("cache/hctrain", names[i])), &bytes[i]);
+        assert_non_null(whole[i]);
+        char *copy = malloc(bytes[i]);
+        assert_non_null(copy);
+        memcpy(copy, whole[i], bytes[i]);
+        spoil(names[i], i, copy, bytes[i]);
+        free(copy);
+    }
+    assert_done(TRAIN("damaged", NULL));
+    assert_int_equal(assert_checkpoints_whole("damaged"), 3);
+    for (int i = 0; i < 3; i++) {
+        size_t now;
+        char *again = scratch_read(scratch_path(run_path("cache/hctrain", names[i])), &now);
+        assert_non_null(again);
+        assert_int_equal(now, bytes[i]);
+        assert_memory_equal(again, whole[i], now);
+        free(again);
+        free(whole[i]);
+    }
+}
+
+/* ---- what Vulkan's validation layer says */
+
+static bool layer_complains(const char *run, const char *const *changed) {
+    size_t bytes;
+    const int status = TRAIN(run, changed, "--start-over");
+    char *said = scratch_read(scratch_path("said"), &bytes);
+    assert_non_null(said);
+    const bool complains = strstr(said, "Validation ") || strstr(child_message(), "Validation ");
+    if (!complains) {
+        assert_done(status);
+    } else {
+        print_message("%.400s\n", said);
+    }
+    free(said);
+    return complains;
+}
+
+/* And it is not silent by mistake: it speaks where a call is left out, and where nothing keeps commands apart. */
+static void validation_layer_says_nothing(void **state) {
+    (void)state;
+    const char *layer = "VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation";
+    const char *apart = "VK_LAYER_ENABLES=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT";
+    if (access("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json", F_OK)) {
+        skip();
+    }
+    assert_false(layer_complains("valid", CHANGED(layer, apart)));
+    assert_int_equal(assert_checkpoints_whole("valid"), 3);
+    assert_true(layer_complains("invalid", CHANGED(layer, fault("vkEndCommandBuffer", 0, 1, "once"))));
+    assert_true(layer_complains("invalid", CHANGED(layer, apart, fault("vkCmdPipelineBarrier", 0, 1, "on"))));
+}
+
+/* The first run compiles, and counts. */
+static int set_up(void **state) {
+    char counts[600];
+    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+        return -1;
+    }
+    scratch_write("small.conf", small, strlen(small));
+    setenv("VK_ICD_FILENAMES", HC_LAVAPIPE, 1);
+    setenv("LD_LIBRARY_PATH", HC_FAULTY_VULKAN, 1);
+    setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
+    snprintf(counts, sizeof counts, "HC_VULKAN_COUNTS=%s", scratch_path("counts"));
+    const int status = TRAIN("unharmed", NULL);
+    if (status) {
+        fprintf(stderr, "%s", child_message());
+    }
+    return status || TRAIN("counted", CHANGED(counts));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failing_calls_are_said),
+        cmocka_unit_test(lost_device_leaves_a_checkpoint),
+        cmocka_unit_test(profile_does_without_times),
+        cmocka_unit_test(missing_drivers_are_said),
+        cmocka_unit_test(missing_compiler_is_needed_for_new_programs_only),
+        cmocka_unit_test(failing_compiler_is_said),
+        cmocka_unit_test(folder_for_compiling_is_named),
+        cmocka_unit_test(ctrl_c_ends_a_compiler_that_hangs),
+        cmocka_unit_test(damaged_programs_are_compiled_again),
+        cmocka_unit_test(validation_layer_says_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_end);
+}
