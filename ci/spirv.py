@@ -186,7 +186,7 @@ def faults(module):
         number = module.pointee(variable)
         if storage in STORAGE and has_single(module, number):
             found[f"{module.kernels(variable, function)}: {STORAGE[storage]} variable {module.name(number)}: "
-                  "an array of arrays, of which one has one element: clspv mixes up its indices; give it one dimension"] = None
+                  "an array of arrays, of which one has one element: clspv mixes up its indices"] = None
     for base, indices, function in module.chains:
         wrong = outside(module, base, indices)
         if wrong:

@@ -14,9 +14,8 @@
 #define Z_V      (GATE_COLUMNS + ANGLES)
 #define Z_S      (GATE_COLUMNS + 2 * ANGLES)
 
-/* The place of [row, column] in an array for a matrix of M columns. Arrays have one dimension since clspv fails on those of arrays of
- * one element, which they would be for S = 2. */
-#define CELL(row, column) ((row) * M + (column))
+/* A side of the arrays for m x m matrices. Not 1 for S = 2: clspv fails on arrays of arrays of one element. */
+#define SIDE (M > 1 ? M : 2)
 
 /* 1/sqrt(k (k + 1)) for k = 1..7 */
 __constant float helmert_scale[7] = {0.70710678118654752f, 0.40824829046386302f, 0.28867513459481288f,
@@ -30,61 +29,61 @@ INLINED float helmert(int i, int k) {
 
 /* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in every
  * Schur complement, so pivots are at least 1. */
-INLINED void cayley(const float *angles, float q[M * M]) {
-    float left[M * M];
+INLINED void cayley(const float *angles, float q[SIDE][SIDE]) {
+    float left[SIDE][SIDE];
     for (int i = 0, next = 0; i < M; i++) {
-        left[CELL(i, i)] = q[CELL(i, i)] = 1.0f;
+        left[i][i] = q[i][i] = 1.0f;
         for (int j = i + 1; j < M; j++, next++) {
-            left[CELL(i, j)] = q[CELL(j, i)] = angles[next];
-            left[CELL(j, i)] = q[CELL(i, j)] = -angles[next];
+            left[i][j] = q[j][i] = angles[next];
+            left[j][i] = q[i][j] = -angles[next];
         }
     }
     for (int pivot = 0; pivot < M; pivot++) {
         for (int i = pivot + 1; i < M; i++) {
-            const float factor = left[CELL(i, pivot)] / left[CELL(pivot, pivot)];
+            const float factor = left[i][pivot] / left[pivot][pivot];
             for (int j = pivot + 1; j < M; j++) {
-                left[CELL(i, j)] -= factor * left[CELL(pivot, j)];
+                left[i][j] -= factor * left[pivot][j];
             }
             for (int j = 0; j < M; j++) {
-                q[CELL(i, j)] -= factor * q[CELL(pivot, j)];
+                q[i][j] -= factor * q[pivot][j];
             }
         }
     }
     for (int i = M - 1; i >= 0; i--) {
         for (int j = 0; j < M; j++) {
-            float sum = q[CELL(i, j)];
+            float sum = q[i][j];
             for (int k = i + 1; k < M; k++) {
-                sum -= left[CELL(i, k)] * q[CELL(k, j)];
+                sum -= left[i][k] * q[k][j];
             }
-            q[CELL(i, j)] = sum / left[CELL(i, i)];
+            q[i][j] = sum / left[i][i];
         }
     }
 }
 
 /* Given d_Q: d_A = -1/2 (I + Q)^T d_Q (I + Q)^T, from (I + A) dQ = -dA (I + Q) and (I + A)^-1 = (I + Q) / 2.
  * Then the angles' gradients, the antisymmetric part of d_A. */
-INLINED void cayley_backward(float q[M * M], float d_q[M * M], float *d_angles) {
-    float t[M * M], d_a[M * M];
+INLINED void cayley_backward(float q[SIDE][SIDE], float d_q[SIDE][SIDE], float *d_angles) {
+    float t[SIDE][SIDE], d_a[SIDE][SIDE];
     for (int i = 0; i < M; i++) {
         for (int j = 0; j < M; j++) {
-            t[CELL(i, j)] = d_q[CELL(i, j)];
+            t[i][j] = d_q[i][j];
             for (int k = 0; k < M; k++) {
-                t[CELL(i, j)] += d_q[CELL(i, k)] * q[CELL(j, k)];
+                t[i][j] += d_q[i][k] * q[j][k];
             }
         }
     }
     for (int i = 0; i < M; i++) {
         for (int j = 0; j < M; j++) {
-            float sum = t[CELL(i, j)];
+            float sum = t[i][j];
             for (int k = 0; k < M; k++) {
-                sum += q[CELL(k, i)] * t[CELL(k, j)];
+                sum += q[k][i] * t[k][j];
             }
-            d_a[CELL(i, j)] = -0.5f * sum;
+            d_a[i][j] = -0.5f * sum;
         }
     }
     for (int i = 0, next = 0; i < M; i++) {
         for (int j = i + 1; j < M; j++, next++) {
-            d_angles[next] = d_a[CELL(i, j)] - d_a[CELL(j, i)];
+            d_angles[next] = d_a[i][j] - d_a[j][i];
         }
     }
 }
@@ -93,7 +92,7 @@ INLINED float angle_tanh(__global const float *z, float tau, __global const floa
     return tanh(tau * z[k] + b[k]);
 }
 
-INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[M * M]) {
+INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[SIDE][SIDE]) {
     float angles[ANGLE_ROOM];
     for (int k = 0; k < ANGLES; k++) {
         angles[k] = gamma * angle_tanh(z, tau, b, k);
@@ -103,7 +102,7 @@ INLINED void orthogonal(__global const float *z, float gamma, float tau, __globa
 
 /* Gradients of everything behind one orthogonal factor. */
 INLINED void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
-                                       float q[M * M], float d_q[M * M], __global float *d_z, __global float *d_gamma,
+                                       float q[SIDE][SIDE], float d_q[SIDE][SIDE], __global float *d_z, __global float *d_gamma,
                                        __global float *d_tau, __global float *d_b) {
     float d_angles[ANGLE_ROOM];
     cayley_backward(q, d_q, d_angles);
@@ -125,7 +124,7 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
 #define P_b_v     0
 #endif
 
-INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[M * M], float q_v[M * M],
+INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[SIDE][SIDE], float q_v[SIDE][SIDE],
                                float *sigma) {
     orthogonal(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u);
     orthogonal(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v);
@@ -135,7 +134,7 @@ INLINED void shc_factors(__global const float *theta, __global const float *z, f
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float q_u[M * M], q_v[M * M], sigma[M], zk[STREAMS * M];
+    float q_u[SIDE][SIDE], q_v[SIDE][SIDE], sigma[M], zk[STREAMS][SIDE];
     sigmoid_gates_forward(theta, z, h);
     shc_factors(theta, z, q_u, q_v, sigma);
     for (int j = 0; j < M; j++) {
@@ -143,13 +142,13 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         for (int a = 0; a < M; a++) {
             k_column[a] = 0.0f;
             for (int k = 0; k < M; k++) {
-                k_column[a] += q_u[CELL(a, k)] * sigma[k] * q_v[CELL(j, k)];
+                k_column[a] += q_u[a][k] * sigma[k] * q_v[j][k];
             }
         }
         for (int i = 0; i < STREAMS; i++) {
-            zk[CELL(i, j)] = 0.0f;
+            zk[i][j] = 0.0f;
             for (int a = 0; a < M; a++) {
-                zk[CELL(i, j)] += helmert(i, a) * k_column[a];
+                zk[i][j] += helmert(i, a) * k_column[a];
             }
         }
     }
@@ -157,7 +156,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
         for (int j = 0; j < STREAMS; j++) {
             float sum = 1.0f / STREAMS;
             for (int a = 0; a < M; a++) {
-                sum += zk[CELL(i, a)] * helmert(j, a);
+                sum += zk[i][a] * helmert(j, a);
             }
             h[GATE_COLUMNS + i * STREAMS + j] = sum;
         }
@@ -165,21 +164,21 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
 }
 
 /* D = Z^T d_res Z, the gradient of K. */
-INLINED void core_gradient(__global const float *d_h, float d[M * M]) {
-    float t[STREAMS * M];
+INLINED void core_gradient(__global const float *d_h, float d[SIDE][SIDE]) {
+    float t[STREAMS][SIDE];
     for (int i = 0; i < STREAMS; i++) {
         for (int b = 0; b < M; b++) {
-            t[CELL(i, b)] = 0.0f;
+            t[i][b] = 0.0f;
             for (int j = 0; j < STREAMS; j++) {
-                t[CELL(i, b)] += row_gradient(d_h, i, j) * helmert(j, b);
+                t[i][b] += row_gradient(d_h, i, j) * helmert(j, b);
             }
         }
     }
     for (int a = 0; a < M; a++) {
         for (int b = 0; b < M; b++) {
-            d[CELL(a, b)] = 0.0f;
+            d[a][b] = 0.0f;
             for (int i = 0; i < STREAMS; i++) {
-                d[CELL(a, b)] += helmert(i, a) * t[CELL(i, b)];
+                d[a][b] += helmert(i, a) * t[i][b];
             }
         }
     }
@@ -188,7 +187,7 @@ INLINED void core_gradient(__global const float *d_h, float d[M * M]) {
 /* d_Q_u = D Q_v diag(sigma),  d_Q_v = D^T Q_u diag(sigma),  d_sigma_k = (Q_u^T D Q_v)_kk. */
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                                __global const float *d_h, __global float *d_z, __global float *d_theta) {
-    float q_u[M * M], q_v[M * M], sigma[M], d[M * M], d_u[M * M], d_v[M * M];
+    float q_u[SIDE][SIDE], q_v[SIDE][SIDE], sigma[M], d[SIDE][SIDE], d_u[SIDE][SIDE], d_v[SIDE][SIDE];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     shc_factors(theta, z, q_u, q_v, sigma);
     core_gradient(d_h, d);
@@ -197,12 +196,12 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
         for (int a = 0; a < M; a++) {
             float from_v = 0.0f, from_u = 0.0f;
             for (int b = 0; b < M; b++) {
-                from_v += d[CELL(a, b)] * q_v[CELL(b, k)];
-                from_u += d[CELL(b, a)] * q_u[CELL(b, k)];
+                from_v += d[a][b] * q_v[b][k];
+                from_u += d[b][a] * q_u[b][k];
             }
-            d_sigma += q_u[CELL(a, k)] * from_v;
-            d_u[CELL(a, k)] = from_v * sigma[k];
-            d_v[CELL(a, k)] = from_u * sigma[k];
+            d_sigma += q_u[a][k] * from_v;
+            d_u[a][k] = from_v * sigma[k];
+            d_v[a][k] = from_u * sigma[k];
         }
         const float d_logit = d_sigma * (1.0f - sigma[k] * sigma[k]);
         d_theta[P_tau_s] += d_logit * z[Z_S + k];
