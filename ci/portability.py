@@ -1,7 +1,8 @@
-"""Compiles every OpenCL program of hctrain for AMD, NVIDIA and SPIR-V, and reports registers, spills and scratch memory.
+"""Compiles every OpenCL program of hctrain for AMD, NVIDIA, SPIR-V and Vulkan, and reports registers, spills and scratch memory.
 
 The programs come from tests/programs/list_programs.c. A kernel that spills, or needs more scratch memory than ci/portability.txt
-says, fails; so does a call of a function that no program or library defines. Exit status: 0 all well, 1 something failed,
+says, fails; so does a call of a function that no program or library defines, and for Vulkan what ci/spirv.py finds, and a
+capability or local memory that ci/portability.txt does not have. Exit status: 0 all well, 1 something failed,
 2 wrong usage, 3 a compiler that ci/setup.sh installs is missing.
 """
 import argparse
@@ -15,14 +16,17 @@ import subprocess
 import sys
 import tempfile
 
+import spirv
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASELINE = os.path.join(HERE, "portability.txt")
 DOCUMENT = os.path.join(HERE, "..", "docs", "portability.md")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
+CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
 SWITCHES = r" (?:BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA)=\d"  # in a program's label
 
-# A target; `clang` is the oldest that knows it.
+# A target; `clang` is the oldest that knows it, None where the compiler is another.
 Target = collections.namedtuple("Target", "name vendor clang")
 TARGETS = [
     Target("gfx906", "AMD", 15),
@@ -34,11 +38,13 @@ TARGETS = [
     Target("gfx1100", "AMD", 16), # clang 15 gives gfx11 half of its registers
     Target("gfx942", "AMD", 17),
     Target("gfx1201", "AMD", 19),
+    Target("vulkan", "Vulkan", None), # clspv, as runtime/vulkan calls it
 ]
 
 # Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills. Of AMD's registers the vector
 # ones: scalar ones go to a vector register's lanes, which takes an instruction each and no memory.
-Figures = collections.namedtuple("Figures", "registers scratch spills")
+# Of Vulkan's modules bytes of local memory, and the capabilities that a device must have.
+Figures = collections.namedtuple("Figures", "registers scratch spills local capabilities", defaults=(0, frozenset()))
 
 
 class Failure(Exception):
@@ -49,10 +55,11 @@ class Failure(Exception):
 
 
 class Program:
-    """One text with the options that it mentions. `label` tells it from others of the same files."""
+    """One text with the options that it mentions; `clspv`: that compiler's own, and what it reads before the text. `label` tells it
+    from others of the same files."""
 
-    def __init__(self, files, text, options):
-        self.files, self.text, self.options = files, text, options
+    def __init__(self, files, text, options, clspv):
+        self.files, self.text, self.options, self.clspv = files, text, options, clspv
         own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]
@@ -71,9 +78,9 @@ def mentioned(text, options):
                  if not option.startswith("-D") or option[2:].split("=")[0] in names)
 
 
-def read_programs(path, everything):
+def read_programs(path, everything, lanes=64):
     """All programs, or those of model M without rare combinations of switches; each once, sorted by label."""
-    listed = json.loads(subprocess.run([path], check=True, stdout=subprocess.PIPE).stdout)
+    listed = json.loads(subprocess.run([path, str(lanes)], check=True, stdout=subprocess.PIPE).stdout)
     found, cache = {}, {}
     for entry in listed["programs"]:
         if not everything and (entry["rare"] or entry["model"] != "M"):
@@ -81,7 +88,7 @@ def read_programs(path, everything):
         key = (entry["files"], entry["options"])
         if key not in cache:
             cache[key] = mentioned(listed["texts"][key[0]], key[1])
-            found.setdefault((key[0], cache[key]), Program(key[0], listed["texts"][key[0]], cache[key]))
+            found.setdefault((key[0], cache[key]), Program(key[0], listed["texts"][key[0]], cache[key], listed["clspv"]))
     return sorted(found.values(), key=lambda program: program.label)
 
 
@@ -89,21 +96,23 @@ def deal(programs, targets, everything):
     """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
     the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
     differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
-    hot_kernels.py's."""
+    hot_kernels.py's. For Vulkan it is each of them beside that: clspv has faults of its own."""
     if everything:
         return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
-    dealt = [target for target in TARGETS if target.clang <= 15]
-    spirv = next(target for target in dealt if target.vendor == "SPIR-V")
+    dealt = [target for target in TARGETS if target.clang == 15]
+    quick = next(target for target in dealt if target.vendor == "SPIR-V")
     kinds, switched = {}, {}
     for program in programs:
         kinds.setdefault(re.sub(r" ACT=\d", "", program.label), []).append(program)
     for place, (label, kind) in enumerate(kinds.items()):
         pair = dealt[place % len(dealt)], kind[place % len(kind)]
         switched.setdefault(re.sub(SWITCHES, "", label), []).append(pair)
-    pairs = [(target if turn == place % len(alike) else spirv, program)
+    pairs = [(target if turn == place % len(alike) else quick, program)
              for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
-    return [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
+    vulkan = [(target, kind[place % len(kind)]) for target in targets if target.vendor == "Vulkan"
+              for place, kind in enumerate(kinds.values())]
+    return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
 # ---- compilers
@@ -116,6 +125,7 @@ class Tools:
         self.clangs = [version for version in range(15, NEWEST_CLANG) if shutil.which(f"clang-{version}")]
         self.ptxas = ptxas or shutil.which("ptxas")
         self.validator = shutil.which("spirv-val")
+        self.clspv = shutil.which("clspv")
         self.translators = [version for version in self.clangs if shutil.which(f"llvm-spirv-{version}")]
         self.libraries = {vendor: next((os.path.join(folder, name) for folder in CLC
                                         if os.path.exists(os.path.join(folder, name))), None)
@@ -131,6 +141,8 @@ class Tools:
 
     def lacks(self, target):
         """Why the target cannot be compiled for, or None."""
+        if target.vendor == "Vulkan":
+            return "no clspv: ci/setup.sh vulkan installs it" if not self.clspv else None if self.validator else "no spirv-val"
         if self.clang(target) is None:
             also = " with llvm-spirv of the same version" if target.vendor == "SPIR-V" else ""
             return f"no clang-{target.clang} or later{also}"
@@ -139,10 +151,14 @@ class Tools:
         return None if self.libraries[target.vendor] else f"no libclc for {target.vendor} in " + " or ".join(CLC)
 
 
-def run(command, text=None):
-    result = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+def run(command, text=None, seconds=None):
+    """(what it wrote, what it said); with a limit in seconds."""
+    try:
+        result = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired as late:
+        raise Failure(f"{os.path.basename(command[0])}: no end after {seconds} seconds") from late
     if result.returncode:
-        words = result.stderr.decode(errors="replace").strip().splitlines()
+        words = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {result.returncode}"]
         raise Failure(f"{os.path.basename(command[0])}: " + "\n    ".join(words[:12]))
     return result.stdout, result.stderr.decode(errors="replace")
 
@@ -213,7 +229,40 @@ def compile_spirv(tools, target, program):
     return {name: Figures(None, 0, 0) for name in re.findall(r"__kernel\s+void\s+(\w+)", program.text)}
 
 
-COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "SPIR-V": compile_spirv}
+def vulkan_module(tools, clspv, options, text):
+    """What clspv makes of a text for the driver."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, code = os.path.join(folder, "program.cl"), os.path.join(folder, "program.spv")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(clspv["before"] + text)
+        run([tools.clspv, *clspv["options"], *options, source, "-o", code], seconds=CLSPV_SECONDS)
+        run([tools.validator, "--target-env", "vulkan1.2", code])
+        with open(code, "rb") as file:
+            return spirv.Module(file.read())
+
+
+def compile_vulkan(tools, _, program):
+    module = vulkan_module(tools, program.clspv, program.options, program.text)
+    faults = spirv.faults(module)
+    if faults:
+        raise Failure("\n    ".join(faults))
+    capabilities = frozenset(module.capabilities)
+    return {name: Figures(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
+
+
+def vulkan_test(tools, programs):
+    """Texts of what is wrong with the check itself: of two kernels it must find clspv's fault in one, and none in the other."""
+    found = [spirv.faults(vulkan_module(tools, programs[0].clspv, ["-cl-std=CL1.2"], text))
+             for text in (spirv.FAULTY, spirv.FAULTLESS)]
+    wrong = [f"vulkan: ci/spirv.py finds in a kernel without a fault: {fault}" for fault in found[1]]
+    for part in ("float[4][1]: an array of arrays", "constant index 1 of 1"):
+        if not any(part in fault for fault in found[0]):
+            wrong.append(f'vulkan: ci/spirv.py does not find "{part}" in a kernel with the fault: the check is broken, '
+                         "or this clspv has the fault no longer")
+    return wrong
+
+
+COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
 
 
 def compile_all(tools, pairs, jobs):
@@ -253,36 +302,55 @@ def worst(results):
     return found
 
 
+def needs_of(results):
+    """{file: (most bytes of local memory that a kernel has, capabilities)} of Vulkan's modules."""
+    found = {}
+    for (target, program), kernels in results.items():
+        for figures in kernels.values() if target.vendor == "Vulkan" else ():
+            local, capabilities = found.get(program.file, (0, frozenset()))
+            found[program.file] = max(local, figures.local), capabilities | figures.capabilities
+    return found
+
+
 def baseline_read():
-    """({(target's name, family): (scratch, spills)}, {target's name: cells of its row in the table, compiler first})"""
-    known, rows = {}, {}
+    """({(target's name, family): (scratch, spills)}, {target's name: cells of its row in the table, compiler first},
+    {file: what needs_of has of it})"""
+    known, rows, needs = {}, {}, {}
     with open(BASELINE, encoding="utf-8") as file:
         for line in file:
             words = line.split()
             if line.startswith("target "):
                 rows[words[1]] = words[2:]
+            elif line.startswith("needs "):
+                needs[words[1]] = int(words[2]), frozenset(words[3:])
             elif words and not line.startswith("#"):
                 known[words[0], " ".join(words[3:])] = int(words[1]), int(words[2])
-    return known, rows
+    return known, rows, needs
 
 
 def compiler_name(tools, target):
     """As the baseline names it: figures of different compilers are not comparable."""
+    if target.vendor == "Vulkan":
+        return "clspv"
     ptxas = "+ptxas" if target.vendor == "NVIDIA" and tools.ptxas else ""
     return f"clang-{tools.clang(target)}{ptxas}"
 
 
 def baseline_write(tools, targets, results, found):
     """Replaces what was compiled now; what was not stays."""
-    known, rows = baseline_read()
+    known, rows, needs = baseline_read()
+    needs.update(needs_of(results))
     rows.update({target.name: summary(tools, target, results) for target in targets})
     known.update({key: (figures.scratch, figures.spills) for key, figures in found.items()})
     with open(BASELINE, "w", encoding="utf-8") as file:
         file.write("# Kernels that use scratch memory on GPUs, the worst of all widths and switches compiled; written by\n"
                    "# `ci/portability.sh --update`. A line: target, bytes of scratch, spilled registers (AMD) or bytes\n"
-                   "# (NVIDIA), file, kernel. Before them, after the word target, the rows of the table in the document.\n")
+                   "# (NVIDIA), file, kernel. Before them, after the word target, the rows of the table in the document, and after\n"
+                   "# the word needs what Vulkan's modules do: file, most bytes of local memory of a kernel, capabilities.\n")
         for target, cells in rows.items():
             file.write(f"target {target} {' '.join(cells)}\n")
+        for name, (local, capabilities) in sorted(needs.items()):
+            file.write(f"needs {name} {local} {' '.join(sorted(capabilities))}\n")
         for (target, name), (scratch, spills) in sorted(known.items()):
             if scratch or spills:
                 file.write(f"{target} {scratch} {spills} {name}\n")
@@ -290,11 +358,11 @@ def baseline_write(tools, targets, results, found):
 
 def compare(tools, targets, found):
     """Texts of what is worse than the baseline."""
-    known, rows = baseline_read()
+    known, rows, _ = baseline_read()
     compilers = {target: cells[0] for target, cells in rows.items()}
     same = {target.name for target in targets if compilers.get(target.name) == compiler_name(tools, target)}
     for target in targets:
-        if target.vendor != "SPIR-V" and target.name not in same:
+        if target.vendor not in ("SPIR-V", "Vulkan") and target.name not in same:
             print(f"{target.name}: scratch not compared: the baseline is of "
                   f"{compilers.get(target.name, 'no compiler')}, this is {compiler_name(tools, target)}")
     worse = []
@@ -304,6 +372,18 @@ def compare(tools, targets, found):
             worse.append(f"{target}: {name}: {figures.scratch} bytes of scratch and {figures.spills} spilled, "
                          f"the baseline has {scratch} and {spills}")
     return worse
+
+
+def compare_needs(results):
+    """Texts of what Vulkan's modules need more than the baseline says."""
+    known, wrong = baseline_read()[2], []
+    for name, (local, capabilities) in sorted(needs_of(results).items()):
+        least, before = known.get(name, (0, frozenset()))
+        if local > least:
+            wrong.append(f"vulkan: {name}: a kernel has {local} bytes of local memory, the baseline has {least}")
+        if capabilities - before:
+            wrong.append(f"vulkan: {name}: needs {', '.join(sorted(capabilities - before))}, which the baseline has not")
+    return wrong
 
 
 # ---- tables
@@ -326,6 +406,18 @@ def table(rows):
             cells = [target.name] + rows[target.name]
             lines.append("| " + " | ".join(cells + [""] * (7 - len(cells))) + " |")
     return "\n".join(lines)
+
+
+def needs_table():
+    """What Vulkan's modules need, as the baseline has it: a column for each capability that not all need."""
+    needs = baseline_read()[2]
+    every = frozenset.intersection(*(capabilities for _, capabilities in needs.values())) if needs else frozenset()
+    some = sorted(frozenset().union(*(capabilities for _, capabilities in needs.values())) - every)
+    lines = ["| file | most local memory, bytes | " + " | ".join(some) + " |", "| --- |" + " --- |" * (len(some) + 1)]
+    for name, (local, capabilities) in sorted(needs.items()):
+        marks = " | ".join("yes" if one in capabilities else "" for one in some)
+        lines.append(f"| `{name}` | {local} | {marks} |")
+    return f"Vulkan, beside {', '.join(sorted(every))}:\n\n" + "\n".join(lines)
 
 
 def scratch_table():
@@ -374,9 +466,10 @@ def parse():
     parser = argparse.ArgumentParser(prog="ci/portability.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every program for every target (many minutes)")
-    parser.add_argument("--widths", action="store_true", help="other widths than model M's too, and all combinations of switches")
+    parser.add_argument("--widths", action="store_true", help="other widths than model M's, too, and all combinations of switches")
     parser.add_argument("--target", action="append", metavar="NAME", choices=[target.name for target in TARGETS],
                         help="only this target; may be repeated")
+    parser.add_argument("--lanes", type=int, default=64, help="work-items that share a row (64; tests have 8, too)")
     parser.add_argument("--kernels", action="store_true", help="print the figures of every kernel")
     parser.add_argument("--update", action="store_true",
                         help="rewrite the baseline and the tables of docs/portability.md; implies --all")
@@ -395,7 +488,7 @@ def usable(tools, wanted):
             targets.append(target)
             continue
         print(f"{target.name}: SKIPPED: {reason}")
-        status = status if target.clang > 15 else 3
+        status = 3 if target.clang == 15 else status
     if not tools.ptxas and any(target.vendor == "NVIDIA" for target in targets):
         print("NVIDIA: no ptxas: PTX is made, registers and spills are not known")
     return targets, status
@@ -406,18 +499,20 @@ def main():
     tools = Tools(options.ptxas)
     wanted = [target for target in TARGETS if not options.target or target.name in options.target]
     targets, status = usable(tools, wanted)
-    programs = read_programs(options.programs, options.widths)
+    programs = read_programs(options.programs, options.widths, options.lanes)
     pairs = deal(programs, targets, options.all or options.update)
     targets = [target for target in targets if any(target is pair[0] for pair in pairs)]
     results, failures = compile_all(tools, pairs, options.jobs)
+    if any(target.vendor == "Vulkan" for target in targets):
+        failures += vulkan_test(tools, programs)
     found = worst(results)
     if options.kernels:
         print_kernels(results)
     print(table({target.name: summary(tools, target, results) for target in targets}))
     if options.update and not failures and not status:
         baseline_write(tools, targets, results, found)
-        document_write(table(baseline_read()[1]) + "\n\nBytes of scratch:\n\n" + scratch_table())
-    failures += compare(tools, targets, found)
+        document_write(table(baseline_read()[1]) + "\n\nBytes of scratch:\n\n" + scratch_table() + "\n\n" + needs_table())
+    failures += compare(tools, targets, found) + compare_needs(results)
     for failure in failures:
         print(f"FAILED {failure}")
     print(f"{len(programs)} programs, {len(pairs)} compilations, {len(failures)} failures")

@@ -38,6 +38,8 @@
 #define SHARE_SLOTS (ITEMS / SLICE_QUADS) /* that the work-items together move at a time */
 #define SLICE_SHARE ((SLICE_SLOTS + SHARE_SLOTS - 1) / SHARE_SLOTS)
 #define SUM_QUADS   ((HEAD_QUADS + ACROSS - 1) / ACROSS) /* of a row that is added up, of a work-item */
+/* clspv mixes up the indices of arrays of arrays of one element, unless UNROLL_LANES unrolls. */
+#define SUM_ROOM    (SUM_QUADS > 1 || LANES >= 32 ? SUM_QUADS : 2)
 #define CHUNK_WIDTH (SUM_QUADS > 1 ? 2 : 1)              /* as many of them are in a chunk */
 #define CHUNKS      ((SUM_QUADS + CHUNK_WIDTH - 1) / CHUNK_WIDTH)
 #define CHUNK_QUADS (CHUNK_WIDTH * ACROSS)
@@ -239,7 +241,7 @@ INLINED void chunk_fetch(struct lane lane, struct rows rows, int chunk, int firs
 
 /* The sums of one chunk += the tile's columns from quad `first` on times the rows in the stage. */
 INLINED void chunk_add(struct lane lane, __local const float4 *tile, int first, int chunk,
-                       __local const float4 *stage, float4 (*sums)[SUM_QUADS]) {
+                       __local const float4 *stage, float4 (*sums)[SUM_ROOM]) {
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
         __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + lane.x;
         float factors[LANE_ROWS][2];
@@ -264,7 +266,7 @@ INLINED void chunk_add(struct lane lane, __local const float4 *tile, int first, 
 /* sums += the tile times COLUMNS rows. The tile may just have been written; others may still be reading the stage before, and both
  * after. */
 INLINED void sums_add(struct lane lane, __local const float4 *tile, struct rows rows, __local float4 *stage,
-                      float4 (*sums)[SUM_QUADS]) {
+                      float4 (*sums)[SUM_ROOM]) {
     quad_t quads[CHUNK_SHARE];
     chunk_fetch(lane, rows, 0, 0, quads);
     UNROLL_LANES(CHUNKS) for (int chunk = 0; chunk < CHUNKS; chunk++) {
@@ -283,7 +285,7 @@ INLINED void sums_add(struct lane lane, __local const float4 *tile, struct rows 
     }
 }
 
-INLINED void sums_clear(float4 (*sums)[SUM_QUADS]) {
+INLINED void sums_clear(float4 (*sums)[SUM_ROOM]) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
             sums[i][n] = (float4)(0.0f);
@@ -292,7 +294,7 @@ INLINED void sums_clear(float4 (*sums)[SUM_QUADS]) {
 }
 
 /* The sums of each row, times its factor, to the first `count` rows of a head. */
-INLINED void sums_store(struct lane lane, float4 (*sums)[SUM_QUADS], const float *factors, __global act_t *to,
+INLINED void sums_store(struct lane lane, float4 (*sums)[SUM_ROOM], const float *factors, __global act_t *to,
                         int stride, int count) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
@@ -384,7 +386,7 @@ INLINED void scores_mask(struct lane lane, int first, int start, float (*scores)
 
 /* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
 INLINED void softmax_add(struct lane lane, struct softmax *softmax, __local float4 *stage, float (*scores)[4],
-                         float4 (*y)[SUM_QUADS]) {
+                         float4 (*y)[SUM_ROOM]) {
     float highest[LANE_ROWS];
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         highest[i] = softmax->highest[i];
@@ -410,7 +412,7 @@ INLINED void softmax_add(struct lane lane, struct softmax *softmax, __local floa
 
 /* y = its sum / the softmax's, and lse. */
 INLINED void softmax_finish(struct lane lane, const struct softmax *softmax, struct place place, int sequence,
-                            __local float4 *stage, float4 (*sums)[SUM_QUADS], __global act_t *y,
+                            __local float4 *stage, float4 (*sums)[SUM_ROOM], __global act_t *y,
                             __global float *lse) {
     float factors[LANE_ROWS];
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
@@ -439,7 +441,7 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     const struct rows queries = rows_of(head, QKV_ROW, place.first, sequence);
     const int end = min(place.first + ROWS, sequence); /* of the keys */
     float scores[LANE_ROWS][4];
-    float4 sums[LANE_ROWS][SUM_QUADS];
+    float4 sums[LANE_ROWS][SUM_ROOM];
     struct softmax softmax;
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         softmax.highest[i] = -INFINITY;
@@ -532,7 +534,7 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
     const struct rows d_out = rows_of(d_y + narrow, MODEL_WIDTH, place.first, sequence);
     const int end = min(place.first + ROWS, sequence); /* of the keys */
     float lse[LANE_ROWS], delta[LANE_ROWS], factors[LANE_ROWS], scores[LANE_ROWS][4];
-    float4 sums[LANE_ROWS][SUM_QUADS];
+    float4 sums[LANE_ROWS][SUM_ROOM];
     rows_delta(lane, rows_of(y + narrow, MODEL_WIDTH, place.first, sequence), d_out, stage, delta_all + rows_at,
                delta);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
@@ -580,7 +582,7 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
     const struct rows keys = rows_of(head + MODEL_WIDTH, QKV_ROW, place.first, sequence);
     const struct rows values = rows_of(head + 2 * MODEL_WIDTH, QKV_ROW, place.first, sequence);
     float of_columns[4], scores[LANE_ROWS][4], factors[LANE_ROWS];
-    float4 d_keys[LANE_ROWS][SUM_QUADS], d_values[LANE_ROWS][SUM_QUADS];
+    float4 d_keys[LANE_ROWS][SUM_ROOM], d_values[LANE_ROWS][SUM_ROOM];
     sums_clear(d_keys);
     sums_clear(d_values);
     for (int start = place.first; start < sequence; start += COLUMNS) {

@@ -204,18 +204,24 @@ static inline vec_t act_round(vec_t v) {
 #else
 typedef half act_t;
 #define act_load1(p)      vload_half(0, p)
-#define act_load2(p)      vload_half2(0, p)
+/* Two one by one, since clspv does not come to an end of vload_half2(0, p), nor where pairs are stored and read one by one. */
+#define act_load2(p)      ((float2)(vload_half(0, p), vload_half(1, p)))
 #define act_load4(p)      vload_half4(0, p)
 #define act_load8(p)      vload_half8(0, p)
 #define act_load16(p)     vload_half16(0, p)
 #define act_store1(v, p)  vstore_half_rte(v, 0, p)
-#define act_store2(v, p)  vstore_half2_rte(v, 0, p)
+#define act_store2(v, p)  (vstore_half_rte((v).x, 0, p), vstore_half_rte((v).y, 1, p))
 #define act_store4(v, p)  vstore_half4_rte(v, 0, p)
 #define act_store8(v, p)  vstore_half8_rte(v, 0, p)
 #define act_store16(v, p) vstore_half16_rte(v, 0, p)
 #if VEC > 1
+#if VEC == 2
+#define ACT_LOAD(p)     act_load2(p)
+#define ACT_STORE(v, p) act_store2(v, p)
+#else
 #define ACT_LOAD(p)     CONCAT(vloada_half, VEC)(0, p)
 #define ACT_STORE(v, p) CONCAT(CONCAT(vstorea_half, VEC), _rte)(v, 0, p)
+#endif
 static inline vec_t act_round(vec_t v) {
     ushort stored[VEC];
     CONCAT(CONCAT(vstore_half, VEC), _rte)(v, 0, (half *)stored);

@@ -14,6 +14,9 @@
 #define Z_V      (GATE_COLUMNS + ANGLES)
 #define Z_S      (GATE_COLUMNS + 2 * ANGLES)
 
+/* A side of the arrays for m x m matrices. Not 1 for S = 2: clspv fails on arrays of arrays of one element. */
+#define SIDE (M > 1 ? M : 2)
+
 /* 1/sqrt(k (k + 1)) for k = 1..7 */
 __constant float helmert_scale[7] = {0.70710678118654752f, 0.40824829046386302f, 0.28867513459481288f,
                                      0.22360679774997897f, 0.18257418583505537f, 0.15430334996209191f,
@@ -26,8 +29,8 @@ INLINED float helmert(int i, int k) {
 
 /* Q = (I + A)^-1 (I - A) by elimination. No pivoting: the symmetric part of I + A is I, and stays at least I in every
  * Schur complement, so pivots are at least 1. */
-INLINED void cayley(const float *angles, float q[M][M]) {
-    float left[M][M];
+INLINED void cayley(const float *angles, float q[SIDE][SIDE]) {
+    float left[SIDE][SIDE];
     for (int i = 0, next = 0; i < M; i++) {
         left[i][i] = q[i][i] = 1.0f;
         for (int j = i + 1; j < M; j++, next++) {
@@ -59,8 +62,8 @@ INLINED void cayley(const float *angles, float q[M][M]) {
 
 /* Given d_Q: d_A = -1/2 (I + Q)^T d_Q (I + Q)^T, from (I + A) dQ = -dA (I + Q) and (I + A)^-1 = (I + Q) / 2.
  * Then the angles' gradients, the antisymmetric part of d_A. */
-INLINED void cayley_backward(float q[M][M], float d_q[M][M], float *d_angles) {
-    float t[M][M], d_a[M][M];
+INLINED void cayley_backward(float q[SIDE][SIDE], float d_q[SIDE][SIDE], float *d_angles) {
+    float t[SIDE][SIDE], d_a[SIDE][SIDE];
     for (int i = 0; i < M; i++) {
         for (int j = 0; j < M; j++) {
             t[i][j] = d_q[i][j];
@@ -89,7 +92,7 @@ INLINED float angle_tanh(__global const float *z, float tau, __global const floa
     return tanh(tau * z[k] + b[k]);
 }
 
-INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[M][M]) {
+INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[SIDE][SIDE]) {
     float angles[ANGLE_ROOM];
     for (int k = 0; k < ANGLES; k++) {
         angles[k] = gamma * angle_tanh(z, tau, b, k);
@@ -99,7 +102,7 @@ INLINED void orthogonal(__global const float *z, float gamma, float tau, __globa
 
 /* Gradients of everything behind one orthogonal factor. */
 INLINED void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
-                                       float q[M][M], float d_q[M][M], __global float *d_z, __global float *d_gamma,
+                                       float q[SIDE][SIDE], float d_q[SIDE][SIDE], __global float *d_z, __global float *d_gamma,
                                        __global float *d_tau, __global float *d_b) {
     float d_angles[ANGLE_ROOM];
     cayley_backward(q, d_q, d_angles);
@@ -121,7 +124,7 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
 #define P_b_v     0
 #endif
 
-INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[M][M], float q_v[M][M],
+INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[SIDE][SIDE], float q_v[SIDE][SIDE],
                                float *sigma) {
     orthogonal(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u);
     orthogonal(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v);
@@ -131,7 +134,7 @@ INLINED void shc_factors(__global const float *theta, __global const float *z, f
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float q_u[M][M], q_v[M][M], sigma[M], zk[STREAMS][M];
+    float q_u[SIDE][SIDE], q_v[SIDE][SIDE], sigma[M], zk[STREAMS][SIDE];
     sigmoid_gates_forward(theta, z, h);
     shc_factors(theta, z, q_u, q_v, sigma);
     for (int j = 0; j < M; j++) {
@@ -161,8 +164,8 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
 }
 
 /* D = Z^T d_res Z, the gradient of K. */
-INLINED void core_gradient(__global const float *d_h, float d[M][M]) {
-    float t[STREAMS][M];
+INLINED void core_gradient(__global const float *d_h, float d[SIDE][SIDE]) {
+    float t[STREAMS][SIDE];
     for (int i = 0; i < STREAMS; i++) {
         for (int b = 0; b < M; b++) {
             t[i][b] = 0.0f;
@@ -184,7 +187,7 @@ INLINED void core_gradient(__global const float *d_h, float d[M][M]) {
 /* d_Q_u = D Q_v diag(sigma),  d_Q_v = D^T Q_u diag(sigma),  d_sigma_k = (Q_u^T D Q_v)_kk. */
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                                __global const float *d_h, __global float *d_z, __global float *d_theta) {
-    float q_u[M][M], q_v[M][M], sigma[M], d[M][M], d_u[M][M], d_v[M][M];
+    float q_u[SIDE][SIDE], q_v[SIDE][SIDE], sigma[M], d[SIDE][SIDE], d_u[SIDE][SIDE], d_v[SIDE][SIDE];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     shc_factors(theta, z, q_u, q_v, sigma);
     core_gradient(d_h, d);

@@ -1,4 +1,5 @@
 #include "runtime/vulkan/compiler.h"
+#include "runtime/vulkan/compiler_options.h"
 #include "runtime/vulkan/compiler_program.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -156,32 +157,29 @@ static bool append_options(char *options, char **arguments, size_t *count) {
     return true;
 }
 
-/* A launch of more groups than a device takes is several, which begin at offsets. Kernels that ask for the number of
- * their group get that of the whole. A group's size divides the offset. */
-static const char *preamble(cl_device_id device) {
-    return device->properties.limits.maxComputeWorkGroupCount[0] < INT32_MAX
-               ? "#define get_group_id(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n"
-               : "";
+/* Whether launches may have to be divided. */
+static bool takes_few_groups(cl_device_id device) {
+    return device->properties.limits.maxComputeWorkGroupCount[0] < INT32_MAX;
 }
 
-/* Level 1 of optimisation since kernels in fp16 come out wrong at clspv's default. Its status, as of run. */
+/* Its status, as of run. */
 static int run_compiler(cl_device_id device, const struct workplace *place, char *options) {
     char most_push[64];
-    snprintf(most_push, sizeof most_push, "--max-pushconstant-size=%u",
+    snprintf(most_push, sizeof most_push, VULKAN_PUSH_CONSTANT_OPTION,
              device->properties.limits.maxPushConstantsSize);
-    const char *fixed[] = {"-O1", "--spv-version=1.5", "--cluster-pod-kernel-args", most_push, "-w"};
     const char *const *program;
-    char *arguments[MOST_OPTIONS + 6];
+    char *arguments[MOST_OPTIONS + 12] = {0};
     size_t count = vulkan_compiler(&program);
     if (!count) {
         errno = ENOENT;
         return FAILED;
     }
+    const char *const fixed[] = {VULKAN_COMPILER_OPTIONS, most_push};
     memcpy(arguments, program, count * sizeof *arguments);
     memcpy(arguments + count, fixed, sizeof fixed);
     count += sizeof fixed / sizeof *fixed;
-    if (*preamble(device)) {
-        arguments[count++] = "--global-offset-push-constant";
+    if (takes_few_groups(device)) {
+        arguments[count++] = VULKAN_OFFSET_OPTION;
     }
     if (!append_options(options, arguments, &count)) {
         errno = E2BIG;
@@ -251,7 +249,7 @@ cl_int vulkan_compile(cl_device_id device, const char *text, const char *options
                    : CL_BUILD_PROGRAM_FAILURE;
     }
     cl_int code = CL_BUILD_PROGRAM_FAILURE;
-    if (write_source(place.source, preamble(device), text)) {
+    if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
         code = compile_in(&place, device, own, words, bytes, log);
     } else if (asprintf(log, "cannot write %s: %s" TEMPORARY, place.source, strerror(errno)) < 0) {
         *log = NULL;

@@ -2,7 +2,10 @@
  * the vendors' compilers:
  *
  *   {"texts": {FILES: TEXT, ...}, "programs": [{"model": ..., "rare": 0 or 1, "files": FILES, "options": ...},
- * ...]}
+ * ...], "clspv": {"options": [...], "before": TEXT}}
+ *
+ * clspv: what the driver for Vulkan gives the compiler beside a program's options, and before its text, on a device with the least
+ * of what it asks of devices. An argument is the number of lanes (64).
  *
  * It opens no device and compiles nothing. The operations' programs come from the functions that build them in training, so their list
  * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
@@ -10,6 +13,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
+#include "runtime/vulkan/compiler_options.h"
 #include "src/operations/operations.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -210,7 +214,7 @@ static int list_others(struct list *list, struct compute *compute) {
     return status ? -1 : 0;
 }
 
-static int list_all(struct list *list) {
+static int list_all(struct list *list, unsigned lanes) {
     listing = list;
     for (size_t i = 0; i < LENGTH(models); i++) {
         /* as compute_open sees a GPU */
@@ -221,7 +225,7 @@ static int list_all(struct list *list) {
                        .max_work_group = 256,
                        .local_bytes = 64 << 10,
                        .max_buffer_bytes = SIZE_MAX},
-            .lanes = 64,
+            .lanes = lanes,
             .vector = 4,
         };
         list->model = models[i].name;
@@ -232,13 +236,30 @@ static int list_all(struct list *list) {
     return 0;
 }
 
-int main(void) {
+/* As runtime/vulkan/compiler.c has it for a device with the least of push constants and of groups that Vulkan allows. */
+static json_t *list_clspv(void) {
+    static const char *const options[] = {VULKAN_COMPILER_OPTIONS, VULKAN_OFFSET_OPTION};
+    json_t *listed = json_array();
+    for (size_t i = 0; i < LENGTH(options); i++) {
+        json_array_append_new(listed, json_string(options[i]));
+    }
+    json_array_append_new(listed, json_sprintf(VULKAN_PUSH_CONSTANT_OPTION, VULKAN_LEAST_PUSH_CONSTANTS));
+    return json_pack("{s:o, s:s}", "options", listed, "before", VULKAN_OFFSET_PREAMBLE);
+}
+
+int main(int count, char **arguments) {
     struct list list = {json_object(), json_array(), NULL, false};
-    if (list_all(&list)) {
+    const long lanes = count > 1 ? strtol(arguments[1], NULL, 10) : 64;
+    if (count > 2 || lanes < 1 || lanes > 1024) {
+        fprintf(stderr, "usage: list_programs [LANES]\n");
+        return 2;
+    }
+    if (list_all(&list, (unsigned)lanes)) {
         fprintf(stderr, "list_programs: %s\n", error_text());
         return 1;
     }
-    json_t *whole = json_pack("{s:o, s:o}", "texts", list.texts, "programs", list.programs);
+    json_t *whole =
+        json_pack("{s:o, s:o, s:o}", "texts", list.texts, "programs", list.programs, "clspv", list_clspv());
     const bool written = whole && json_dumpf(whole, stdout, JSON_COMPACT) == 0 && fclose(stdout) == 0;
     json_decref(whole);
     if (!written) {

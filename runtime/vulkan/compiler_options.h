@@ -1,0 +1,13 @@
+/* How clspv is called: by the driver, and by ci/portability.py, which tests/programs/list_programs.c tells. */
+#pragma once
+
+/* Level 1 of optimisation since kernels in fp16 come out wrong at clspv's default. */
+#define VULKAN_COMPILER_OPTIONS     "-O1", "--spv-version=1.5", "--cluster-pod-kernel-args", "-w"
+#define VULKAN_PUSH_CONSTANT_OPTION "--max-pushconstant-size=%u" /* bytes */
+#define VULKAN_LEAST_PUSH_CONSTANTS 128U                         /* that every device has */
+
+/* A launch of more groups than a device takes is several, which begin at offsets. Kernels that ask for the number of
+ * their group get that of the whole, by this before the text. A group's size divides the offset. */
+#define VULKAN_OFFSET_OPTION "--global-offset-push-constant"
+#define VULKAN_OFFSET_PREAMBLE                                                                                     \
+    "#define get_group_id(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n"
