@@ -447,7 +447,8 @@ static void test_rate(void **state) {
     compute_close(compute);
 }
 
-int main(void) {
+/* With an argument only the tests that it matches: test_gemm test_blocks */
+int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cblas),    cmocka_unit_test(test_clblast),
         cmocka_unit_test(test_portable), cmocka_unit_test(test_one_buffer),
@@ -458,5 +459,6 @@ int main(void) {
         cmocka_unit_test(test_tune),
     };
     device_prepare_environment();
+    cmocka_set_test_filter(count > 1 ? words[1] : NULL);
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }
