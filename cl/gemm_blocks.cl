@@ -1,5 +1,5 @@
-/* The portable matrix product for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t, C is
- * act_t or float, sums are float.
+/* The portable matrix product for GPUs: C = op(A) op(B) + beta C; op(A) is [m, k], op(B) [k, n], C [m, n]. A and B are act_t, C
+ * is act_t or float, sums are float.
  *
  * A work-group makes a block of C, BLOCK x BLOCK, in steps of 16 along k. It puts the next 16 columns of op(A) and rows of
  * op(B) into local memory as floats, in vectors of 4 read as they lie in memory; they are fetched into registers while the tiles

@@ -1,5 +1,5 @@
-/* C = sum of parts + beta C in the parts' order, C [m, n]; partial [parts, m, n] is what gemm_blocks.cl makes where several groups
- * share a block. FLOAT_C as there; one work-item an element. beta == 0 does not read C. Comes after common.cl. */
+/* C = sum of parts + beta C in the parts' order, C [m, n]; partial [parts, m, n] is what gemm_blocks.cl makes where several
+ * groups share a block. FLOAT_C as there; one work-item an element. beta == 0 does not read C. Comes after common.cl. */
 #if FLOAT_C
 typedef float c_t;
 #define C_LOAD_SCALAR(p)     (*(p))
