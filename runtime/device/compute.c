@@ -3,6 +3,7 @@
 #include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
 #include "runtime/device/recorder.h"
+#include "runtime/device/vulkan_pipelines.h"
 #include "runtime/system/error.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -110,11 +111,28 @@ static void choose_widths(struct compute *compute) {
     }
 }
 
+/* OpenCL's loader refuses a platform that it does not know. */
+static cl_context create_context(struct compute *compute, cl_int *code) {
+    const struct vulkan_pipelines kept = vulkan_pipelines_read(&compute->device, compute->cache_dir);
+    compute->pipelines_read = kept.bytes;
+    cl_context_properties properties[5] = {0};
+    size_t count = 0;
+    if (!compute->device.beside_loader) {
+        properties[count++] = CL_CONTEXT_PLATFORM;
+        properties[count++] = (cl_context_properties)compute->device.platform;
+    }
+    if (kept.bytes) {
+        properties[count++] = VULKAN_PIPELINES;
+        properties[count++] = (cl_context_properties)&kept;
+    }
+    cl_context context = clCreateContext(count ? properties : NULL, 1, &compute->device.id, NULL, NULL, code);
+    free((void *)kept.data);
+    return context;
+}
+
 static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
-    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)compute->device.platform, 0};
-    compute->context = clCreateContext(compute->device.beside_loader ? NULL : properties, 1, &compute->device.id,
-                                       NULL, NULL, &code);
+    compute->context = create_context(compute, &code);
     if (code != CL_SUCCESS) {
         return error_set("cannot create a context: %s", device_error_name(code));
     }
@@ -160,8 +178,9 @@ int compute_open(struct compute **opened, const struct compute_options *options)
         return -1;
     }
     choose_widths(compute);
-    if (open_record(compute, options) || (!compute->dry && open_queue(compute, options->profile)) ||
-        program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir)) {
+    if (open_record(compute, options) ||
+        program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir) ||
+        (!compute->dry && open_queue(compute, options->profile))) {
         error_prefix("cannot open device %s", compute->device.name);
         compute_close(compute);
         return -1;
@@ -182,6 +201,7 @@ void compute_close(struct compute *compute) {
         kernel_release(&compute->from_fp32[type]);
     }
     programs_release(compute);
+    vulkan_pipelines_write(&compute->device, compute->cache_dir, compute->context, compute->pipelines_read);
     profiler_destroy(compute->profiler);
     recorder_release(compute->recorder);
     if (compute->queue) {

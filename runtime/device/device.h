@@ -37,8 +37,8 @@ struct device {
     bool native_kernels;     /* runs clEnqueueNativeKernel, on the host's own memory */
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
-    bool compiles;       /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
-    bool beside_loader;  /* of our own driver for Vulkan, which OpenCL's loader does not know */
+    bool compiles; /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
+    bool beside_loader; /* of our own driver for Vulkan, which OpenCL's loader does not know */
     struct device_address address;
     unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */
     const struct gpu_model *model; /* whose shape it has taken; NULL: its own */

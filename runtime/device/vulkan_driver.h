@@ -1,9 +1,8 @@
 /* Our own OpenCL driver for devices that have Vulkan (runtime/vulkan), found without OpenCL's loader. */
 #pragma once
 
+#include "runtime/vulkan/driver.h"
 #include <CL/cl.h>
-
-#define VULKAN_PLATFORM "hctrain Vulkan"
 
 /* The driver's platform, NULL where there is none; vulkan_driver_problem() then says why. The library is looked for
  * beside this program and where it is installed, is loaded by the first call, and stays loaded. OpenCL's loader passes

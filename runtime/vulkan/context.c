@@ -13,11 +13,19 @@ static void destroy(cl_context context) {
     free(context);
 }
 
+/* The value of a property, 0 where it is not in the list. */
+static cl_context_properties property(const cl_context_properties *list, cl_context_properties name) {
+    while (list && *list && *list != name) {
+        list += 2;
+    }
+    return list && *list ? list[1] : 0;
+}
+
 cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint count,
                                        const cl_device_id *devices,
                                        void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                                        void *data, cl_int *code) {
-    (void)properties, (void)notify, (void)data;
+    (void)notify, (void)data;
     cl_int unused;
     code = code ? code : &unused;
     cl_context context = count == 1 && devices ? calloc(1, sizeof *context) : NULL;
@@ -27,7 +35,8 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
     }
     *context = (struct _cl_context){.dispatch = &vulkan_dispatch, .references = 1, .device = devices[0]};
     pthread_mutex_init(&context->lock, NULL);
-    *code = vulkan_open_device(devices[0], context);
+    *code = vulkan_open_device(devices[0], (const struct vulkan_pipelines *)property(properties, VULKAN_PIPELINES),
+                               context);
     if (*code == CL_SUCCESS) {
         *code = vulkan_memory_create(context, 0, 16, &context->nothing);
     }
@@ -55,6 +64,17 @@ cl_int CL_API_CALL clReleaseContext(cl_context context) {
     return CL_SUCCESS;
 }
 
+static cl_int give_pipelines(cl_context context, size_t room, void *value, size_t *got) {
+    size_t bytes = value ? room : 0;
+    pthread_mutex_lock(&context->lock);
+    const VkResult result = vk.GetPipelineCacheData(context->handle, context->pipelines, &bytes, value);
+    pthread_mutex_unlock(&context->lock);
+    if (got) {
+        *got = bytes;
+    }
+    return result == VK_INCOMPLETE ? CL_INVALID_VALUE : vulkan_code(context, result);
+}
+
 cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, size_t room, void *value,
                                     size_t *got) {
     switch (what) {
@@ -62,6 +82,8 @@ cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, si
         return VULKAN_GIVE(cl_uint, 1);
     case CL_CONTEXT_DEVICES:
         return VULKAN_GIVE(cl_device_id, context->device);
+    case VULKAN_PIPELINES:
+        return give_pipelines(context, room, value, got);
     default:
         return CL_INVALID_VALUE;
     }

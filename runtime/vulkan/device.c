@@ -203,7 +203,20 @@ const char *vulkan_problem(void) {
 
 /* ---- opening */
 
-cl_int vulkan_open_device(cl_device_id device, cl_context context) {
+/* A header that Vulkan defines stands before them. Drivers are to refuse what is not theirs: better not to try it. */
+static bool are_ours(cl_device_id device, const struct vulkan_pipelines *pipelines) {
+    const VkPhysicalDeviceProperties *properties = &device->properties;
+    VkPipelineCacheHeaderVersionOne header;
+    if (!pipelines || pipelines->bytes < sizeof header) {
+        return false;
+    }
+    memcpy(&header, pipelines->data, sizeof header);
+    return header.headerSize <= pipelines->bytes && header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
+           header.vendorID == properties->vendorID && header.deviceID == properties->deviceID &&
+           !memcmp(header.pipelineCacheUUID, properties->pipelineCacheUUID, sizeof header.pipelineCacheUUID);
+}
+
+cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pipelines, cl_context context) {
     const float priority = 1.0f;
     const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
@@ -216,7 +229,10 @@ cl_int vulkan_open_device(cl_device_id device, cl_context context) {
                                        .pQueueCreateInfos = &queue,
                                        .enabledExtensionCount = device->enables_reflection,
                                        .ppEnabledExtensionNames = &reflection};
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    const bool kept = are_ours(device, pipelines);
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                             .initialDataSize = kept ? pipelines->bytes : 0,
+                                             .pInitialData = kept ? pipelines->data : NULL};
     VkResult result = vk.CreateDevice(device->physical, &create, NULL, &context->handle);
     if (result) {
         return vulkan_code(context, result);
@@ -304,7 +320,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     case CL_DRIVER_VERSION:
         return vulkan_give_text(device->driver, room, value, got);
     case CL_DEVICE_VERSION:
-        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM, room, value, got);
+        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION, room, value, got);
     case CL_DEVICE_OPENCL_C_VERSION:
         return vulkan_give_text("OpenCL C 1.2 clspv", room, value, got);
     case CL_DEVICE_PROFILE:

@@ -53,6 +53,7 @@
     EACH(GetPhysicalDeviceMemoryProperties)                                                                        \
     EACH(GetPhysicalDeviceProperties2)                                                                             \
     EACH(GetPhysicalDeviceQueueFamilyProperties)                                                                   \
+    EACH(GetPipelineCacheData)                                                                                     \
     EACH(GetQueryPoolResults)                                                                                      \
     EACH(GetSemaphoreCounterValue)                                                                                 \
     EACH(MapMemory)                                                                                                \

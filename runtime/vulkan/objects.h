@@ -4,6 +4,7 @@
 #pragma once
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#include "runtime/vulkan/driver.h"
 #include "runtime/vulkan/functions.h"
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
@@ -13,9 +14,6 @@
 #include <stdint.h>
 
 extern const cl_icd_dispatch vulkan_dispatch;
-
-/* The name of the one platform. */
-#define VULKAN_PLATFORM "hctrain Vulkan"
 
 enum {
     BATCH_COMMANDS = 32,     /* commands that are submitted together, at most */

@@ -354,6 +354,9 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "lanes") == 0) {
         return test_lanes();
     }
+    if (argc > 2) {
+        cmocka_set_test_filter(argv[2]);
+    }
     if (argc > 1) {
         device = argv[1];
         return test_device();

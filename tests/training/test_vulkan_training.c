@@ -1,0 +1,108 @@
+/* hc_train on Vulkan: the losses of PoCL, resuming bit for bit, and two ranks, all under the eyes of Vulkan's validation layer. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALIDATION "VK_LAYER_KHRONOS_validation"
+
+static const char train_program[] = HC_PROGRAMS "/hc_train";
+
+#define COMMON(run, device)                                                                                        \
+    "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run),     \
+        "--n-layer", "1", "--max-iters", "6", "--eval-interval", "3", "--checkpoint-interval", "3",                \
+        "--batch-size", "2", "--gradient-accumulation-steps", "2", "--log-interval", "1", "--device", device
+
+/* Whether the file has the text in it. */
+static bool says(const char *path, const char *text) {
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    assert_non_null(file);
+    while (!found && getline(&line, &room, file) >= 0) {
+        found = strstr(line, text) != NULL;
+    }
+    free(line);
+    fclose(file);
+    return found;
+}
+
+/* Runs it with the layer, which writes to stdout, and whose place in the chain the loader tells on stderr. */
+static void run_validated(const char *const *arguments) {
+    char output[4096], errors[4096];
+    snprintf(output, sizeof output, "%s", scratch_path("stdout"));
+    snprintf(errors, sizeof errors, "%s", scratch_path("stderr"));
+    static const char *const environment[] = {"VK_INSTANCE_LAYERS=" VALIDATION, "VK_LOADER_DEBUG=layer", NULL};
+    const struct child_setup setup = {.output = output, .errors = errors, .environment = environment};
+    const int status = child_finish(child_start_with(&setup, arguments));
+    if (status || says(output, "Validation") || says(output, "VUID") || says(errors, "VUID")) {
+        fail_msg("status %d; see %s and %s", status, output, errors);
+    }
+    assert_true(says(errors, VALIDATION)); /* it was there */
+}
+
+#define ON_VULKAN(run, ...)                                                                                        \
+    run_validated((const char *const[]){train_program, COMMON(run, "vulkan"), ##__VA_ARGS__, NULL})
+#define ON_TWO_RANKS(run, ...)                                                                                     \
+    run_validated(                                                                                                 \
+        (const char *const[]){HC_MPIRUN, "-np", "2", train_program, COMMON(run, "vulkan"), ##__VA_ARGS__, NULL})
+
+static void assert_near(const char *first, const char *second, double tolerance) {
+    json_t *lines[2] = {metrics(first), metrics(second)};
+    assert_int_equal(json_array_size(lines[0]), json_array_size(lines[1]));
+    for (size_t i = 0; i < 6; i++) {
+        const double a = loss_at(lines[0], i), b = loss_at(lines[1], i);
+        if (!(fabs(a - b) <= tolerance * fabs(a))) {
+            fail_msg("losses of %s and %s in line %zu: %.9g and %.9g", first, second, i, a, b);
+        }
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+static void losses_are_those_of_pocl(void **state) {
+    (void)state;
+    assert_done(CHILD_RUN(train_program, COMMON("pocl", "pocl")));
+    ON_VULKAN("vulkan");
+    assert_near("pocl", "vulkan", 1e-5);
+}
+
+static void resuming_is_bit_identical(void **state) {
+    (void)state;
+    ON_VULKAN("parted", "--max-iters", "3");
+    ON_VULKAN("parted", "--init-from", "resume");
+    assert_same_metrics("vulkan", "parted");
+    assert_same_checkpoint("vulkan", "parted", "ckpt-6");
+}
+
+static void two_ranks_agree_with_one(void **state) {
+    (void)state;
+    ON_TWO_RANKS("ranks");
+    assert_near("vulkan", "ranks", 1e-5);
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_are_those_of_pocl),
+        cmocka_unit_test(resuming_is_bit_identical),
+        cmocka_unit_test(two_ranks_agree_with_one),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}
