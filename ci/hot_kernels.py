@@ -19,7 +19,7 @@ import portability
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMITS = os.path.join(HERE, "hot_kernels.txt")
 DOCUMENT = portability.DOCUMENT
-ELSEWHERE = ("attention.cl", "gemm.cl")  # matrix products and attention have checks of their own
+ELSEWHERE = ("attention.cl", "gemm.cl", "gemm_blocks.cl", "gemm_parts.cl")  # matrix products and attention have checks of their own
 AMD = ("gfx90a", "gfx1100", "gfx942")
 
 # The most loads of 16 and of 32 bits (None: any number), and bytes of scratch, which is NVIDIA's stack, too.

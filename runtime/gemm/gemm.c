@@ -1,5 +1,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/device/convert.h"
+#include "runtime/device/vulkan_driver.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_choice.h"
 #include "runtime/gemm/onednn.h"
@@ -62,11 +63,17 @@ static bool open_vendors(struct compute *compute) {
     return false;
 }
 
+/* CLBlast's kernels are written for the vendors' compilers of OpenCL: what clspv makes of them for Vulkan is slow (a tenth of
+ * the portable product's rate on lavapipe). */
+static const struct gemm_backend *plain_backend(const struct device *device) {
+    return strcmp(device->platform_name, VULKAN_PLATFORM) ? &gemm_backend_clblast : &gemm_backend_portable;
+}
+
 static int open_automatically(struct compute *compute) {
     if (open_vendors(compute) || open_units(compute) || open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
     }
-    return open_or_fail(compute, &gemm_backend_clblast);
+    return open_or_fail(compute, plain_backend(&compute->device));
 }
 
 static void gemm_close(struct compute *compute) {
@@ -117,12 +124,20 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
     return 0;
 }
 
+static bool in_blocks(const struct compute *compute) {
+    return compute->gemm == &gemm_backend_portable && gemm_blocks_suit(compute);
+}
+
 bool gemm_copies(const struct compute *compute, enum element_type type) {
-    return type != ELEMENT_FP32 && !compute->gemm->takes;
+    const bool takes = compute->gemm == &gemm_backend_portable ? in_blocks(compute) : compute->gemm->takes != NULL;
+    return type != ELEMENT_FP32 && !takes;
 }
 
 size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
     const struct gemm_state *state = compute->gemm_state;
+    if (in_blocks(compute)) {
+        return GEMM_PARTS_BYTES;
+    }
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
 }
 

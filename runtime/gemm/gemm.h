@@ -3,7 +3,8 @@
  * Backends: "clblast" runs on any device; "cblas" calls the host's BLAS from a native kernel, on the buffers
  * themselves and in queue order, on devices that share host memory and run native kernels (PoCL). "mma" computes
  * products of bf16 or fp16 matrices, summed in float, on the matrix units of GPUs (runtime/gemm/mma.h). "onednn" is
- * Intel's library, on its GPUs' queues and on CPUs (runtime/gemm/onednn.h).
+ * Intel's library, on its GPUs' queues and on CPUs (runtime/gemm/onednn.h). "portable" is our own in OpenCL C alone
+ * (runtime/gemm/gemm_blocks.h).
  *
  * The types of the three buffers say what is stored in them. A backend that does not take them works on fp32
  * copies, which are made and taken back here; the sums are fp32 either way. */
@@ -12,7 +13,8 @@
 #include "runtime/gemm/gemm_call.h"
 
 /* Chooses the backend by name. "auto": oneDNN on Intel's GPUs where the library is; where most operands have 16 bits, a
- * GPU's matrix units if they work; else the host's BLAS where it can run, else CLBlast. */
+ * GPU's matrix units if they work; else the host's BLAS where it can run, else CLBlast, or on Vulkan the portable
+ * product. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 
 /* compute_open, then gemm_open as the options say. */

@@ -1,6 +1,7 @@
 /* What a GEMM backend provides to runtime/gemm/gemm.c. */
 #pragma once
 
+#include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_call.h"
 
 /* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
@@ -31,7 +32,8 @@ struct gemm_state {
     struct buffer scratch;      /* of CLBlast, likewise */
     struct mma *mma;            /* of the backend "mma", NULL with another */
     struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
-    struct kernel tile;         /* the portable product; both are built at the first need */
+    struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
+    struct kernel tile;         /* the portable product elsewhere */
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */
     const char *works_on;       /* the device's own matrix unit, where products run on one */

@@ -1,4 +1,5 @@
-/* cl/gemm.cl: the portable backend, and C = beta C for all of them. */
+/* The portable backend, which runs on any device: cl/gemm_blocks.cl on GPUs, cl/gemm.cl elsewhere; and C = beta C for all of
+ * them. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include <string.h>
@@ -41,7 +42,7 @@ static bool divide(struct compute *compute, const struct gemm_call *call, size_t
     return true;
 }
 
-static void portable_run(struct compute *compute, const struct gemm_call *call) {
+static void run_plain(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;
     const struct matrix *a = &call->a, *b = &call->b;
     size_t groups, local;
@@ -59,7 +60,22 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
                   ARG_U64(call->c.stride));
 }
 
-const struct gemm_backend gemm_backend_portable = {.name = "portable", .open = prepare, .run = portable_run};
+static void portable_run(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    if (gemm_blocks_takes(compute, call)) {
+        gemm_blocks_run(compute, &state->blocks, call);
+    } else {
+        run_plain(compute, call);
+    }
+}
+
+static void portable_close(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    gemm_blocks_release(compute, &state->blocks);
+}
+
+const struct gemm_backend gemm_backend_portable = {
+    .name = "portable", .open = prepare, .run = portable_run, .close = portable_close, .takes = gemm_blocks_takes};
 
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;

@@ -261,7 +261,7 @@ static void test_shc_is_what_the_queue_gets(void **state) {
 
 static void test_fp32_is_what_the_queue_gets(void **state) {
     (void)state;
-    check_model(&(struct model){"rc", "fp32", "portable"}, "gemm_tile");
+    check_model(&(struct model){"rc", "fp32", "portable"}, "gemm_blocks");
 }
 
 /* ---- bytes and FLOPs by hand */

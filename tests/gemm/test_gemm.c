@@ -8,6 +8,7 @@
 
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_measure.h"
 #include "runtime/gemm/gemm_parameters.h"
@@ -75,12 +76,20 @@ static void check_types(struct compute *compute) {
     }
 }
 
-/* Opens device `index` with this backend; NULL where the device cannot use it. */
+/* The one device to test, NULL: all but those of our own driver for Vulkan. */
+static const char *asked_device(void) {
+    return getenv("HC_TEST_DEVICE");
+}
+
+/* Opens device `index`, or the one asked for, with this backend; NULL where the device cannot use it. */
 static struct compute *open_backend(size_t index, const char *gemm, bool profile) {
     char word[32];
     struct compute *compute;
     snprintf(word, sizeof(word), "%zu", index);
-    struct compute_options options = {.device = word, .gemm = gemm, .cache_dir = "", .profile = profile};
+    struct compute_options options = {.device = asked_device() ? asked_device() : word,
+                                      .gemm = gemm,
+                                      .cache_dir = "",
+                                      .profile = profile};
     if (gemm_compute_open(&compute, &options) == 0) {
         return compute;
     }
@@ -93,6 +102,9 @@ static struct compute *open_backend(size_t index, const char *gemm, bool profile
 static size_t device_count(void) {
     struct device *devices;
     size_t count;
+    if (asked_device()) {
+        return 1;
+    }
     assert_int_equal(device_list(false, &devices, &count), 0);
     free(devices);
     return count;
@@ -189,6 +201,145 @@ static void test_tune(void **state) {
 static void test_portable(void **state) {
     (void)state;
     check_backend("portable");
+}
+
+/* ---- the portable product for GPUs, which works in blocks: wherever several work-items share a row */
+
+/* A product, how many work-groups it should have, and what it is divided into then. */
+struct block_case {
+    struct gemm_case gemm;
+    size_t groups;
+    size_t edge, parts;
+    bool large; /* too large for slow devices */
+};
+
+static const struct block_case block_cases[] = {
+    {.gemm = {.m = 1, .n = 1, .k = 1}, .groups = 1, .edge = 32, .parts = 1},
+    {.gemm = {.m = 33, .n = 31, .k = 65, .pads = {1, 7, 5}, .offsets = {1, 0, 2}, .beta = -1.5f},
+     .groups = 1,
+     .edge = 32,
+     .parts = 1},
+    {.gemm = {.m = 64, .n = 92, .k = 20, .pads = {4, 0, 8}, .offsets = {4, 8, 16}, .beta = 1},
+     .groups = 9,
+     .edge = 32,
+     .parts = 1},
+    {.gemm = {.m = 60, .n = 64, .k = 36, .pads = {0, 12, 4}, .offsets = {0, 4, 0}, .beta = 0.5f},
+     .groups = 1,
+     .edge = 64,
+     .parts = 1},
+    {.gemm = {.m = 61, .n = 127, .k = 17, .pads = {3, 0, 1}}, .groups = 2, .edge = 64, .parts = 1},
+    {.gemm = {.m = 128, .n = 120, .k = 32, .pads = {0, 4, 8}, .offsets = {8, 0, 4}},
+     .groups = 1,
+     .edge = 128,
+     .parts = 1},
+    {.gemm = {.m = 125, .n = 126, .k = 19, .pads = {0, 1, 2}, .offsets = {3, 0, 1}, .beta = 1},
+     .groups = 1,
+     .edge = 128,
+     .parts = 1},
+    {.gemm = {.m = 20, .n = 12, .k = 516, .pads = {0, 0, 4}, .beta = 1}, .groups = 99, .edge = 32, .parts = 2},
+    {.gemm = {.m = 9, .n = 7, .k = 771, .offsets = {1, 2, 3}}, .groups = 99, .edge = 32, .parts = 3},
+    {.gemm = {.m = 60, .n = 64, .k = 1100}, .groups = 4, .edge = 64, .parts = 4, .large = true},
+    {.gemm = {.m = 60, .n = 60, .k = 1400, .beta = 1}, .groups = 5, .edge = 64, .parts = 5, .large = true},
+    {.gemm = {.m = 127, .n = 127, .k = 1281, .beta = -1}, .groups = 5, .edge = 128, .parts = 5, .large = true},
+    {.gemm = {.m = 1300, .n = 200, .k = 40}, .groups = 1, .edge = 128, .parts = 1, .large = true},
+    {.gemm = {.m = 256, .n = 384, .k = 100}, .groups = 1, .edge = 128, .parts = 1, .large = true},
+};
+
+static const enum element_type block_types[][3] = {
+    {ELEMENT_FP32, ELEMENT_FP32, ELEMENT_FP32}, {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_BF16},
+    {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_FP32}, {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16},
+    {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP32},
+};
+
+static struct gemm_call sizes_of(const struct gemm_case *gemm) {
+    return (struct gemm_call){.m = gemm->m, .n = gemm->n, .k = gemm->k};
+}
+
+/* In all layouts as fp32, in one of them as each mixture of types. */
+static void check_blocks(struct compute *compute, const struct block_case *wanted, size_t number) {
+    struct gemm_state *state = compute->gemm_state;
+    const struct gemm_call sizes = sizes_of(&wanted->gemm);
+    const struct gemm_blocks_choice choice = gemm_blocks_choose(&compute->device, wanted->groups, &sizes);
+    if (compute->device.max_work_group >= 256) {
+        assert_int_equal(choice.edge, wanted->edge);
+        assert_int_equal(choice.parts, wanted->parts);
+    }
+    state->blocks.groups_expected = wanted->groups;
+    for (size_t i = 0; i < 4 + COUNT(block_types); i++) {
+        struct gemm_case gemm = wanted->gemm;
+        const size_t layout = i < 4 ? i : number + i;
+        memcpy(gemm.types, block_types[i < 4 ? 0 : i - 4], sizeof gemm.types);
+        check_shape(compute, gemm, layout & 1, layout & 2);
+    }
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    const size_t count = device_count();
+    for (size_t i = 0; i < count; i++) {
+        struct compute *compute = open_backend(i, "portable", i % 2 == 0);
+        compute->lanes = 64;
+        assert_false(gemm_copies(compute, ELEMENT_BF16));
+        for (size_t j = 0; j < COUNT(block_cases); j++) {
+            if (compute->device.native_kernels || !block_cases[j].large) {
+                check_blocks(compute, &block_cases[j], j);
+            }
+        }
+        compute_close(compute);
+    }
+}
+
+/* What GPUs of many and of few units, and one that has little, make of products. */
+static const struct {
+    unsigned units;
+    size_t items, local;
+    size_t m, n, k;
+    size_t edge, blocks, parts, depth;
+} choices[] = {
+    /* many tokens: nothing is to be gained from small blocks */
+    {100, 256, 32768, 8192, 768, 768, 128, 384, 1, 768},
+    /* gradients of weights: enough blocks of 64; or few, and tokens to divide */
+    {100, 256, 32768, 3072, 768, 8192, 64, 576, 1, 8192},
+    {100, 256, 32768, 768, 768, 8192, 128, 36, 6, 1376},
+    /* the gradient of what the logits are made of */
+    {40, 256, 32768, 512, 128, 50304, 128, 4, 20, 2528},
+    /* blocks of 128 would reach far over the edges */
+    {4, 256, 32768, 17, 4096, 512, 32, 128, 1, 512},
+    /* the least that Vulkan asks of a device has no room for 256 work-items; or another, for their tiles */
+    {4, 128, 16384, 1024, 1024, 1024, 64, 256, 1, 1024},
+    {4, 256, 16383, 1024, 1024, 1024, 64, 256, 1, 1024},
+    /* parts have so much room and no more */
+    {3000, 256, 32768, 1024, 1024, 16384, 32, 1024, 4, 4096},
+};
+
+static void test_blocks_choice(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(choices); i++) {
+        const struct device device = {.compute_units = choices[i].units,
+                                      .max_work_group = choices[i].items,
+                                      .local_bytes = choices[i].local};
+        const struct gemm_call call = {.m = choices[i].m, .n = choices[i].n, .k = choices[i].k};
+        const struct gemm_blocks_choice choice = gemm_blocks_choose(&device, 0, &call);
+        if (choice.edge != choices[i].edge || choice.blocks != choices[i].blocks ||
+            choice.parts != choices[i].parts || choice.depth != choices[i].depth) {
+            fail_msg("case %zu: %zu blocks of %zu, %zu parts of %zu", i, choice.blocks, choice.edge, choice.parts,
+                     choice.depth);
+        }
+    }
+}
+
+/* On our driver for Vulkan the portable product is what "auto" takes; others are there by name. */
+static void test_blocks_on_vulkan(void **state) {
+    (void)state;
+    if (!asked_device() || strcmp(asked_device(), "vulkan")) {
+        skip();
+    }
+    static const char *const names[][2] = {{"auto", "portable"}, {"clblast", "clblast"}};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        struct compute *compute = open_backend(0, names[i][0], false);
+        assert_string_equal(gemm_name(compute), names[i][1]);
+        compute_close(compute);
+    }
 }
 
 /* A, B and C in one buffer, as parameters and gradients are. */
@@ -302,14 +453,24 @@ static void test_rate(void **state) {
     compute_close(compute);
 }
 
-int main(void) {
+/* With an argument only the tests that it matches: test_gemm test_blocks */
+int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cblas),           cmocka_unit_test(test_clblast),
-        cmocka_unit_test(test_portable),        cmocka_unit_test(test_one_buffer),
-        cmocka_unit_test(test_empty),           cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unknown_backend), cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_clblast_tuned),   cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_cblas),
+        cmocka_unit_test(test_clblast),
+        cmocka_unit_test(test_portable),
+        cmocka_unit_test(test_one_buffer),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_blocks_choice),
+        cmocka_unit_test(test_blocks_on_vulkan),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unknown_backend),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_clblast_tuned),
+        cmocka_unit_test(test_tune),
     };
     device_prepare_environment();
+    cmocka_set_test_filter(count > 1 ? words[1] : NULL);
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

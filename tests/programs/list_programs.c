@@ -200,11 +200,20 @@ static int build_one(struct compute *compute, const char *const *files, const ch
     return status ? status : clReleaseProgram(program);
 }
 
+/* Every kernel of the portable product for operands in fp32, and in bf16, which differ in their loads. */
+static int list_products(struct compute *compute) {
+    struct gemm_blocks blocks = {.groups_expected = 0};
+    const int status =
+        gemm_blocks_build(compute, &blocks, ELEMENT_FP32) || gemm_blocks_build(compute, &blocks, ELEMENT_BF16);
+    gemm_blocks_release(compute, &blocks);
+    return status ? -1 : 0;
+}
+
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
     list->rare = false;
-    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) ||
+    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_products(compute) ||
                        build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
     if (compute->gemm_close) { /* compute_close would close a device */
