@@ -1,7 +1,7 @@
 /* Every operation of src/operations/operations.h on one device: forward against the plain reference in double,
  * backward against central differences of that reference. One table of cases: tests/support/operation_cases.c.
  *
- *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]
+ *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]...
  *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
  *
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
@@ -30,11 +30,14 @@ static const double BACKWARD_TOLERANCE = 1e-4;
 static const double BACKWARD_ROUNDINGS = 3.0;
 static const double STEP = 1e-5; /* of central differences */
 
+enum { MOST_SKIPS = 8 };
+
 struct settings {
     struct compute_options compute;
-    const char *filter, *skip; /* parts of names */
-    enum element_type type;    /* of activations */
-    unsigned lanes, vector;    /* in place of those that the compute chose; 0: none */
+    const char *filter, *skip[MOST_SKIPS]; /* parts of names */
+    size_t skips;
+    enum element_type type; /* of activations */
+    unsigned lanes, vector; /* in place of those that the compute chose; 0: none */
     bool tiny, list;
 };
 
@@ -375,8 +378,12 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
 static bool is_selected(const struct settings *settings, const struct operation_case *test) {
     char name[160];
     snprintf(name, sizeof name, "%s (%s)", test->test->name, test->what);
-    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter)) &&
-           (!settings->skip || !strstr(name, settings->skip));
+    for (size_t i = 0; i < settings->skips; i++) {
+        if (strstr(name, settings->skip[i])) {
+            return false;
+        }
+    }
+    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter));
 }
 
 static int run_cases(struct compute *compute, const struct settings *settings) {
@@ -437,7 +444,10 @@ static int parse(int argc, char **argv, struct settings *settings) {
             settings->filter = optarg;
             break;
         case 's':
-            settings->skip = optarg;
+            if (settings->skips == MOST_SKIPS) {
+                return -1;
+            }
+            settings->skip[settings->skips++] = optarg;
             break;
         case 'y':
             if (parse_type(optarg, &settings->type)) {
@@ -472,7 +482,7 @@ int main(int argc, char **argv) {
     struct compute *compute;
     if (parse(argc, argv, &settings) != 0) {
         fprintf(stderr, "usage: test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] "
-                        "[--skip TEXT] [--cache DIR] [--dtype fp32|bf16|fp16] [--list]\n");
+                        "[--skip TEXT]... [--cache DIR] [--dtype fp32|bf16|fp16] [--list]\n");
         return 2;
     }
     if (settings.list) {
