@@ -9,7 +9,7 @@
 #define DEVICE_OPTIONS(settings)                                                                                   \
     HEADING("Device"),                                                                                             \
         TEXT("device", &(settings)->device, "auto",                                                                \
-             "auto, gpu, cpu, pocl, a number or part of a name as hc_devices lists them"),                         \
+             "auto, gpu, cpu, pocl, vulkan, vulkan:N, a number or part of a name as hc_devices lists them"),                         \
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
                "16-bit operands), a plain kernel, or oneDNN (on Intel's GPUs, where auto takes it, and on CPUs)")

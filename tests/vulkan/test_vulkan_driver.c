@@ -1,0 +1,287 @@
+/* The driver for Vulkan by OpenCL's own calls: launches larger than a device takes at once, many arguments, copies through more than the
+ * staging memory, fills of any bytes, queues side by side, times, and what it refuses. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#include "runtime/device/device.h"
+#include "runtime/device/vulkan_driver.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cl_device_id device;
+static cl_context context;
+static cl_command_queue queues[2];
+static cl_program program;
+
+/* `wide` has more bytes of arguments than push constants have room for. */
+static const char text[] =
+    "__kernel __attribute__((reqd_work_group_size(2, 1, 1))) void places(__global uint *to, uint count) {\n"
+    "    const size_t i = get_global_id(0);\n"
+    "    if (i < count && get_group_id(0) * 2 + get_local_id(0) == i) to[i] = (uint)i ^ 0x5a5a5a5au;\n"
+    "}\n"
+    "#define FOUR(n) ulong a##n, ulong b##n, ulong c##n, ulong d##n\n"
+    "#define SUM(n) (a##n + 2 * b##n + 3 * c##n + 4 * d##n)\n"
+    "__kernel void wide(__global ulong *to, FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), __global const ulong "
+    "*or_none) {\n"
+    "    if (get_global_id(0) == 0) to[0] = SUM(0) + 10 * SUM(1) + 100 * SUM(2) + 1000 * SUM(3) + 10000 * SUM(4);\n"
+    "}\n"
+    "__kernel void add(__global uint *to, uint what, uint count) {\n"
+    "    if (get_global_id(0) < count) to[get_global_id(0)] += what;\n"
+    "}\n";
+
+#define GOOD(call) assert_int_equal(call, CL_SUCCESS)
+
+static cl_mem create_buffer(size_t bytes) {
+    cl_int code;
+    cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    return buffer;
+}
+
+static cl_kernel create_kernel(const char *name) {
+    cl_int code;
+    cl_kernel kernel = clCreateKernel(program, name, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    return kernel;
+}
+
+static void launch(cl_command_queue queue, cl_kernel kernel, size_t items, size_t local, cl_event *event) {
+    GOOD(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &local, 0, NULL, event));
+}
+
+/* Numbers of work-items and of groups are those of the whole launch; 65535 groups are what Vulkan promises. */
+static void launches_may_have_many_groups(void **state) {
+    (void)state;
+    static const cl_uint groups[] = {1, 65535, 65536, 200001};
+    for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
+        const cl_uint count = 2 * groups[k];
+        cl_mem buffer = create_buffer(count * sizeof(cl_uint));
+        cl_kernel kernel = create_kernel("places");
+        cl_uint *got = calloc(count, sizeof *got);
+        assert_non_null(got);
+        GOOD(clEnqueueWriteBuffer(queues[0], buffer, CL_TRUE, 0, count * sizeof *got, got, 0, NULL, NULL));
+        GOOD(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+        GOOD(clSetKernelArg(kernel, 1, sizeof count, &count));
+        launch(queues[0], kernel, count, 2, NULL);
+        GOOD(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, 0, count * sizeof *got, got, 0, NULL, NULL));
+        for (cl_uint i = 0; i < count; i++) {
+            assert_int_equal(got[i], i ^ 0x5a5a5a5aU);
+        }
+        free(got);
+        GOOD(clReleaseKernel(kernel));
+        GOOD(clReleaseMemObject(buffer));
+    }
+}
+
+/* Each launch has the arguments that were set when it was put into the queue, however many are under way. */
+static void arguments_may_be_many(void **state) {
+    (void)state;
+    enum { LAUNCHES = 100, ARGUMENTS = 20 };
+    cl_mem buffers[LAUNCHES];
+    cl_kernel kernel = create_kernel("wide");
+    for (cl_ulong k = 0; k < LAUNCHES; k++) {
+        buffers[k] = create_buffer(sizeof(cl_ulong));
+        GOOD(clSetKernelArg(kernel, 0, sizeof(cl_mem), &buffers[k]));
+        for (cl_uint i = 0; i < ARGUMENTS; i++) {
+            const cl_ulong value = k * ARGUMENTS + i + (UINT64_C(1) << 40);
+            GOOD(clSetKernelArg(kernel, 1 + i, sizeof value, &value));
+        }
+        GOOD(clSetKernelArg(kernel, 1 + ARGUMENTS, sizeof(cl_mem), NULL));
+        launch(queues[0], kernel, 64, 64, NULL);
+    }
+    for (cl_ulong k = 0; k < LAUNCHES; k++) {
+        cl_ulong got, expected = 0, scale = 1;
+        GOOD(clEnqueueReadBuffer(queues[0], buffers[k], CL_TRUE, 0, sizeof got, &got, 0, NULL, NULL));
+        for (cl_uint i = 0; i < ARGUMENTS; i++) {
+            expected += scale * (i % 4 + 1) * (k * ARGUMENTS + i + (UINT64_C(1) << 40));
+            scale *= i % 4 == 3 ? 10 : 1;
+        }
+        assert_true(got == expected);
+        GOOD(clReleaseMemObject(buffers[k]));
+    }
+    GOOD(clReleaseKernel(kernel));
+}
+
+/* More than the staging memory, at places that are no multiples of anything. */
+static void copies_may_be_large_and_anywhere(void **state) {
+    (void)state;
+    const size_t bytes = (20 << 20) + 3, from = 5, copied = (9 << 20) + 1;
+    unsigned char *sent = malloc(bytes), *got = malloc(bytes);
+    assert_true(sent && got);
+    for (size_t i = 0; i < bytes; i++) {
+        sent[i] = (unsigned char)(i * 2654435761U >> 24);
+    }
+    cl_mem one = create_buffer(bytes), other = create_buffer(bytes);
+    GOOD(clEnqueueWriteBuffer(queues[0], one, CL_FALSE, 0, bytes, sent, 0, NULL, NULL));
+    GOOD(clEnqueueCopyBuffer(queues[0], one, other, from, 2, copied, 0, NULL, NULL));
+    GOOD(clEnqueueReadBuffer(queues[0], one, CL_TRUE, 0, bytes, got, 0, NULL, NULL));
+    assert_memory_equal(got, sent, bytes);
+    GOOD(clEnqueueReadBuffer(queues[0], other, CL_TRUE, 2, copied, got, 0, NULL, NULL));
+    assert_memory_equal(got, sent + from, copied);
+    GOOD(clReleaseMemObject(one));
+    GOOD(clReleaseMemObject(other));
+    free(sent);
+    free(got);
+}
+
+static void fills_write_what_they_are_to_and_no_more(void **state) {
+    (void)state;
+    unsigned char got[64], expected[64];
+    const unsigned char pattern[4] = {1, 2, 3, 4}, nothing = 0xee;
+    cl_mem buffer = create_buffer(sizeof got);
+    for (size_t size = 1; size <= 4; size *= 2) {
+        for (size_t first = 0; first < 8; first += size) {
+            for (size_t bytes = size; first + bytes <= sizeof got; bytes += 3 * size) {
+                memset(expected, nothing, sizeof expected);
+                for (size_t i = 0; i < bytes; i++) {
+                    expected[first + i] = pattern[i % size];
+                }
+                GOOD(clEnqueueFillBuffer(queues[0], buffer, &nothing, 1, 0, sizeof got, 0, NULL, NULL));
+                GOOD(clEnqueueFillBuffer(queues[0], buffer, pattern, size, first, bytes, 0, NULL, NULL));
+                GOOD(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, 0, sizeof got, got, 0, NULL, NULL));
+                assert_memory_equal(got, expected, sizeof got);
+            }
+        }
+    }
+    GOOD(clReleaseMemObject(buffer));
+}
+
+/* What one queue waits for in another is done before it goes on; times are those of a clock that does not run backwards. */
+static void queues_wait_for_events_and_tell_times(void **state) {
+    (void)state;
+    enum { COUNT = 1000, ROUNDS = 50 };
+    const cl_uint one = 1, count = COUNT, zero = 0;
+    cl_uint got[COUNT];
+    cl_mem buffer = create_buffer(sizeof got);
+    cl_kernel kernel = create_kernel("add");
+    cl_event before = NULL, event;
+    cl_ulong last = 0;
+    GOOD(clEnqueueFillBuffer(queues[0], buffer, &zero, sizeof zero, 0, sizeof got, 0, NULL, &before));
+    GOOD(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    GOOD(clSetKernelArg(kernel, 1, sizeof one, &one));
+    GOOD(clSetKernelArg(kernel, 2, sizeof count, &count));
+    for (int i = 0; i < ROUNDS; i++) {
+        const size_t items = 1024, local = 64;
+        cl_ulong start, end;
+        GOOD(clEnqueueNDRangeKernel(queues[i % 2], kernel, 1, NULL, &items, &local, 1, &before, &event));
+        GOOD(clReleaseEvent(before));
+        GOOD(clWaitForEvents(1, &event));
+        GOOD(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
+        GOOD(clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+        assert_true(last <= start && start <= end);
+        last = end;
+        before = event;
+    }
+    GOOD(clReleaseEvent(before));
+    GOOD(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, 0, sizeof got, got, 0, NULL, NULL));
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(got[i], ROUNDS);
+    }
+    GOOD(clReleaseKernel(kernel));
+    GOOD(clReleaseMemObject(buffer));
+}
+
+/* Pinned memory: seen by the host, and copied without staging. */
+static void memory_for_the_host_is_mapped(void **state) {
+    (void)state;
+    enum { BYTES = 1 << 20 };
+    cl_int code;
+    cl_mem pinned = clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, BYTES, NULL, &code),
+           buffer = create_buffer(BYTES);
+    GOOD(code);
+    unsigned char *host =
+        clEnqueueMapBuffer(queues[0], pinned, CL_TRUE, CL_MAP_WRITE, 0, BYTES, 0, NULL, NULL, &code);
+    GOOD(code);
+    for (size_t i = 0; i < BYTES; i++) {
+        host[i] = (unsigned char)(i * 7);
+    }
+    GOOD(clEnqueueWriteBuffer(queues[0], buffer, CL_TRUE, 0, BYTES, host, 0, NULL, NULL));
+    memset(host, 0, BYTES);
+    GOOD(clEnqueueReadBuffer(queues[1], buffer, CL_TRUE, 0, BYTES, host, 0, NULL, NULL));
+    for (size_t i = 0; i < BYTES; i++) {
+        assert_int_equal(host[i], (unsigned char)(i * 7));
+    }
+    GOOD(clEnqueueUnmapMemObject(queues[0], pinned, host, 0, NULL, NULL));
+    GOOD(clReleaseMemObject(pinned));
+    GOOD(clReleaseMemObject(buffer));
+}
+
+static void wrong_calls_are_refused(void **state) {
+    (void)state;
+    const size_t odd = 65, local = 64, three = 3;
+    cl_int code;
+    cl_ulong most;
+    cl_uint number = 0;
+    cl_mem buffer = create_buffer(100);
+    cl_kernel kernel = create_kernel("places");
+    GOOD(clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, NULL));
+    assert_null(clCreateBuffer(context, CL_MEM_READ_WRITE, (size_t)most + 16, NULL, &code));
+    assert_int_equal(code, CL_INVALID_BUFFER_SIZE);
+    assert_null(clCreateBuffer(context, CL_MEM_READ_WRITE, 0, NULL, &code));
+    assert_null(clCreateKernel(program, "nothing", &code));
+    assert_int_equal(code, CL_INVALID_KERNEL_NAME);
+    assert_int_equal(clSetKernelArg(kernel, 2, sizeof number, &number), CL_INVALID_ARG_INDEX);
+    assert_int_equal(clSetKernelArg(kernel, 1, 1, &number), CL_INVALID_ARG_SIZE);
+    assert_int_equal(clEnqueueNDRangeKernel(queues[0], kernel, 1, NULL, &odd, &local, 0, NULL, NULL),
+                     CL_INVALID_WORK_GROUP_SIZE);
+    assert_int_equal(clEnqueueNDRangeKernel(queues[0], kernel, 1, NULL, &three, &three, 0, NULL, NULL),
+                     CL_INVALID_WORK_GROUP_SIZE); /* it must be 2 */
+    assert_int_equal(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, 99, 2, &number, 0, NULL, NULL),
+                     CL_INVALID_VALUE);
+    assert_int_equal(clEnqueueCopyBuffer(queues[0], buffer, buffer, 0, 5, 10, 0, NULL, NULL), CL_MEM_COPY_OVERLAP);
+    GOOD(clReleaseKernel(kernel));
+    GOOD(clReleaseMemObject(buffer));
+}
+
+static int build(void) {
+    cl_int code;
+    char log[4000] = "";
+    const char *source = text;
+    program = clCreateProgramWithSource(context, 1, &source, NULL, &code);
+    if (code == CL_SUCCESS && (code = clBuildProgram(program, 1, &device, "-cl-std=CL1.2", NULL, NULL))) {
+        clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL);
+        fprintf(stderr, "%s\n", log);
+    }
+    return code;
+}
+
+static int begin(void **state) {
+    (void)state;
+    cl_int code = CL_SUCCESS;
+    cl_platform_id platform = vulkan_driver_platform();
+    if (!platform || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL)) {
+        return -1;
+    }
+    context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
+    for (int i = 0; i < 2 && code == CL_SUCCESS; i++) {
+        queues[i] = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &code);
+    }
+    return code == CL_SUCCESS ? build() : code;
+}
+
+/* In the order in which programs do it: what is still kept goes with what keeps it. */
+static int end(void **state) {
+    (void)state;
+    return clReleaseContext(context) || clReleaseProgram(program) || clReleaseCommandQueue(queues[0]) ||
+           clReleaseCommandQueue(queues[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_may_have_many_groups),
+        cmocka_unit_test(arguments_may_be_many),
+        cmocka_unit_test(copies_may_be_large_and_anywhere),
+        cmocka_unit_test(fills_write_what_they_are_to_and_no_more),
+        cmocka_unit_test(queues_wait_for_events_and_tell_times),
+        cmocka_unit_test(memory_for_the_host_is_mapped),
+        cmocka_unit_test(wrong_calls_are_refused),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
