@@ -118,7 +118,7 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl
         return CL_INVALID_VALUE;
     }
     pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_wait_events(count, events);
+    cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? read(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking) {
         code = vulkan_wait(queue, queue->submitted + queue->recording);
@@ -136,7 +136,7 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, c
         return CL_INVALID_VALUE;
     }
     pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_wait_events(count, events);
+    cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? write(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking && vulkan_memory_of(queue->context, data, bytes, &place)) {
         code = vulkan_wait(queue, queue->submitted + queue->recording);
@@ -157,7 +157,7 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
     const VkBuffer buffers[2] = {from->buffer, to->buffer};
     const VkBufferCopy range = {from_offset, to_offset, bytes};
     pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_wait_events(count, events);
+    cl_int code = vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? copy(queue, buffers, &range, CL_COMMAND_COPY_BUFFER, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;
@@ -212,7 +212,7 @@ cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, co
     uint32_t number;
     memcpy(&number, word, sizeof number);
     pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_wait_events(count, events);
+    cl_int code = vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? fill(queue, memory, number, offset, bytes, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;
@@ -242,7 +242,7 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_b
 static cl_int mark(cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *events,
                    cl_event *event) {
     pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_wait_events(count, events);
+    cl_int code = vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? copy_nothing(queue, type, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;

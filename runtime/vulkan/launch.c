@@ -136,7 +136,7 @@ cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
         return code;
     }
     pthread_mutex_lock(&queue->context->lock);
-    code = vulkan_wait_events(count, events);
+    code = vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? launch(queue, kernel, &shape, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;

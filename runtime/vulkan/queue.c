@@ -197,6 +197,15 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
     return code == CL_SUCCESS && context->lost ? CL_DEVICE_NOT_AVAILABLE : code;
 }
 
+cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events) {
+    cl_int code = CL_SUCCESS;
+    for (cl_uint i = 0; i < count && code == CL_SUCCESS; i++) {
+        cl_command_queue other = events[i]->queue;
+        code = other != queue && events[i]->batch > other->submitted ? vulkan_submit(other) : CL_SUCCESS;
+    }
+    return code;
+}
+
 cl_int vulkan_wait_events(cl_uint count, const cl_event *events) {
     cl_int code = CL_SUCCESS;
     for (cl_uint i = 0; i < count && code == CL_SUCCESS; i++) {

@@ -20,6 +20,10 @@ cl_int vulkan_submit(cl_command_queue queue);
 /* Waits until a batch is done, without the lock meanwhile, which is held again afterwards. */
 cl_int vulkan_wait(cl_command_queue queue, uint64_t batch);
 
+/* Lets what is put into the queue from here on come after commands of this context's queues, without waiting: all are
+ * given to one queue of the device, on which the barrier before a command keeps it behind whatever was given earlier. */
+cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events);
+
 /* Waits for commands of this context's queues, one after the other. */
 cl_int vulkan_wait_events(cl_uint count, const cl_event *events);
 
