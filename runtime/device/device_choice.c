@@ -80,12 +80,23 @@ static bool is_dealt_out(const struct device *device, bool only_vulkan) {
     return device->is_gpu && !is_simulated(device) && (only_vulkan ? is_vulkan(device) : device->compiles);
 }
 
+/* Vulkan has no platforms: two drivers of one card, such as RADV and AMDVLK, list it twice. */
+static bool is_second_driver(const struct device *devices, const size_t *order, size_t gpus, size_t index) {
+    for (size_t i = 0; i < gpus; i++) {
+        if (is_vulkan(&devices[index]) && is_vulkan(&devices[order[i]]) &&
+            is_same_address(&devices[index].address, &devices[order[i]].address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static size_t append_gpus(const struct device *devices, size_t count, bool only_vulkan, bool integrated,
                           size_t *order) {
     size_t gpus = 0;
     for (size_t i = 0; i < count; i++) {
         if (is_dealt_out(&devices[i], only_vulkan) && devices[i].shares_host_memory == integrated &&
-            (only_vulkan || device_card(devices, count, i) == i)) {
+            (only_vulkan || device_card(devices, count, i) == i) && !is_second_driver(devices, order, gpus, i)) {
             order[gpus++] = i;
         }
     }
@@ -230,8 +241,12 @@ int device_choose_from(const struct device *devices, size_t count, const char *w
 
 /* Whether a device that is not our driver's answers the word, or none of its could. */
 static bool is_answered(const struct device *devices, size_t count, const char *word, unsigned local_rank) {
+    unsigned long long index;
     if (!strcasecmp(word, "auto")) {
         return find_gpu(devices, count, false, local_rank) != NULL;
+    }
+    if (read_index(word, &index)) { /* which may be one of the list with Vulkan, before it is a part of a name */
+        return index < count;
     }
     return !strcasecmp(word, "cpu") || !strcasecmp(word, "pocl") || find(devices, count, word, local_rank);
 }

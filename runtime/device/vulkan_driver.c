@@ -50,7 +50,11 @@ static void load_once(void) {
     find_function find;
     cl_int (*platforms)(cl_uint, cl_platform_id *, cl_uint *);
     void *library = load(), *symbol;
-    if (!library || !library_find(library, "clGetExtensionFunctionAddress", &find)) {
+    if (!library) {
+        return;
+    }
+    if (!library_find(library, "clGetExtensionFunctionAddress", &find)) {
+        snprintf(driver.problem, sizeof driver.problem, LIBRARY " is not the driver for Vulkan that it should be");
         return;
     }
     if (!passes_calls_on()) {

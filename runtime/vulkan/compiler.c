@@ -178,6 +178,9 @@ static int run_compiler(cl_device_id device, const struct workplace *place, char
     memcpy(arguments, program, count * sizeof *arguments);
     memcpy(arguments + count, fixed, sizeof fixed);
     count += sizeof fixed / sizeof *fixed;
+    if (device->rounds_to_even) {
+        arguments[count++] = VULKAN_ROUNDING_OPTION;
+    }
     if (takes_few_groups(device)) {
         arguments[count++] = VULKAN_OFFSET_OPTION;
     }

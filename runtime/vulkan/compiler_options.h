@@ -6,6 +6,13 @@
 #define VULKAN_PUSH_CONSTANT_OPTION "--max-pushconstant-size=%u" /* bytes */
 #define VULKAN_LEAST_PUSH_CONSTANTS 128U                         /* that every device has */
 
+/* Stores of 16 bits round to nearest even where the device can be told so; else as its driver likes. */
+#define VULKAN_ROUNDING_OPTION "--rounding-mode-rte=16"
+
+/* To be changed with whatever above or below changes what clspv makes of a program: a part of what cached programs are known
+ * by. */
+#define VULKAN_OPTIONS_REVISION "1"
+
 /* A launch of more groups than a device takes is several, which begin at offsets. Kernels that ask for the number of
  * their group get that of the whole, by this before the text. A group's size divides the offset. */
 #define VULKAN_OFFSET_OPTION "--global-offset-push-constant"

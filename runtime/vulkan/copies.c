@@ -19,13 +19,16 @@ static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBu
     return vulkan_end(queue, type, event);
 }
 
-/* Room in the staging buffer for as much of `bytes` as fits, after waiting where it is full. */
+/* Room in the staging buffer for as much of `bytes` as fits, after waiting where it is full. The batch is opened first:
+ * that may wait, and after a wait for everything all of the buffer is free again. */
 static cl_int stage(cl_command_queue queue, size_t bytes, size_t *place, size_t *taken) {
-    while (queue->staged == STAGING_BYTES) {
-        const cl_int code = vulkan_wait(queue, queue->submitted + queue->recording);
-        if (code != CL_SUCCESS) {
-            return code;
-        }
+    cl_int code = vulkan_open_batch(queue);
+    while (code == CL_SUCCESS && queue->staged == STAGING_BYTES) {
+        code = vulkan_wait(queue, queue->submitted + queue->recording);
+        code = code == CL_SUCCESS ? vulkan_open_batch(queue) : code;
+    }
+    if (code != CL_SUCCESS) {
+        return code;
     }
     const size_t left = STAGING_BYTES - queue->staged;
     *place = queue->staged;

@@ -1,9 +1,12 @@
 #include "runtime/vulkan/device.h"
+#include "runtime/vulkan/compiler_options.h"
 #include "runtime/vulkan/compiler_program.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { LEAST_LOCAL_BYTES = 24576 }; /* what attention's tiles take: ci/portability.txt has what each kernel does */
 
 #define PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info, whose header need not be there */
 
@@ -27,22 +30,23 @@ static bool has_extension(VkPhysicalDevice physical, const char *name) {
     return found;
 }
 
-/* A family of queues that computes, best one that does not draw: such run beside a display's work. */
+/* A family of queues that computes, best one that tells times, then one that does not draw: such run beside a display's
+ * work. */
 static bool find_family(cl_device_id device) {
     VkQueueFamilyProperties families[32];
     uint32_t count = sizeof families / sizeof *families;
     vk.GetPhysicalDeviceQueueFamilyProperties(device->physical, &count, families);
-    bool found = false, draws = true;
+    int best = -1;
     for (uint32_t i = 0; i < count; i++) {
-        const bool also_draws = families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT;
-        if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) && (!found || (draws && !also_draws))) {
+        const VkQueueFlags flags = families[i].queueFlags;
+        const int worth = 2 * (families[i].timestampValidBits > 0) + !(flags & VK_QUEUE_GRAPHICS_BIT);
+        if ((flags & VK_QUEUE_COMPUTE_BIT) && worth > best) {
             device->family = i;
             device->time_bits = families[i].timestampValidBits;
-            draws = also_draws;
-            found = true;
+            best = worth;
         }
     }
-    return found;
+    return best >= 0;
 }
 
 /* Only what clspv's modules use is enabled: some features cost speed. */
@@ -73,8 +77,6 @@ static void read_features(cl_device_id device) {
     USE(v12, shaderInt8);
     USE(v12, uniformBufferStandardLayout);
     USE(v12, scalarBlockLayout);
-    USE(v12, vulkanMemoryModel);
-    USE(v12, vulkanMemoryModelDeviceScope);
     USE(v12, timelineSemaphore);
 #undef USE
 }
@@ -135,6 +137,7 @@ static void read_properties(cl_device_id device) {
     device->properties = all.properties;
     device->largest_allocation = v11.maxMemoryAllocationSize;
     device->units = count_units(device);
+    device->rounds_to_even = v12.shaderRoundingModeRTEFloat16;
     snprintf(device->driver, sizeof device->driver, "%s %s (%x)", v12.driverName, v12.driverInfo,
              all.properties.driverVersion);
     memcpy(device->address, (cl_uint[]){bus.pciDomain, bus.pciBus, bus.pciDevice, bus.pciFunction},
@@ -161,7 +164,8 @@ static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     return !find_family(device)                          ? "a queue for computing"
            : !device->features.base.features.shaderInt64 ? "64-bit integers (shaderInt64)"
            : !device->features.v12.timelineSemaphore     ? "timeline semaphores"
-                                                         : NULL;
+           : device->properties.limits.maxComputeSharedMemorySize < LEAST_LOCAL_BYTES ? "24 KiB of local memory"
+                                                                                      : NULL;
 }
 
 static void list_once(void) {
@@ -321,7 +325,8 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     case CL_DRIVER_VERSION:
         return vulkan_give_text(device->driver, room, value, got);
     case CL_DEVICE_VERSION:
-        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION, room, value, got);
+        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION "." VULKAN_OPTIONS_REVISION, room,
+                                value, got);
     case CL_DEVICE_OPENCL_C_VERSION:
         return vulkan_give_text("OpenCL C 1.2 clspv", room, value, got);
     case CL_DEVICE_PROFILE:

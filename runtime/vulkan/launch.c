@@ -19,7 +19,8 @@ static cl_int measure(cl_kernel kernel, cl_uint directions, const size_t *global
         if (!local[i] || local[i] > limits->maxComputeWorkGroupSize[i] || !global[i] || global[i] % local[i]) {
             return CL_INVALID_WORK_GROUP_SIZE;
         }
-        if (global[i] > UINT32_MAX || (i && global[i] / local[i] > limits->maxComputeWorkGroupCount[i])) {
+        const bool divided = !i && kernel->program->module.has_offset;
+        if (global[i] > UINT32_MAX || (!divided && global[i] / local[i] > limits->maxComputeWorkGroupCount[i])) {
             return CL_INVALID_GLOBAL_WORK_SIZE;
         }
         shape->local[i] = (uint32_t)local[i];

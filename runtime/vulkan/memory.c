@@ -18,17 +18,14 @@ static uint32_t find_type(cl_device_id device, uint32_t allowed, VkMemoryPropert
     return best;
 }
 
-/* A device that has the host's memory as its own lets the host see buffers; then reads and writes need no copy. */
+/* What the host sees is cached where that can be, since reading other memory is many times slower, and then the device's own: where
+ * the two share their memory that is so, buffers of models are seen, too, and need no copy. */
 static uint32_t choose_type(cl_device_id device, uint32_t allowed, bool is_for_host) {
     const VkMemoryPropertyFlags seen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-    const bool is_discrete = device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
-    if (!is_for_host) {
-        return find_type(device, allowed, local, (VkMemoryPropertyFlags[]){0, 0});
-    }
-    return find_type(device, allowed, seen,
-                     is_discrete ? (VkMemoryPropertyFlags[]){cached, 0} : (VkMemoryPropertyFlags[]){local, cached});
+    return is_for_host ? find_type(device, allowed, seen, (VkMemoryPropertyFlags[]){cached, local})
+                       : find_type(device, allowed, local, (VkMemoryPropertyFlags[]){0, 0});
 }
 
 static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {

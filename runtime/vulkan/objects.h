@@ -46,6 +46,7 @@ struct _cl_device_id {
     uint32_t units; /* that compute */
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 32];
     bool has_address;
+    bool rounds_to_even;     /* numbers of 16 bits, where it is told to */
     bool enables_reflection; /* VK_KHR_shader_non_semantic_info is to be enabled */
     cl_uint address[4];      /* on the PCI bus: domain, bus, device, function */
     uint32_t family;         /* of queues that compute */

@@ -73,8 +73,11 @@ static void separate(VkCommandBuffer commands, VkPipelineStageFlags to, VkAccess
 }
 
 /* Another thread may open it while this one waits. */
-static cl_int open_batch(cl_command_queue queue) {
+cl_int vulkan_open_batch(cl_command_queue queue) {
     struct batch *batch;
+    if (queue->context->lost || queue->recording) {
+        return queue->context->lost ? CL_DEVICE_NOT_AVAILABLE : CL_SUCCESS;
+    }
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                             .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     while ((batch = vulkan_recording(queue))->value) {
@@ -95,14 +98,9 @@ static cl_int open_batch(cl_command_queue queue) {
 }
 
 cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands) {
-    if (queue->context->lost) {
-        return CL_DEVICE_NOT_AVAILABLE;
-    }
-    if (!queue->recording) {
-        const cl_int code = open_batch(queue);
-        if (code != CL_SUCCESS) {
-            return code;
-        }
+    const cl_int code = vulkan_open_batch(queue);
+    if (code != CL_SUCCESS) {
+        return code;
     }
     struct batch *batch = vulkan_recording(queue);
     *commands = batch->commands;

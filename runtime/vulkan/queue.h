@@ -3,6 +3,9 @@
 
 #include "runtime/vulkan/objects.h"
 
+/* Opens a batch unless one is open. Waits only where all batches are under way; then staging memory begins anew. */
+cl_int vulkan_open_batch(cl_command_queue queue);
+
 /* Begins a command: what is recorded into *commands afterwards sees all that commands before it wrote. Waits only where
  * all batches are under way. */
 cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands);

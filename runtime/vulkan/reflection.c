@@ -277,15 +277,22 @@ const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct dev
         const char *name;
     } known[] = {
         {9, features->v12.shaderFloat16, "numbers of 16 bits (shaderFloat16)"},
+        {9, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
         {10, VK_FALSE, "numbers of 64 bits (shaderFloat64)"},
         {11, features->base.features.shaderInt64, "integers of 64 bits (shaderInt64)"},
         {22, features->base.features.shaderInt16, "integers of 16 bits (shaderInt16)"},
+        {22, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
         {39, features->v12.shaderInt8, "integers of 8 bits (shaderInt8)"},
         {4433, features->v11.storageBuffer16BitAccess, "buffers of 16-bit elements (storageBuffer16BitAccess)"},
+        {4434, features->v11.uniformAndStorageBuffer16BitAccess,
+         "arguments of 16 bits (uniformAndStorageBuffer16BitAccess)"},
         {4435, features->v11.storagePushConstant16, "arguments of 16 bits (storagePushConstant16)"},
         {4441, features->v11.variablePointersStorageBuffer, "variablePointersStorageBuffer"},
         {4442, features->v11.variablePointers, "variablePointers"},
         {4448, features->v12.storageBuffer8BitAccess, "buffers of 8-bit elements (storageBuffer8BitAccess)"},
+        {4449, features->v12.uniformAndStorageBuffer8BitAccess,
+         "arguments of 8 bits (uniformAndStorageBuffer8BitAccess)"},
+        {4450, features->v12.storagePushConstant8, "arguments of 8 bits (storagePushConstant8)"},
     };
     for (size_t i = HEADER_WORDS, count = bytes / sizeof *words; i < count; i += words[i] >> 16) {
         for (size_t j = 0; j < sizeof known / sizeof *known && words[i] == (2U << 16 | OP_CAPABILITY); j++) {

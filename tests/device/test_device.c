@@ -303,6 +303,10 @@ static void vulkan_is_dealt_out_and_numbered(void **state) {
         assert_int_equal(device_choose_from(list, count, refused[i], 0, &chosen), -1);
         assert_non_null(strstr(error_text(), refused[i]));
     }
+    struct device twice[] = {{MADE(3, "hctrain Vulkan", 300), .is_gpu = true, AT(1)},
+                             {MADE(3, "hctrain Vulkan", 301), .is_gpu = true, AT(1)}};
+    assert_int_equal(device_choose_from(twice, 2, "vulkan", 1, &chosen), 0); /* two drivers of a card */
+    assert_ptr_equal(chosen.id, twice[0].id);
     list[4].compiles = false;
     assert_int_equal(device_choose_from(list, count, "gpu", 1, &chosen), 0);
     assert_ptr_equal(chosen.id, list[0].id);

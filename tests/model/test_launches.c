@@ -234,7 +234,7 @@ static void test_gpu(void **state) {
     train("emulation", "portable", "shc", ELEMENT_FP32);
     train("emulation", "portable", "hc", ELEMENT_FP32);
     train("emulation", "portable", "rc", ELEMENT_FP32);
-    assert_true(has_run("attention_backward_keys") && has_run("gemm_tile"));
+    assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
 static void test_gpu_with_matrix_units(void **state) {

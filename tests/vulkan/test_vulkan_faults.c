@@ -25,7 +25,7 @@
 
 static const char train_program[] = HC_PROGRAMS "/hc_train", bench_program[] = HC_PROGRAMS "/hc_bench";
 
-enum { PATIENCE_SECONDS = 60, KEY_DIGITS = 64 };
+enum { PATIENCE_SECONDS = 180, KEY_DIGITS = 64 };
 
 static const char small[] = "device = vulkan\n"
                             "residual = rc\n"
