@@ -110,8 +110,8 @@ def deal(programs, targets, everything):
         switched.setdefault(re.sub(SWITCHES, "", label), []).append(pair)
     pairs = [(target if turn == place % len(alike) else quick, program)
              for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
-    vulkan = [(target, kind[place % len(kind)]) for target in targets if target.vendor == "Vulkan"
-              for place, kind in enumerate(kinds.values())]
+    vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
+              for place, alike in enumerate(switched.values())]
     return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
