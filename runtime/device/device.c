@@ -135,8 +135,8 @@ static void read_address(struct device *device) {
     }
 }
 
-static void describe(cl_platform_id platform, cl_device_id id, struct device *device) {
-    *device = (struct device){.platform = platform, .id = id};
+static void describe(cl_platform_id platform, cl_device_id id, bool beside_loader, struct device *device) {
+    *device = (struct device){.platform = platform, .id = id, .beside_loader = beside_loader};
     read_text(id, CL_DEVICE_NAME, device->name);
     read_text(id, CL_DEVICE_VERSION, device->version);
     read_text(id, CL_DRIVER_VERSION, device->driver);
@@ -157,7 +157,7 @@ static bool is_usable(const struct device *device) {
 
 /* Describes the platform's devices, `room` at most; their number. A platform that has none, or that cannot tell, has 0.
  */
-static size_t describe_all(cl_platform_id platform, struct device *devices, size_t room) {
+static size_t describe_all(cl_platform_id platform, bool beside_loader, struct device *devices, size_t room) {
     cl_device_id ids[DEVICE_MOST];
     cl_uint found = 0;
     size_t count = 0;
@@ -165,7 +165,7 @@ static size_t describe_all(cl_platform_id platform, struct device *devices, size
         return 0;
     }
     for (size_t i = 0; i < found && i < DEVICE_MOST && count < room; i++) {
-        describe(platform, ids[i], &devices[count]);
+        describe(platform, ids[i], beside_loader, &devices[count]);
         count += is_usable(&devices[count]);
     }
     return count;
@@ -217,11 +217,8 @@ int device_list(bool with_vulkan, struct device **devices, size_t *count) {
         return error_set("out of memory");
     }
     for (size_t i = 0; i < found; i++) {
-        const size_t before = *count;
-        *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
-        for (size_t j = before; beside_loader && i == found - 1 && j < *count; j++) {
-            (*devices)[j].beside_loader = true;
-        }
+        *count +=
+            describe_all(platforms[i], beside_loader && i == found - 1, *devices + *count, DEVICE_MOST - *count);
     }
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,27 @@ void assert_same_metrics(const char *first, const char *second) {
     if (!json_equal(lines[0], lines[1])) {
         fail_msg("metrics of %s (%zu lines) and %s (%zu lines) differ", first, json_array_size(lines[0]), second,
                  json_array_size(lines[1]));
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+}
+
+void assert_near_metrics(const char *first, const char *second, size_t least, double tolerance) {
+    json_t *lines[2] = {metrics(first), metrics(second)};
+    const char *const names[] = {"loss", "val_loss", "train_loss", "grad_norm"};
+    const double tolerances[] = {tolerance, tolerance, tolerance, 10.0 * tolerance};
+    assert_true(json_array_size(lines[0]) >= least);
+    assert_int_equal(json_array_size(lines[0]), json_array_size(lines[1]));
+    for (size_t i = 0; i < json_array_size(lines[0]); i++) {
+        for (size_t k = 0; k < 4; k++) {
+            const json_t *a = json_object_get(json_array_get(lines[0], i), names[k]);
+            const json_t *b = json_object_get(json_array_get(lines[1], i), names[k]);
+            assert_true((a == NULL) == (b == NULL));
+            const double x = json_number_value(a), y = json_number_value(b);
+            if (a && !(fabs(x - y) <= tolerances[k] * fabs(x))) {
+                fail_msg("%s of %s and %s in line %zu: %.9g and %.9g", names[k], first, second, i, x, y);
+            }
+        }
     }
     json_decref(lines[0]);
     json_decref(lines[1]);

@@ -21,6 +21,11 @@ void assert_same_checkpoint(const char *first, const char *second, const char *n
 /* metrics.jsonl as an array, without what the clock decides. */
 json_t *metrics(const char *run);
 void assert_same_metrics(const char *first, const char *second);
+
+/* Losses, validation losses and gradient norms of two runs, relative to the first one's, of `least` lines or more; norms
+ * may differ ten times as much. */
+void assert_near_metrics(const char *first, const char *second, size_t least, double tolerance);
+
 double loss_at(const json_t *lines, size_t index);
 
 /* The newest checkpoint's iteration, `from` or later; -1: none. */

@@ -43,27 +43,7 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 /* Without mpirun at all. */
 #define ALONE(run, ...) CHILD_RUN(train_program, COMMON(run), ##__VA_ARGS__)
 
-/* Losses, validation losses and gradient norms of two runs, relative to the first one's. */
-static void assert_near(const char *first, const char *second, double tolerance) {
-    json_t *lines[2] = {metrics(first), metrics(second)};
-    const char *const names[] = {"loss", "val_loss", "train_loss", "grad_norm"};
-    const double tolerances[] = {tolerance, tolerance, tolerance, 10.0 * tolerance};
-    assert_true(json_array_size(lines[0]) >= ITERATIONS);
-    assert_int_equal(json_array_size(lines[0]), json_array_size(lines[1]));
-    for (size_t i = 0; i < json_array_size(lines[0]); i++) {
-        for (size_t k = 0; k < 4; k++) {
-            const json_t *a = json_object_get(json_array_get(lines[0], i), names[k]);
-            const json_t *b = json_object_get(json_array_get(lines[1], i), names[k]);
-            assert_true((a == NULL) == (b == NULL));
-            const double x = json_number_value(a), y = json_number_value(b);
-            if (a && !(fabs(x - y) <= tolerances[k] * fabs(x))) {
-                fail_msg("%s of %s and %s in line %zu: %.9g and %.9g", names[k], first, second, i, x, y);
-            }
-        }
-    }
-    json_decref(lines[0]);
-    json_decref(lines[1]);
-}
+#define assert_near(first, second, tolerance) assert_near_metrics(first, second, ITERATIONS, tolerance)
 
 /* ---- agreement */
 
