@@ -38,7 +38,8 @@ TARGETS = [
     Target("gfx1100", "AMD", 16), # clang 15 gives gfx11 half of its registers
     Target("gfx942", "AMD", 17),
     Target("gfx1201", "AMD", 19),
-    Target("vulkan", "Vulkan", None), # clspv, as runtime/vulkan calls it
+    Target("vulkan", "Vulkan", None),   # clspv, as runtime/vulkan calls it,
+    Target("vulkan64", "Vulkan", None), # and for devices where kernels get addresses of buffers
 ]
 
 # Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills. Of AMD's registers the vector
@@ -96,7 +97,8 @@ def deal(programs, targets, everything):
     """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
     the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
     differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
-    hot_kernels.py's. For Vulkan it is each of them beside that: clspv has faults of its own."""
+    hot_kernels.py's. For Vulkan it is each of them beside that: clspv has faults of its own. Every fourth is compiled with
+    addresses of buffers, too."""
     if everything:
         return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
@@ -111,7 +113,7 @@ def deal(programs, targets, everything):
     pairs = [(target if turn == place % len(alike) else quick, program)
              for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
     vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
-              for place, alike in enumerate(switched.values())]
+              for place, alike in enumerate(switched.values()) if target.name == "vulkan" or place % 4 == 0]
     return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
@@ -241,8 +243,9 @@ def vulkan_module(tools, clspv, options, text):
             return spirv.Module(file.read())
 
 
-def compile_vulkan(tools, _, program):
-    module = vulkan_module(tools, program.clspv, program.options, program.text)
+def compile_vulkan(tools, target, program):
+    addresses = program.clspv["addresses"] if target.name == "vulkan64" else []
+    module = vulkan_module(tools, program.clspv, [*addresses, *program.options], program.text)
     faults = spirv.faults(module)
     if faults:
         raise Failure("\n    ".join(faults))
@@ -306,7 +309,7 @@ def needs_of(results):
     """{file: (most bytes of local memory that a kernel has, capabilities)} of Vulkan's modules."""
     found = {}
     for (target, program), kernels in results.items():
-        for figures in kernels.values() if target.vendor == "Vulkan" else ():
+        for figures in kernels.values() if target.name == "vulkan" else ():
             local, capabilities = found.get(program.file, (0, frozenset()))
             found[program.file] = max(local, figures.local), capabilities | figures.capabilities
     return found

@@ -34,5 +34,7 @@ __kernel void adamw(__global float *weights, __global act_t *operands, __global 
     VEC_STORE(updated, weights + i);
 #if ACT
     ACT_STORE(updated, operands + i);
+#else
+    UNUSED_POINTER(operands);
 #endif
 }

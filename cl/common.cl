@@ -35,6 +35,14 @@
 /* For helpers that get private arrays: those stay in registers only if nothing is called. */
 #define INLINED static inline __attribute__((always_inline))
 
+/* For what a kernel gets and, as it is built, does not use: clspv crashes on a pointer without any use where buffers are
+ * addresses of 64 bits to it. */
+#ifdef __SPIR64__
+#define UNUSED_POINTER(pointer) prefetch(pointer, 1)
+#else
+#define UNUSED_POINTER(pointer)
+#endif
+
 /* The work-item's place among those that share its row, and the row's place in the work-group, which has GROUP_ROWS of them. */
 #ifndef GROUP_ROWS
 #define GROUP_ROWS 1

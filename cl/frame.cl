@@ -379,6 +379,8 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
             ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
         }
+#else
+        UNUSED_POINTER(d_z_operand);
 #endif
         project_back(d_z, packed + packed_at, d_x);
         if (real) {

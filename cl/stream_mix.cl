@@ -37,7 +37,12 @@
 #endif
 
 /* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
-#if !IN_REGISTERS || PLAIN
+#if PLAIN
+#define H_OF_TOKEN(name, from)         \
+    __global const float *name = from; \
+    UNUSED_POINTER(name)
+#define H_POINTER __global const float *
+#elif !IN_REGISTERS
 #define H_OF_TOKEN(name, from) __global const float *name = from
 #define H_POINTER              __global const float *
 #else
@@ -157,6 +162,8 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
         }
         GROUP_SUMS(d_pre, STREAMS, scratch);
         GROUP_STORE_TOTALS(d_h + token * H_ROW, d_pre, STREAMS, scratch);
+#else
+        UNUSED_POINTER(d_h);
 #endif
     }
     __global float *partial = partials + get_group_id(0) * (2 * CHANNELS);
@@ -255,6 +262,9 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
     UNROLL_LANES(RMS_GROUPS) for (int group = 0; group < RMS_GROUPS; group++) {
         rms[group] = rms_scale[token * RMS_GROUPS + group];
     }
+#else
+    UNUSED_POINTER(x);
+    UNUSED_POINTER(rms_scale);
 #endif
     MIX_STEPS(c) {
         const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);

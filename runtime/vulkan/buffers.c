@@ -10,8 +10,7 @@ cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t
         *code = CL_INVALID_HOST_PTR; /* nothing here lends memory */
         return NULL;
     }
-    const VkDeviceSize range = context->device->properties.limits.maxStorageBufferRange;
-    if (!bytes || bytes > range / 16 * 16 || bytes > context->device->largest_allocation) {
+    if (!bytes || bytes > context->device->largest_buffer) {
         *code = CL_INVALID_BUFFER_SIZE;
         return NULL;
     }

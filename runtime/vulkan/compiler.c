@@ -175,11 +175,16 @@ static int run_compiler(cl_device_id device, const struct workplace *place, char
         return FAILED;
     }
     const char *const fixed[] = {VULKAN_COMPILER_OPTIONS, most_push};
+    const char *const addressing[] = {VULKAN_ADDRESS_OPTIONS};
     memcpy(arguments, program, count * sizeof *arguments);
     memcpy(arguments + count, fixed, sizeof fixed);
     count += sizeof fixed / sizeof *fixed;
     if (device->rounds_to_even) {
         arguments[count++] = VULKAN_ROUNDING_OPTION;
+    }
+    if (device->uses_addresses) {
+        memcpy(arguments + count, addressing, sizeof addressing);
+        count += sizeof addressing / sizeof *addressing;
     }
     if (takes_few_groups(device)) {
         arguments[count++] = VULKAN_OFFSET_OPTION;

@@ -6,6 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* "addresses" or "bindings": how kernels get buffers. Any other word leaves it to the device. */
+#define BUFFERS_VARIABLE "HCTRAIN_VULKAN_BUFFERS"
+enum { SHORT_RANGE = 1 << 29 }; /* bytes: about the weights of GPT-2's smallest model */
+
 enum { LEAST_LOCAL_BYTES = 24576 }; /* what attention's tiles take: ci/portability.txt has what each kernel does */
 
 #define PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info, whose header need not be there */
@@ -78,7 +82,22 @@ static void read_features(cl_device_id device) {
     USE(v12, uniformBufferStandardLayout);
     USE(v12, scalarBlockLayout);
     USE(v12, timelineSemaphore);
+    USE(v12, bufferDeviceAddress);
 #undef USE
+}
+
+/* A binding of a buffer reaches maxStorageBufferRange bytes, an address the whole buffer. Bindings are what most programs use, so
+ * that drivers know them best: addresses are taken only where bindings are too short for models, or where a user wants them. */
+static void choose_addressing(cl_device_id device) {
+    const char *variable = getenv(BUFFERS_VARIABLE), *wish = variable ? variable : "";
+    const VkDeviceSize range = device->properties.limits.maxStorageBufferRange / 16 * 16;
+    const bool wanted = !strcmp(wish, "addresses") || (range < SHORT_RANGE && strcmp(wish, "bindings"));
+    VkBool32 *feature = &device->features.v12.bufferDeviceAddress;
+    device->uses_addresses = *feature && wanted;
+    *feature = device->uses_addresses;
+    if (!device->uses_addresses && range < device->largest_buffer) {
+        device->largest_buffer = range;
+    }
 }
 
 /* For those that do not tell: a common size of the kind. */
@@ -135,7 +154,7 @@ static void read_properties(cl_device_id device) {
     v11.pNext = device->has_address ? &bus : NULL;
     vk.GetPhysicalDeviceProperties2(device->physical, &all);
     device->properties = all.properties;
-    device->largest_allocation = v11.maxMemoryAllocationSize;
+    device->largest_buffer = v11.maxMemoryAllocationSize / 16 * 16; /* see choose_addressing */
     device->units = count_units(device);
     device->rounds_to_even = v12.shaderRoundingModeRTEFloat16;
     snprintf(device->driver, sizeof device->driver, "%s %s (%x)", v12.driverName, v12.driverInfo,
@@ -161,6 +180,7 @@ static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     }
     read_properties(device);
     read_features(device);
+    choose_addressing(device);
     return !find_family(device)                          ? "a queue for computing"
            : !device->features.base.features.shaderInt64 ? "64-bit integers (shaderInt64)"
            : !device->features.v12.timelineSemaphore     ? "timeline semaphores"
@@ -248,6 +268,9 @@ cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pi
 
 /* ---- what OpenCL asks */
 
+/* Cached programs are known by it. */
+#define VERSION "OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION "." VULKAN_OPTIONS_REVISION
+
 /* Vulkan on a CPU is a simulated GPU: what suits GPUs suits it, too. */
 static cl_device_type type_of(cl_device_id device) {
     switch (device->properties.deviceType) {
@@ -276,12 +299,6 @@ static cl_ulong memory_of(cl_device_id device) {
     return most;
 }
 
-/* A kernel sees a buffer as one binding, so that it cannot be larger than a binding may be. */
-static cl_ulong largest_buffer(cl_device_id device) {
-    const VkDeviceSize range = device->properties.limits.maxStorageBufferRange / 16 * 16;
-    return range < device->largest_allocation ? range : device->largest_allocation;
-}
-
 static cl_int device_sizes(cl_device_id device, cl_device_info what, size_t room, void *value, size_t *got) {
     const VkPhysicalDeviceLimits *limits = &device->properties.limits;
     switch (what) {
@@ -304,13 +321,13 @@ static cl_int device_sizes(cl_device_id device, cl_device_info what, size_t room
     case CL_DEVICE_GLOBAL_MEM_SIZE:
         return VULKAN_GIVE(cl_ulong, memory_of(device));
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-        return VULKAN_GIVE(cl_ulong, largest_buffer(device));
+        return VULKAN_GIVE(cl_ulong, device->largest_buffer);
     case CL_DEVICE_MEM_BASE_ADDR_ALIGN: /* bits */
         return VULKAN_GIVE(cl_uint, (cl_uint)limits->minStorageBufferOffsetAlignment * 8);
     case CL_DEVICE_VENDOR_ID:
         return VULKAN_GIVE(cl_uint, device->properties.vendorID);
     case CL_DEVICE_ADDRESS_BITS:
-        return VULKAN_GIVE(cl_uint, 32);
+        return VULKAN_GIVE(cl_uint, device->uses_addresses ? 64 : 32);
     default:
         return CL_INVALID_VALUE;
     }
@@ -325,8 +342,7 @@ cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, siz
     case CL_DRIVER_VERSION:
         return vulkan_give_text(device->driver, room, value, got);
     case CL_DEVICE_VERSION:
-        return vulkan_give_text("OpenCL 1.2 " VULKAN_PLATFORM " " HC_VERSION "." VULKAN_OPTIONS_REVISION, room,
-                                value, got);
+        return vulkan_give_text(device->uses_addresses ? VERSION " addresses" : VERSION, room, value, got);
     case CL_DEVICE_OPENCL_C_VERSION:
         return vulkan_give_text("OpenCL C 1.2 clspv", room, value, got);
     case CL_DEVICE_PROFILE:

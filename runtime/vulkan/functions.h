@@ -47,6 +47,7 @@
     EACH(EnumerateDeviceExtensionProperties)                                                                       \
     EACH(EnumeratePhysicalDevices)                                                                                 \
     EACH(FreeMemory)                                                                                               \
+    EACH(GetBufferDeviceAddress)                                                                                   \
     EACH(GetBufferMemoryRequirements)                                                                              \
     EACH(GetDeviceQueue)                                                                                           \
     EACH(GetPhysicalDeviceFeatures2)                                                                               \

@@ -115,6 +115,10 @@ cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel) {
     return last ? clReleaseProgram(program) : CL_SUCCESS;
 }
 
+unsigned char *vulkan_argument(cl_kernel kernel, const struct argument *argument) {
+    return (argument->kind == ARGUMENT_PUSHED ? kernel->pushed : kernel->plain) + argument->offset;
+}
+
 /* Only the thread that launches a kernel sets its arguments, so there is no lock to take. What a kernel does not use it
  * is not asked for. */
 cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
@@ -122,24 +126,18 @@ cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes,
         return CL_INVALID_ARG_INDEX;
     }
     const struct argument *argument = &kernel->entry->arguments[index];
-    switch (argument->kind) {
-    case ARGUMENT_BUFFER:
+    if (argument->kind == ARGUMENT_BUFFER || argument->is_address) {
         if (bytes != sizeof(cl_mem)) {
             return CL_INVALID_ARG_SIZE;
         }
         kernel->buffers[index] = value ? *(const cl_mem *)value : NULL;
-        return CL_SUCCESS;
-    case ARGUMENT_PUSHED:
-    case ARGUMENT_PLAIN:
+    } else if (argument->kind != ARGUMENT_UNUSED) {
         if (!value || bytes != argument->size) {
             return value ? CL_INVALID_ARG_SIZE : CL_INVALID_ARG_VALUE;
         }
-        memcpy((argument->kind == ARGUMENT_PUSHED ? kernel->pushed : kernel->plain) + argument->offset, value,
-               bytes);
-        return CL_SUCCESS;
-    default:
-        return CL_SUCCESS;
+        memcpy(vulkan_argument(kernel, argument), value, bytes);
     }
+    return CL_SUCCESS;
 }
 
 cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info what, size_t room, void *value, size_t *got) {

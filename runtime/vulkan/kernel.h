@@ -5,3 +5,6 @@
 
 /* The kernel's pipeline for such work-groups, made when it is new. */
 cl_int vulkan_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pipeline);
+
+/* Where the value of an argument that is pushed or plain stands until the launch. */
+unsigned char *vulkan_argument(cl_kernel kernel, const struct argument *argument);

@@ -51,6 +51,19 @@ static VkDescriptorBufferInfo place_plain(cl_command_queue queue, cl_kernel kern
     return (VkDescriptorBufferInfo){queue->plain->buffer, command * PLAIN_BYTES, PLAIN_BYTES};
 }
 
+static cl_mem buffer_of(cl_kernel kernel, unsigned index) {
+    return kernel->buffers[index] ? kernel->buffers[index] : kernel->program->context->nothing;
+}
+
+static void place_addresses(cl_kernel kernel) {
+    for (unsigned i = 0; i < kernel->entry->count; i++) {
+        const struct argument *argument = &kernel->entry->arguments[i];
+        if (argument->is_address) {
+            memcpy(vulkan_argument(kernel, argument), &buffer_of(kernel, i)->address, sizeof(uint64_t));
+        }
+    }
+}
+
 static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBuffer commands) {
     VkDescriptorBufferInfo buffers[KERNEL_ARGUMENTS + 1];
     VkWriteDescriptorSet writes[KERNEL_ARGUMENTS + 1];
@@ -68,8 +81,7 @@ static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBu
     }
     for (unsigned i = 0; i < entry->count; i++) {
         if (entry->arguments[i].kind == ARGUMENT_BUFFER) {
-            cl_mem memory = kernel->buffers[i] ? kernel->buffers[i] : context->nothing;
-            buffers[count] = (VkDescriptorBufferInfo){memory->buffer, 0, VK_WHOLE_SIZE};
+            buffers[count] = (VkDescriptorBufferInfo){buffer_of(kernel, i)->buffer, 0, VK_WHOLE_SIZE};
             writes[count] = binding_of(set, entry->arguments[i].binding, false, &buffers[count]);
             count++;
         }
@@ -111,6 +123,7 @@ static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shap
     if (code != CL_SUCCESS) {
         return code;
     }
+    place_addresses(kernel);
     code = bind_buffers(queue, kernel, commands);
     if (code == CL_SUCCESS) {
         vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);

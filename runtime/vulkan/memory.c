@@ -32,7 +32,11 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     VkMemoryRequirements needed;
     vk.GetBufferMemoryRequirements(context->handle, memory->buffer, &needed);
     const uint32_t type = choose_type(context->device, needed.memoryTypeBits, is_for_host);
+    const bool has_address = context->device->uses_addresses;
+    const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                             .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = has_address ? &flags : NULL,
                                        .allocationSize = needed.size,
                                        .memoryTypeIndex = type};
     if (type == UINT32_MAX) {
@@ -42,6 +46,11 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     result = VULKAN_MADE(result, memory->memory)
                  ? result
                  : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
+    if (!result && has_address) {
+        memory->address = vk.GetBufferDeviceAddress(
+            context->handle, &(VkBufferDeviceAddressInfo){.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                                          .buffer = memory->buffer});
+    }
     if (!result && is_for_host) {
         void *host = NULL;
         result = vk.MapMemory(context->handle, memory->memory, 0, VK_WHOLE_SIZE, 0, &host);
@@ -58,12 +67,15 @@ cl_int vulkan_memory_create(cl_context context, cl_mem_flags flags, size_t bytes
     }
     *memory = (struct _cl_mem){
         .dispatch = &vulkan_dispatch, .references = 1, .context = context, .flags = flags, .bytes = bytes};
+    const VkBufferUsageFlags addressed =
+        context->device->uses_addresses ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0;
     /* whole words: kernels read elements of 16 bits by pairs, and fills write words */
     const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                      .size = (bytes + 15) / 16 * 16,
                                      .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
                                               VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
-                                              VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+                                              VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+                                              addressed};
     VkResult result = vk.CreateBuffer(context->handle, &info, NULL, &memory->buffer);
     result =
         VULKAN_MADE(result, memory->buffer) ? result : allocate(context, memory, flags & CL_MEM_ALLOC_HOST_PTR);

@@ -42,10 +42,11 @@ struct _cl_device_id {
     VkPhysicalDeviceProperties properties;
     VkPhysicalDeviceMemoryProperties memories;
     struct device_features features; /* those that it has, and that are used */
-    VkDeviceSize largest_allocation;
-    uint32_t units; /* that compute */
+    VkDeviceSize largest_buffer;     /* bytes, a multiple of 16 */
+    uint32_t units;                  /* that compute */
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 32];
     bool has_address;
+    bool uses_addresses;     /* kernels get buffers as addresses, not as bindings */
     bool rounds_to_even;     /* numbers of 16 bits, where it is told to */
     bool enables_reflection; /* VK_KHR_shader_non_semantic_info is to be enabled */
     cl_uint address[4];      /* on the PCI bus: domain, bus, device, function */
@@ -114,7 +115,8 @@ struct _cl_mem {
     VkBuffer buffer;
     VkDeviceMemory memory;
     size_t bytes;
-    char *host; /* where the host sees it, or NULL */
+    uint64_t address; /* on devices that use them */
+    char *host;       /* where the host sees it, or NULL */
 };
 
 /* How a kernel gets an argument: not at all where it does not use it. */
@@ -122,6 +124,7 @@ enum argument_kind { ARGUMENT_UNUSED, ARGUMENT_BUFFER, ARGUMENT_PUSHED, ARGUMENT
 
 struct argument {
     enum argument_kind kind;
+    bool is_address;       /* a pushed or plain one that is a buffer's address */
     uint32_t binding;      /* of a buffer, or of the one that has all plain arguments */
     uint32_t offset, size; /* bytes of the others, in the push constants or that buffer */
 };

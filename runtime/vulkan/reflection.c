@@ -26,6 +26,8 @@ enum {
     REFLECT_SIZE_CONSTANTS = 12,
     REFLECT_GLOBAL_OFFSET = 15,
     REFLECT_REQUIRED_SIZE = 24,
+    REFLECT_ADDRESS_PUSHED = 26,
+    REFLECT_ADDRESS_UNIFORM = 27,
     REFLECT_LOCAL_SIZE = 42, /* of a variable in local memory */
 };
 
@@ -94,7 +96,9 @@ static void raise(uint32_t *most, uint32_t value) {
  * binding, offset and size of another plain argument. */
 static int add_argument(struct reader *reader, uint32_t what, struct entry *entry, const uint32_t *operands,
                         size_t count) {
-    const bool is_buffer = what == REFLECT_STORAGE_BUFFER, is_pushed = what == REFLECT_PLAIN_PUSHED;
+    const bool is_buffer = what == REFLECT_STORAGE_BUFFER;
+    const bool is_pushed = what == REFLECT_PLAIN_PUSHED || what == REFLECT_ADDRESS_PUSHED;
+    const bool is_address = what == REFLECT_ADDRESS_PUSHED || what == REFLECT_ADDRESS_UNIFORM;
     const size_t needed = is_buffer || is_pushed ? 4 : 6;
     if (count < needed || constant(reader, operands[1]) >= entry->count) {
         return fail(reader, "an argument of a kernel is not described");
@@ -115,14 +119,18 @@ static int add_argument(struct reader *reader, uint32_t what, struct entry *entr
     if (offset > PLAIN_BYTES || size > PLAIN_BYTES - offset) {
         return fail(reader, "a kernel has too many arguments");
     }
-    *argument = (struct argument){is_pushed ? ARGUMENT_PUSHED : ARGUMENT_PLAIN, .offset = offset, .size = size};
+    if (is_address && size != sizeof(uint64_t)) {
+        return fail(reader, "a kernel has a buffer's address of another size than 8 bytes");
+    }
+    *argument =
+        (struct argument){is_pushed ? ARGUMENT_PUSHED : ARGUMENT_PLAIN, is_address, .offset = offset, .size = size};
     if (is_pushed) {
         raise(&reader->module->push_bytes, offset + size);
     } else if (entry->plain_bytes && entry->plain_binding != numbers[3]) {
         return fail(reader, "a kernel has its arguments in several places");
     } else {
         raise(&entry->plain_bytes, offset + size);
-        entry->plain_is_uniform = what == REFLECT_PLAIN_UNIFORM;
+        entry->plain_is_uniform = what != REFLECT_PLAIN_STORAGE;
         entry->plain_binding = numbers[3];
     }
     return 0;
@@ -182,6 +190,8 @@ static int reflect_one(struct reader *reader, const uint32_t *instruction, size_
     case REFLECT_PLAIN_STORAGE:
     case REFLECT_PLAIN_UNIFORM:
     case REFLECT_PLAIN_PUSHED:
+    case REFLECT_ADDRESS_PUSHED:
+    case REFLECT_ADDRESS_UNIFORM:
         return add_argument(reader, what, entry, operands, count);
     case REFLECT_REQUIRED_SIZE:
         return set_required(reader, entry, operands, count);
@@ -292,6 +302,7 @@ const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct dev
         {4448, features->v12.storageBuffer8BitAccess, "buffers of 8-bit elements (storageBuffer8BitAccess)"},
         {4449, features->v12.uniformAndStorageBuffer8BitAccess,
          "arguments of 8 bits (uniformAndStorageBuffer8BitAccess)"},
+        {5347, features->v12.bufferDeviceAddress, "addresses of buffers (bufferDeviceAddress)"},
         {4450, features->v12.storagePushConstant8, "arguments of 8 bits (storagePushConstant8)"},
     };
     for (size_t i = HEADER_WORDS, count = bytes / sizeof *words; i < count; i += words[i] >> 16) {

@@ -16,6 +16,7 @@ static void check_argument(const struct module *module, const struct entry *entr
                            const struct argument *argument) {
     const size_t end = (size_t)argument->offset + argument->size;
     require(argument->kind != ARGUMENT_PUSHED || end <= module->push_bytes, "an argument is behind what is pushed");
+    require(!argument->is_address || (argument->kind != ARGUMENT_BUFFER && argument->size == 8), "no address");
     require(argument->kind != ARGUMENT_PLAIN || end <= entry->plain_bytes, "an argument is behind the plain ones");
 }
 

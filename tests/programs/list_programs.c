@@ -2,10 +2,10 @@
  * the vendors' compilers:
  *
  *   {"texts": {FILES: TEXT, ...}, "programs": [{"model": ..., "rare": 0 or 1, "files": FILES, "options": ...},
- * ...], "clspv": {"options": [...], "before": TEXT}}
+ * ...], "clspv": {"options": [...], "addresses": [...], "before": TEXT}}
  *
  * clspv: what the driver for Vulkan gives the compiler beside a program's options, and before its text, on a device with the least
- * of what it asks of devices. An argument is the number of lanes (64).
+ * of what it asks of devices; `addresses`: and where kernels get addresses of buffers. An argument is the number of lanes (64).
  *
  * It opens no device and compiles nothing. The operations' programs come from the functions that build them in training, so their list
  * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
@@ -245,15 +245,22 @@ static int list_all(struct list *list, unsigned lanes) {
     return 0;
 }
 
+static json_t *list_words(const char *const *words, size_t count) {
+    json_t *listed = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(listed, json_string(words[i]));
+    }
+    return listed;
+}
+
 /* As runtime/vulkan/compiler.c has it for a device with the least of push constants and of groups that Vulkan allows. */
 static json_t *list_clspv(void) {
     static const char *const options[] = {VULKAN_COMPILER_OPTIONS, VULKAN_OFFSET_OPTION};
-    json_t *listed = json_array();
-    for (size_t i = 0; i < LENGTH(options); i++) {
-        json_array_append_new(listed, json_string(options[i]));
-    }
+    static const char *const addresses[] = {VULKAN_ADDRESS_OPTIONS};
+    json_t *listed = list_words(options, LENGTH(options));
     json_array_append_new(listed, json_sprintf(VULKAN_PUSH_CONSTANT_OPTION, VULKAN_LEAST_PUSH_CONSTANTS));
-    return json_pack("{s:o, s:s}", "options", listed, "before", VULKAN_OFFSET_PREAMBLE);
+    return json_pack("{s:o, s:o, s:s}", "options", listed, "addresses", list_words(addresses, LENGTH(addresses)),
+                     "before", VULKAN_OFFSET_PREAMBLE);
 }
 
 int main(int count, char **arguments) {

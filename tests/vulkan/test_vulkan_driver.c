@@ -1,4 +1,4 @@
-/* The driver for Vulkan by OpenCL's own calls: launches larger than a device takes at once, many arguments, copies through more than the
+/* The driver for Vulkan by OpenCL's own calls: large buffers, launches larger than a device takes at once, many arguments, copies through more than the
  * staging memory, fills of any bytes, queues side by side, times, and what it refuses. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,10 +35,17 @@ static const char text[] =
     "                   FOUR(8), FOUR(9), __global const ulong *or_none) {\n"
     "    if (get_global_id(0) == 0) {\n"
     "        STORE(0); STORE(1); STORE(2); STORE(3); STORE(4); STORE(5); STORE(6); STORE(7); STORE(8); STORE(9);\n"
+    "    } else if (a0 == 0) {\n" /* never: clspv wants to see each pointer used */
+    "        to[0] = *or_none;\n"
     "    }\n"
     "}\n"
     "__kernel void step(__global uint *to, uint what, uint count) {\n"
     "    if (get_global_id(0) < count) to[get_global_id(0)] = to[get_global_id(0)] * 3 + what;\n"
+    "}\n"
+    "__kernel void ends(__global uint *to, uint what, uint count) {\n"
+    "    const uint i = get_global_id(0);\n"
+    "    to[i] = what + i;\n"
+    "    to[count - 1 - i] = what * i;\n"
     "}\n";
 
 #define GOOD(call) assert_int_equal(call, CL_SUCCESS)
@@ -59,6 +66,31 @@ static cl_kernel create_kernel(const char *name) {
 
 static void launch(cl_command_queue queue, cl_kernel kernel, size_t items, size_t local, cl_event *event) {
     GOOD(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &local, 0, NULL, event));
+}
+
+/* As far as the device says that a buffer may reach, which may be further than a binding does: 128 MiB on lavapipe. */
+static void kernels_reach_the_end_of_large_buffers(void **state) {
+    (void)state;
+    enum { ENDS = 64, LARGE = 136 << 20 };
+    cl_uint ends[2 * ENDS] = {0}, what = 5, count = LARGE / sizeof *ends;
+    cl_ulong most;
+    GOOD(clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, NULL));
+    count = most < LARGE ? (cl_uint)(most / sizeof *ends) : count;
+    cl_mem buffer = create_buffer((size_t)count * sizeof *ends);
+    cl_kernel kernel = create_kernel("ends");
+    GOOD(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+    GOOD(clSetKernelArg(kernel, 1, sizeof what, &what));
+    GOOD(clSetKernelArg(kernel, 2, sizeof count, &count));
+    launch(queues[0], kernel, ENDS, ENDS, NULL);
+    GOOD(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, 0, sizeof ends / 2, ends, 0, NULL, NULL));
+    GOOD(clEnqueueReadBuffer(queues[0], buffer, CL_TRUE, (size_t)count * sizeof *ends - sizeof ends / 2,
+                             sizeof ends / 2, ends + ENDS, 0, NULL, NULL));
+    for (cl_uint i = 0; i < ENDS; i++) {
+        assert_int_equal(ends[i], what + i);
+        assert_int_equal(ends[2 * ENDS - 1 - i], what * i);
+    }
+    GOOD(clReleaseKernel(kernel));
+    GOOD(clReleaseMemObject(buffer));
 }
 
 /* Numbers of work-items and of groups are those of the whole launch; 65535 groups are what Vulkan promises. */
@@ -303,6 +335,7 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_reach_the_end_of_large_buffers),
         cmocka_unit_test(launches_may_have_many_groups),
         cmocka_unit_test(arguments_may_be_many),
         cmocka_unit_test(copies_may_be_large_and_anywhere),
