@@ -35,9 +35,9 @@
 /* For helpers that get private arrays: those stay in registers only if nothing is called. */
 #define INLINED static inline __attribute__((always_inline))
 
-/* For what a kernel gets and, as it is built, does not use: clspv crashes on a pointer without any use where buffers are
- * addresses of 64 bits to it. */
-#ifdef __SPIR64__
+/* For what a kernel gets and, as it is built, does not use: where clspv has addresses of buffers, it crashes on a pointer
+ * without any use. */
+#ifdef CLSPV_ADDRESSES
 #define UNUSED_POINTER(pointer) prefetch(pointer, 1)
 #else
 #define UNUSED_POINTER(pointer)

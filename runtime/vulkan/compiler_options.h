@@ -9,8 +9,8 @@
 /* Stores of 16 bits round to nearest even where the device can be told so; else as its driver likes. */
 #define VULKAN_ROUNDING_OPTION "--rounding-mode-rte=16"
 
-/* Where kernels get buffers as addresses of 64 bits. */
-#define VULKAN_ADDRESS_OPTIONS "--arch=spir64", "--physical-storage-buffers"
+/* Where kernels get buffers as addresses of 64 bits. The last is for cl/common.cl. */
+#define VULKAN_ADDRESS_OPTIONS "--arch=spir64", "--physical-storage-buffers", "-DCLSPV_ADDRESSES"
 
 /* To be changed with whatever above or below changes what clspv makes of a program: a part of what cached programs are known
  * by. */
