@@ -97,8 +97,8 @@ def deal(programs, targets, everything):
     """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
     the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
     differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
-    hot_kernels.py's. For Vulkan it is each of them beside that: clspv has faults of its own. Every fourth is compiled with
-    addresses of buffers, too."""
+    hot_kernels.py's. For Vulkan it is every second of them beside that, and every fourth with addresses of
+    buffers: clspv has faults of its own."""
     if everything:
         return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
@@ -113,7 +113,8 @@ def deal(programs, targets, everything):
     pairs = [(target if turn == place % len(alike) else quick, program)
              for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
     vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
-              for place, alike in enumerate(switched.values()) if target.name == "vulkan" or place % 4 == 0]
+              for place, alike in enumerate(switched.values())
+              if place % 2 == 0 and target.name == "vulkan" or place % 4 == 1 and target.name == "vulkan64"]
     return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 

@@ -198,7 +198,7 @@ static void test_tune(void **state) {
     compute_close(compute);
 }
 
-static void test_portable(void **state) {
+static void test_own_plain(void **state) {
     (void)state;
     check_backend("portable");
 }
@@ -277,7 +277,7 @@ static void check_blocks(struct compute *compute, const struct block_case *wante
     }
 }
 
-static void test_blocks(void **state) {
+static void test_own_blocks(void **state) {
     (void)state;
     const size_t count = device_count();
     for (size_t i = 0; i < count; i++) {
@@ -316,7 +316,7 @@ static const struct {
     {3000, 256, 32768, 1024, 1024, 16384, 32, 1024, 4, 4096},
 };
 
-static void test_blocks_choice(void **state) {
+static void test_own_blocks_choice(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(choices); i++) {
         const struct device device = {.compute_units = choices[i].units,
@@ -333,7 +333,7 @@ static void test_blocks_choice(void **state) {
 }
 
 /* On our driver for Vulkan the portable product is what "auto" takes; others are there by name. */
-static void test_blocks_on_vulkan(void **state) {
+static void test_own_blocks_on_vulkan(void **state) {
     (void)state;
     if (!asked_device() || strcmp(asked_device(), "vulkan")) {
         skip();
@@ -457,16 +457,16 @@ static void test_rate(void **state) {
     compute_close(compute);
 }
 
-/* With an argument only the tests that it matches, or behind "not" the others: test_gemm not test_blocks */
+/* With an argument only the tests that it matches, or behind "not" the others: test_gemm not test_own_blocks */
 int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cblas),
         cmocka_unit_test(test_clblast),
-        cmocka_unit_test(test_portable),
+        cmocka_unit_test(test_own_plain),
         cmocka_unit_test(test_one_buffer),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_blocks_choice),
-        cmocka_unit_test(test_blocks_on_vulkan),
+        cmocka_unit_test(test_own_blocks),
+        cmocka_unit_test(test_own_blocks_choice),
+        cmocka_unit_test(test_own_blocks_on_vulkan),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_backend),
