@@ -1,16 +1,13 @@
 #include "runtime/vulkan/compiler.h"
+#include "runtime/vulkan/child.h"
 #include "runtime/vulkan/compiler_options.h"
 #include "runtime/vulkan/compiler_program.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define COMPILER "clspv"
@@ -23,14 +20,9 @@ enum {
     MOST_SECONDS = 600, /* that a program may take: the largest take one */
     MOST_LOG = 1 << 20, /* bytes of what it says */
     MOST_CODE = 1 << 28,
-    FAILED = -1,   /* where an exit status is wanted: it could not be run */
-    LATE = -2,     /* it took too long, and was killed */
-    KILLED = 1000, /* and the signal's number */
 };
 
 enum { MOST_OPTIONS = 256, MOST_FOLDER = 3000, MOST_PATH = MOST_FOLDER + 32 };
-
-extern char **environ;
 
 /* What is there while a program is compiled: a private folder with three files. */
 struct workplace {
@@ -97,56 +89,8 @@ static char *read_file(const char *path, size_t most, size_t *bytes) {
     return data;
 }
 
-/* Its exit status, as of run. One that hangs is killed. It is in our group of processes, so that Ctrl-C ends it, too. */
-static int wait_for(pid_t child) {
-    const struct timespec pause = {0, 2000000};
-    struct timespec begin, now;
-    int status = 0;
-    pid_t ended;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - begin.tv_sec > MOST_SECONDS) {
-            kill(child, SIGKILL);
-            waitpid(child, &status, 0);
-            return LATE;
-        }
-        nanosleep(&pause, NULL);
-    }
-    if (ended < 0) { /* nobody can tell where SIGCHLD is ignored: what it wrote has to */
-        return errno == ECHILD ? 0 : FAILED;
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : KILLED + WTERMSIG(status);
-}
-
-/* Its exit status, KILLED + n where signal n ended it, LATE, or FAILED with errno. What it says goes to the log. */
-static int run(char *const *arguments, const char *log) {
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    if ((errno = posix_spawn_file_actions_init(&actions))) {
-        return FAILED;
-    }
-    errno = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (!errno) {
-        errno = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_EXCL, 0600);
-    }
-    if (!errno) {
-        errno = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    }
-    if (!errno) {
-        errno = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ);
-    }
-    const int problem = errno;
-    posix_spawn_file_actions_destroy(&actions);
-    if (problem) {
-        errno = problem;
-        return FAILED;
-    }
-    return wait_for(child);
-}
-
 /* Cuts options at their spaces, in place, behind those that are there already. Whether there was room. */
-static bool append_options(char *options, char **arguments, size_t *count) {
+static bool append_options(char *options, const char **arguments, size_t *count) {
     char *rest = options;
     for (char *word = strtok_r(options, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
         if (*count == MOST_OPTIONS) {
@@ -162,17 +106,17 @@ static bool takes_few_groups(cl_device_id device) {
     return device->properties.limits.maxComputeWorkGroupCount[0] < INT32_MAX;
 }
 
-/* Its status, as of run. */
+/* Its status, as of vulkan_run. */
 static int run_compiler(cl_device_id device, const struct workplace *place, char *options) {
     char most_push[64];
     snprintf(most_push, sizeof most_push, VULKAN_PUSH_CONSTANT_OPTION,
              device->properties.limits.maxPushConstantsSize);
     const char *const *program;
-    char *arguments[MOST_OPTIONS + 12] = {0};
+    const char *arguments[MOST_OPTIONS + 12] = {0};
     size_t count = vulkan_compiler(&program);
     if (!count) {
         errno = ENOENT;
-        return FAILED;
+        return RUN_FAILED;
     }
     const char *const fixed[] = {VULKAN_COMPILER_OPTIONS, most_push};
     const char *const addressing[] = {VULKAN_ADDRESS_OPTIONS};
@@ -191,24 +135,24 @@ static int run_compiler(cl_device_id device, const struct workplace *place, char
     }
     if (!append_options(options, arguments, &count)) {
         errno = E2BIG;
-        return FAILED;
+        return RUN_FAILED;
     }
-    arguments[count++] = (char *)place->source;
+    arguments[count++] = place->source;
     arguments[count++] = "-o";
-    arguments[count++] = (char *)place->code;
+    arguments[count++] = place->code;
     arguments[count] = NULL;
     /* Ctrl-C is for us, who decide when to stop, but reaches it, too: it is to have another try. */
-    const int status = run(arguments, place->log);
-    return status == KILLED + SIGINT && !unlink(place->log) ? run(arguments, place->log) : status;
+    const int status = vulkan_run(arguments, place->log, MOST_SECONDS);
+    return status == RUN_KILLED + SIGINT ? vulkan_run(arguments, place->log, MOST_SECONDS) : status;
 }
 
 /* How it ended, where that was not well. Who cannot write a program cannot write why. */
 static void describe_end(int status, bool is_silent, char *text, size_t room) {
-    if (status == LATE) {
+    if (status == RUN_LATE) {
         snprintf(text, room, "took longer than %d seconds, and was ended", MOST_SECONDS);
-    } else if (status > KILLED) {
-        snprintf(text, room, "was ended by signal %d (%s)%s", status - KILLED, strsignal(status - KILLED),
-                 status == KILLED + SIGKILL ? ": the machine may have too little memory for it" : "");
+    } else if (status > RUN_KILLED) {
+        snprintf(text, room, "was ended by signal %d (%s)%s", status - RUN_KILLED, strsignal(status - RUN_KILLED),
+                 status == RUN_KILLED + SIGKILL ? ": the machine may have too little memory for it" : "");
     } else if (status && !is_silent) {
         snprintf(text, room, "ended with status %d", status);
     } else {
@@ -223,8 +167,8 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, cha
     size_t log_bytes;
     char end[MOST_FOLDER];
     const int status = run_compiler(device, place, options);
-    if (status == FAILED || status == 127) { /* 127: what spawning an absent program is on some systems */
-        const char *why = status == FAILED ? strerror(errno) : "it is not there";
+    if (status == RUN_FAILED || status == 127) { /* 127: what spawning an absent program is on some systems */
+        const char *why = status == RUN_FAILED ? strerror(errno) : "it is not there";
         return asprintf(log, ADVICE, why) < 0 ? CL_OUT_OF_HOST_MEMORY : CL_COMPILER_NOT_AVAILABLE;
     }
     char *said = read_file(place->log, MOST_LOG, &log_bytes);

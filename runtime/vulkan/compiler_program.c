@@ -1,20 +1,18 @@
 #include "runtime/vulkan/compiler_program.h"
+#include "runtime/vulkan/child.h"
 #include "runtime/vulkan/scripts.h"
-#include <fcntl.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PROGRAM "clspv"
 #define PYTHON  "python3"
 
-extern char **environ;
+enum { LOOK_SECONDS = 60 }; /* that Python may take to say whether it has the library */
 
 static const char *words[3];
 static size_t count;
@@ -39,24 +37,6 @@ static bool is_on_path(const char *name) {
     return false;
 }
 
-/* Whether a command runs and ends well, whatever it says. */
-static bool succeeds(const char *const *arguments) {
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    int status = -1;
-    if (posix_spawn_file_actions_init(&actions)) {
-        return false;
-    }
-    bool whole = true;
-    for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++) {
-        whole = whole && !posix_spawn_file_actions_addopen(&actions, file, "/dev/null", O_RDWR, 0);
-    }
-    whole = whole && !posix_spawnp(&child, arguments[0], &actions, NULL, (char *const *)arguments, environ) &&
-            waitpid(child, &status, 0) == child;
-    posix_spawn_file_actions_destroy(&actions);
-    return whole && WIFEXITED(status) && !WEXITSTATUS(status);
-}
-
 static void look(void) {
     if (is_on_path(PROGRAM)) {
         words[0] = PROGRAM;
@@ -64,7 +44,7 @@ static void look(void) {
         return;
     }
     const char *python[] = {PYTHON, "-c", vulkan_scripts[0].text, "--is-there", NULL};
-    if (is_on_path(PYTHON) && succeeds(python)) {
+    if (is_on_path(PYTHON) && vulkan_run(python, "/dev/null", LOOK_SECONDS) == 0) {
         memcpy(words, python, sizeof words);
         count = sizeof words / sizeof *words;
     }

@@ -167,7 +167,7 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         CASE("in fp32", "auto", ELEMENT_FP32, 0, NULL, 0, false),
-        CASE("in bf16", "auto", ELEMENT_BF16, 0, NULL, 1, false),
+        CASE("in bf16", "auto", ELEMENT_BF16, 0, NULL, 1, true),
         CASE("on eight lanes", "clblast", ELEMENT_FP32, 8, NULL, 0, true),
         CASE("in a GPU's shape", "portable", ELEMENT_FP32, 0, "emulation", 1, true),
         CASE("on matrix units", "auto", ELEMENT_BF16, 0, "emulation", 0, true),
