@@ -26,8 +26,8 @@ NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
 SWITCHES = r" (?:BIAS|NORM_SUM|GELU_TANH|FREEZE_GAMMA)=\d"  # in a program's label
 
-# A target; `clang` is the oldest that knows it, None where the compiler is another.
-Target = collections.namedtuple("Target", "name vendor clang")
+# A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so.
+Target = collections.namedtuple("Target", "name vendor clang addresses", defaults=(False,))
 TARGETS = [
     Target("gfx906", "AMD", 15),
     Target("sm_86", "NVIDIA", 15),
@@ -38,8 +38,8 @@ TARGETS = [
     Target("gfx1100", "AMD", 16), # clang 15 gives gfx11 half of its registers
     Target("gfx942", "AMD", 17),
     Target("gfx1201", "AMD", 19),
-    Target("vulkan", "Vulkan", None),   # clspv, as runtime/vulkan calls it,
-    Target("vulkan64", "Vulkan", None), # and for devices where kernels get addresses of buffers
+    Target("vulkan", "Vulkan", None),         # clspv, as runtime/vulkan calls it,
+    Target("vulkan64", "Vulkan", None, True), # and for devices where kernels get addresses of buffers
 ]
 
 # Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills. Of AMD's registers the vector
@@ -114,7 +114,7 @@ def deal(programs, targets, everything):
              for place, alike in enumerate(switched.values()) for turn, (target, program) in enumerate(alike)]
     vulkan = [(target, alike[place % len(alike)][1]) for target in targets if target.vendor == "Vulkan"
               for place, alike in enumerate(switched.values())
-              if place % 2 == 0 and target.name == "vulkan" or place % 4 == 1 and target.name == "vulkan64"]
+              if (place % 4 == 1 if target.addresses else place % 2 == 0)]
     return vulkan + [pair for pair in pairs if pair[0] in targets and "STREAMS=4" not in pair[1].label]
 
 
@@ -245,7 +245,7 @@ def vulkan_module(tools, clspv, options, text):
 
 
 def compile_vulkan(tools, target, program):
-    addresses = program.clspv["addresses"] if target.name == "vulkan64" else []
+    addresses = program.clspv["addresses"] if target.addresses else []
     module = vulkan_module(tools, program.clspv, [*addresses, *program.options], program.text)
     faults = spirv.faults(module)
     if faults:
@@ -310,7 +310,7 @@ def needs_of(results):
     """{file: (most bytes of local memory that a kernel has, capabilities)} of Vulkan's modules."""
     found = {}
     for (target, program), kernels in results.items():
-        for figures in kernels.values() if target.name == "vulkan" else ():
+        for figures in kernels.values() if target.vendor == "Vulkan" and not target.addresses else ():
             local, capabilities = found.get(program.file, (0, frozenset()))
             found[program.file] = max(local, figures.local), capabilities | figures.capabilities
     return found

@@ -1,4 +1,4 @@
-/* clspv, the compiler of OpenCL C to SPIR-V for Vulkan: a program of its own, found on PATH. */
+/* clspv, the compiler of OpenCL C to SPIR-V for Vulkan: a program of its own on PATH, or the one of Python's pyclspv. */
 #pragma once
 
 #include "runtime/vulkan/objects.h"

@@ -32,11 +32,11 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     VkMemoryRequirements needed;
     vk.GetBufferMemoryRequirements(context->handle, memory->buffer, &needed);
     const uint32_t type = choose_type(context->device, needed.memoryTypeBits, is_for_host);
-    const bool has_address = context->device->uses_addresses;
+    const bool uses_addresses = context->device->uses_addresses;
     const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
                                              .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                       .pNext = has_address ? &flags : NULL,
+                                       .pNext = uses_addresses ? &flags : NULL,
                                        .allocationSize = needed.size,
                                        .memoryTypeIndex = type};
     if (type == UINT32_MAX) {
@@ -46,7 +46,7 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     result = VULKAN_MADE(result, memory->memory)
                  ? result
                  : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
-    if (!result && has_address) {
+    if (!result && uses_addresses) {
         memory->address = vk.GetBufferDeviceAddress(
             context->handle, &(VkBufferDeviceAddressInfo){.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                                           .buffer = memory->buffer});

@@ -302,8 +302,8 @@ const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct dev
         {4448, features->v12.storageBuffer8BitAccess, "buffers of 8-bit elements (storageBuffer8BitAccess)"},
         {4449, features->v12.uniformAndStorageBuffer8BitAccess,
          "arguments of 8 bits (uniformAndStorageBuffer8BitAccess)"},
-        {5347, features->v12.bufferDeviceAddress, "addresses of buffers (bufferDeviceAddress)"},
         {4450, features->v12.storagePushConstant8, "arguments of 8 bits (storagePushConstant8)"},
+        {5347, features->v12.bufferDeviceAddress, "addresses of buffers (bufferDeviceAddress)"},
     };
     for (size_t i = HEADER_WORDS, count = bytes / sizeof *words; i < count; i += words[i] >> 16) {
         for (size_t j = 0; j < sizeof known / sizeof *known && words[i] == (2U << 16 | OP_CAPABILITY); j++) {
