@@ -60,9 +60,10 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
         recipe->options = NULL;
         return error_set("out of memory");
     }
-    /* everything that the binary depends on */
-    const char *const parts[] = {device->name,   device->platform_name, device->version,
-                                 device->driver, recipe->options,       recipe->text};
+    /* everything that the binary depends on; PoCL adds what is in the environment to the options */
+    const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
+    const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,
+                                 recipe->options, recipe->text,          extra ? extra : ""};
     return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
 }
 

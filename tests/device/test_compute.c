@@ -449,6 +449,36 @@ static void test_cache(void **state) {
     on_every_device(check_cache);
 }
 
+static void remove_entries(const char *folder) {
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        unlinkat(dirfd(directory), entry->d_name, 0); /* but for the folders . and .. */
+    }
+    closedir(directory);
+}
+
+/* PoCL adds options from the environment: programs compiled with others are others. */
+static void test_cache_by_environment(void **state) {
+    (void)state;
+    static const char *const variable = "POCL_EXTRA_BUILD_FLAGS", *const flags[] = {"-cl-opt-disable", "-DSOME=1"};
+    const char *set = getenv(variable);
+    char *before = set ? strdup(set) : NULL;
+    char folder[] = "/tmp/hc-test-cache-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < 2; i++) {
+        setenv(variable, flags[i], 1);
+        assert_false(build_cached("pocl", folder));
+        assert_true(build_cached("pocl", folder));
+    }
+    setenv(variable, flags[0], 1);
+    assert_true(build_cached("pocl", folder));
+    remove_entries(folder);
+    rmdir(folder);
+    before ? setenv(variable, before, 1) : unsetenv(variable);
+    free(before);
+}
+
 /* A cache that cannot be written costs time, nothing else. */
 static void test_cache_unwritable(void **state) {
     (void)state;
@@ -573,14 +603,23 @@ static void test_profile_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),         cmocka_unit_test(test_open_fails),
-        cmocka_unit_test(test_buffers),      cmocka_unit_test(test_buffer_sizes),
-        cmocka_unit_test(test_large_total),  cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_kernel),       cmocka_unit_test(test_sticky),
-        cmocka_unit_test(test_launch_fails), cmocka_unit_test(test_build_fails),
-        cmocka_unit_test(test_cache),        cmocka_unit_test(test_cache_unwritable),
-        cmocka_unit_test(test_cache_places), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_profile_off),  cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_buffer_sizes),
+        cmocka_unit_test(test_large_total),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_kernel),
+        cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_launch_fails),
+        cmocka_unit_test(test_build_fails),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_by_environment),
+        cmocka_unit_test(test_cache_unwritable),
+        cmocka_unit_test(test_cache_places),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_off),
+        cmocka_unit_test(test_shared),
     };
     device_prepare_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);
