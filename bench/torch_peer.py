@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The same model in eager PyTorch, taking training steps when told to: what bench/vs_torch.py compares hctrain with.
+"""The same model in PyTorch, taking training steps when told to: what bench/vs_torch.py compares hctrain with.
 
 The model is src/checkpoint/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
 and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimiser is its fused AdamW. On CPU threads, or
-on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype. Lines on stdin and stdout as
-`hc_bench --turns` has them.
+on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype; eager, or compiled (inductor) with --compile,
+which takes a minute before the first step. Lines on stdin and stdout as `hc_bench --turns` has them.
 """
 import argparse
 import contextlib
@@ -107,6 +107,7 @@ def parse():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="fp32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile for the model")
     return parser.parse_args()
 
 
@@ -132,6 +133,8 @@ def main():
     optimiser = make_optimiser(model.parameters())
     scaler = make_scaler(settings, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    if settings.compile:
+        model = torch.compile(model)
     say(torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters)
     for _ in sys.stdin:
         print(json.dumps({"seconds": step(model, optimiser, scaler, settings, device)}), flush=True)

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Training steps of hc_bench and of the same model in PyTorch (bench/torch_peer.py), a step each in turn.
+"""Training steps of hc_bench and of the same model in PyTorch (bench/torch_peer.py), in turn.
 
 For every variant three programs are kept ready, hctrain's, PyTorch's and hctrain's with plain residuals, and take turns, so
-that what the machine does meanwhile happens to all. Ratios are taken within a round; medians over rounds are printed.
+that what the machine does meanwhile happens to all. A turn is a step, or several of a small model: threads of one program that
+still wait for more would spoil the first steps of the next. Ratios are taken within a round; medians over rounds are printed.
+
+With --best PyTorch is tried first in all its forms, eager and compiled, in fp32 and bf16, and the fastest is compared.
 """
 import argparse
 import json
@@ -12,8 +15,13 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODEL = {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304,
-         "batch_size": 1}  # options that both programs take, and their defaults here: configs/M.conf
+# Options that both programs take: configs/M.conf, and nanoGPT's recipe for CPUs with the characters of tinyshakespeare.
+PRESETS = {
+    "M": {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "batch_size": 1},
+    "small": {"n_streams": 4, "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 65, "batch_size": 12},
+}
+STEPS = {"M": 1, "small": 100}  # of a turn
+FORMS = [(dtype, compiled) for dtype in ("fp32", "bf16") for compiled in (False, True)]  # of PyTorch, on a CPU
 
 
 class Program:
@@ -38,6 +46,10 @@ class Program:
             pass  # hear() says that it is gone
         return self.hear()["seconds"]
 
+    def turn(self, steps):
+        """Seconds of a step. The first tenth of several wakes threads that slept meanwhile."""
+        return statistics.median([self.step() for _ in range(steps)][steps // 10:])
+
     def end(self):
         self.process.stdin.close()
         self.facts.update(self.hear())
@@ -47,33 +59,52 @@ class Program:
 
 def hctrain(arguments, residual):
     command = [arguments.hc_bench, "--turns", "--device", arguments.device, "--residual", residual]
-    for name in MODEL:
+    for name in PRESETS["M"]:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     command += ["--gradient-accumulation-steps", "1", "--dtype", arguments.dtype]
     return Program("hc_bench %s" % residual, command)
 
 
-def torch(arguments, residual):
+def torch(arguments, residual, dtype, compiled):
     command = [sys.executable, os.path.join(HERE, "torch_peer.py"), "--residual", residual, "--threads",
-               str(arguments.threads), "--device", arguments.torch_device, "--dtype", arguments.dtype]
-    for name in MODEL:
+               str(arguments.threads), "--device", arguments.torch_device, "--dtype", dtype]
+    for name in PRESETS["M"]:
         command += ["--" + name, str(getattr(arguments, name))]
-    return Program("PyTorch %s" % residual, command)
+    return Program("PyTorch %s" % residual, command + ["--compile"] * compiled)
+
+
+def progress(text):
+    print("\r%-60s\r" % text, end="", file=sys.stderr, flush=True)
+
+
+def fastest_form(arguments, residual):
+    """Of PyTorch, and {form: tokens per second}, each alone."""
+    rates = {}
+    for form in FORMS:
+        progress("%s: PyTorch %s %s" % (residual, form[0], "compiled" if form[1] else "eager"))
+        program = torch(arguments, residual, *form)
+        program.turn(arguments.steps)
+        seconds = min(program.turn(arguments.steps) for _ in range(2))
+        program.end()
+        rates[form] = arguments.batch_size * arguments.block_size / seconds
+    return max(rates, key=rates.get), rates
 
 
 def compare(arguments, residual):
-    programs = [hctrain(arguments, residual), torch(arguments, residual)]
+    form, rates = (arguments.torch_dtype, arguments.compile), {}
+    if arguments.best:
+        form, rates = fastest_form(arguments, residual)
+    programs = [hctrain(arguments, residual), torch(arguments, residual, *form)]
     if residual != "rc":
         programs.append(hctrain(arguments, "rc"))
     rounds = []
     for number in range(arguments.warmup + arguments.rounds):
         order = programs if number % 2 == 0 else programs[::-1]
-        seconds = {program: program.step() for program in order}
+        seconds = {program: program.turn(arguments.steps) for program in order}
         if number >= arguments.warmup:
             rounds.append([seconds[program] for program in programs])
-        print("\r%-9s round %d of %d " % (residual, number + 1, arguments.warmup + arguments.rounds), end="",
-              file=sys.stderr, flush=True)
-    print("\r%40s\r" % "", end="", file=sys.stderr)
+        progress("%-9s round %d of %d " % (residual, number + 1, arguments.warmup + arguments.rounds))
+    progress("")
     ours, theirs = programs[0].end(), programs[1].end()
     for program in programs[2:]:
         program.end()
@@ -84,6 +115,9 @@ def compare(arguments, residual):
     speed = tokens / median[0]
     return {
         "residual": residual, "tokens_per_second": speed, "torch_tokens_per_second": tokens / median[1],
+        "torch_form": "%s %s" % (form[0], "compiled" if form[1] else "eager"),
+        "torch_forms": {"%s %s" % (dtype, "compiled" if compiled else "eager"): rate
+                        for (dtype, compiled), rate in rates.items()},
         "ratio_to_torch": statistics.median(row[1] / row[0] for row in rounds),
         "ratio_to_rc": statistics.median(row[0] / row[-1] for row in rounds) if residual != "rc" else 1.0,
         "mfu": speed * ours["flops_per_token"] / ours["gemm_rate"], "gemm_rate": ours["gemm_rate"],
@@ -99,30 +133,51 @@ def parse():
     parser.add_argument("--hc-bench", default=os.path.join(HERE, "..", "build", "hc_bench"))
     parser.add_argument("--device", default="pocl", help="for hc_bench")
     parser.add_argument("--torch-device", default="cpu")
-    parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], default="fp32", help="of activations; PyTorch's by autocast")
+    parser.add_argument("--dtype", choices=["auto", "fp32", "bf16", "fp16"], default="fp32",
+                        help="of activations; PyTorch's by autocast; auto: hctrain's own choice, and PyTorch's fp32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile instead of eager PyTorch")
+    parser.add_argument("--best", action="store_true", help="the fastest form of PyTorch on this CPU, see above; takes minutes a variant")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of PyTorch")
     parser.add_argument("--variants", default="rc,hc,mhc,mhc_lite,shc", help="those of hc_train --list-residuals that torch_peer.py has")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--json", help="file for the figures")
-    for name, value in MODEL.items():
-        parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
-    return parser.parse_args()
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="M",
+                        help="M: configs/M.conf; small: nanoGPT's recipe for CPUs. Options below change it")
+    parser.add_argument("--steps", type=int, help="of a turn; default: 1, with small 100")
+    for name in PRESETS["M"]:
+        parser.add_argument("--" + name.replace("_", "-"), type=int)
+    arguments = parser.parse_args()
+    arguments.torch_dtype = "fp32" if arguments.dtype == "auto" else arguments.dtype
+    arguments.steps = arguments.steps or STEPS[arguments.preset]
+    for name, value in PRESETS[arguments.preset].items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    return arguments
+
+
+def processor():
+    with open("/proc/cpuinfo") as lines:
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
 
 
 def main():
     arguments = parse()
     rows = []
-    print("| residual | tokens/s | PyTorch | ratio | to rc | of GEMM | peak GiB | PyTorch | ratio |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| residual | tokens/s | PyTorch | its form | ratio | to rc | of GEMM | peak GiB | PyTorch | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for residual in arguments.variants.split(","):
         row = compare(arguments, residual)
         rows.append(row)
-        print("| %s | %.1f | %.1f | %.2f | %.3f | %.0f %% of %.0f GFLOP/s | %.2f | %.2f | %.2f |" % (
-            residual, row["tokens_per_second"], row["torch_tokens_per_second"], row["ratio_to_torch"],
+        print("| %s | %.1f | %.1f | %s | %.2f | %.3f | %.0f %% of %.0f GFLOP/s | %.2f | %.2f | %.2f |" % (
+            residual, row["tokens_per_second"], row["torch_tokens_per_second"], row["torch_form"], row["ratio_to_torch"],
             row["ratio_to_rc"], 100 * row["mfu"], 1e-9 * row["gemm_rate"], row["peak_bytes"] / 2 ** 30,
             row["torch_peak_bytes"] / 2 ** 30, row["peak_bytes"] / row["torch_peak_bytes"]), flush=True)
-    print("%s; PyTorch %s, %d threads; medians of %d rounds" % (arguments.dtype, rows[0]["torch"], arguments.threads, arguments.rounds))
+    print("hctrain in %s; PyTorch %s, %d threads; %s; medians of %d rounds" % (
+        arguments.dtype, rows[0]["torch"], arguments.threads, processor(), arguments.rounds))
+    for row in rows if arguments.best else ():
+        print("PyTorch %s alone: %s tokens/s" % (row["residual"], ", ".join(
+            "%s %.1f" % (form, rate) for form, rate in row["torch_forms"].items())))
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# hctrain and the same model in eager PyTorch, side by side: a table of tokens/s and memory per residual variant.
+# hctrain and the same model in PyTorch, side by side: a table of tokens/s and memory per residual variant.
 #
 #   bench/vs_torch.sh [OPTION]...      options of bench/vs_torch.py, see --help
 #
