@@ -80,6 +80,9 @@ static void read_numbers(struct device *device) {
     /* A simulator (oclgrind) runs native kernels too, but on memory of its own. */
     device->native_kernels =
         device->shares_host_memory && (read_number(id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL);
+    if (device->native_kernels) {
+        cpu_units_read("/proc/cpuinfo", &device->units);
+    }
     device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
 }
 

@@ -2,6 +2,7 @@
  * mean. */
 #pragma once
 
+#include "runtime/system/cpu_units.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,7 @@ struct device {
     bool is_gpu;
     bool compiles; /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
     bool beside_loader; /* of our own driver for Vulkan, which OpenCL's loader does not know */
+    struct cpu_units units; /* of the host's processor, where the device runs native kernels on it; else none */
     struct device_address address;
     unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */
     const struct gpu_model *model; /* whose shape it has taken; NULL: its own */

@@ -22,8 +22,10 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
     compute->gemm = backend;
     snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s%s", backend->name,
              *state->unit ? " on " : "", state->unit, state->tuned ? ", tuned" : "",
-             *state->refusal ? "; no matrix units: " : "", state->refusal,
-             *state->passed_over ? "; without oneDNN: " : "", state->passed_over);
+             !*state->refusal         ? ""
+             : compute->device.is_gpu ? "; no matrix units: "
+                                      : "; 16 bits in fp32: ",
+             state->refusal, *state->passed_over ? "; without oneDNN: " : "", state->passed_over);
     return 0;
 }
 
@@ -63,6 +65,19 @@ static bool open_vendors(struct compute *compute) {
     return false;
 }
 
+/* On a CPU with units for 16 bits oneDNN's products of those are faster than fp32's; it leaves the others to the host's BLAS. */
+static bool open_for_host_units(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    if (!compute->device.native_kernels || compute->dry || !*compute->device.units.names[state->operands]) {
+        return false;
+    }
+    if (open_backend(compute, &gemm_backend_onednn) == 0) {
+        return true;
+    }
+    gemm_keep_reason(state->refusal);
+    return false;
+}
+
 /* CLBlast's kernels are written for the vendors' compilers of OpenCL: what clspv makes of them for Vulkan is slow (a tenth of
  * the portable product's rate on lavapipe). */
 static const struct gemm_backend *plain_backend(const struct device *device) {
@@ -70,7 +85,8 @@ static const struct gemm_backend *plain_backend(const struct device *device) {
 }
 
 static int open_automatically(struct compute *compute) {
-    if (open_vendors(compute) || open_units(compute) || open_backend(compute, &gemm_backend_cblas) == 0) {
+    if (open_vendors(compute) || open_units(compute) || open_for_host_units(compute) ||
+        open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
     }
     return open_or_fail(compute, plain_backend(&compute->device));
@@ -84,6 +100,7 @@ static void gemm_close(struct compute *compute) {
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
     }
+    gemm_panels_release(&state->panels);
     kernel_release(&state->tile);
     kernel_release(&state->scale);
     free(state);

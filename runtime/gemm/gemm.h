@@ -13,8 +13,8 @@
 #include "runtime/gemm/gemm_call.h"
 
 /* Chooses the backend by name. "auto": oneDNN on Intel's GPUs where the library is; where most operands have 16 bits, a
- * GPU's matrix units if they work; else the host's BLAS where it can run, else CLBlast, or on Vulkan the portable
- * product. */
+ * GPU's matrix units if they work, or oneDNN for those of a CPU that has units for them; else the host's BLAS where it
+ * can run, else CLBlast, or on Vulkan the portable product. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 
 /* compute_open, then gemm_open as the options say. */

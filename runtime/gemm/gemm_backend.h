@@ -3,6 +3,7 @@
 
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_call.h"
+#include "runtime/gemm/gemm_panels.h"
 
 /* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
 struct gemm_backend {
@@ -33,11 +34,13 @@ struct gemm_state {
     struct mma *mma;            /* of the backend "mma", NULL with another */
     struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
     struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
+    struct gemm_panels panels;  /* the portable product on CPUs, and small ones of the backend "cblas" */
     struct kernel tile;         /* the portable product elsewhere */
     struct kernel scale;        /* C = beta C */
     char unit[96];              /* set by a backend that runs on one of several, for people */
     const char *works_on;       /* the device's own matrix unit, where products run on one */
-    char refusal[REASON_SIZE];  /* why "auto" did without matrix units, "" when it did not want any */
+    char refusal
+        [REASON_SIZE]; /* why products of 16 bits are not on a GPU's matrix units or a CPU's, "" where nobody wanted that */
     char passed_over
         [REASON_SIZE];          /* why "auto" did without the vendor's library, "" where it did not look for one */
     char description[1200];     /* of gemm_description */

@@ -1,4 +1,4 @@
-/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory.
+/* The host's BLAS as a native kernel: in queue order, on the buffers' own memory; small products by a kernel of our own.
  *
  * OpenBLAS is loaded at run time and not linked, for two reasons: it reads OPENBLAS_THREAD_TIMEOUT (see
  * device_prepare_environment) in its constructor, so it must not be loaded before main; and machines that train on
@@ -116,6 +116,11 @@ static float *matrix_data(const struct matrix *matrix) {
 }
 
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
+    struct gemm_state *state = compute->gemm_state;
+    if (gemm_panels_suit(compute) && gemm_panels_are_faster(call)) {
+        gemm_panels_run(compute, &state->panels, call);
+        return;
+    }
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call)) {
         return;
     }

@@ -1,10 +1,12 @@
-/* oneDNN: on Intel's GPUs, where it has the fastest products there are, and on CPUs when asked for. What it does not take
- * goes through fp32 and CLBlast: matrices that begin where no sub-buffer may, and types that it has no product of. */
+/* oneDNN: on Intel's GPUs, where it has the fastest products there are; on CPUs products of 16 bits where the CPU has units for
+ * them, and all when it is asked for by name. What it does not take goes through fp32 and another backend: matrices that begin
+ * where no sub-buffer may, and types that it has no product of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/mma_tiles.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
+#include "runtime/system/worker.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,11 @@ struct gemm_onednn {
     struct onednn *library;
     struct kept_product *products; /* newest first */
     size_t count;
-    size_t alignment; /* bytes at whose multiples a sub-buffer may begin */
+    size_t alignment;                /* bytes at whose multiples a sub-buffer may begin */
+    const struct gemm_backend *rest; /* what does the products that are left; NULL: it is not open */
+    bool only_16_bits, no_16_bits;   /* of types as operands have them, and the other way round */
+    struct worker
+        *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a product, and PoCL has many */
     atomic_int
         failed; /* the status of the first product that failed on the host, where nobody waits for it; 0: none */
 };
@@ -149,13 +155,18 @@ struct work {
     void *matrices[3];
 };
 
-static void CL_CALLBACK work_run(void *argument) {
+static void run_here(void *argument) {
     const struct work *work = argument;
     const int status = onednn_product_run(work->product, work->matrices);
     int none = 0;
     if (status) {
         atomic_compare_exchange_strong(&work->own->failed, &none, status);
     }
+}
+
+static void CL_CALLBACK work_run(void *argument) {
+    const struct work *work = argument;
+    worker_do(work->own->worker, run_here, argument);
 }
 
 static void *address_of(const struct matrix *matrix) {
@@ -182,10 +193,23 @@ static void check_host(struct compute *compute) {
 
 /* ---- the backend */
 
-/* The product for a call that oneDNN can run; NULL: it cannot. */
+/* Whether the library is to do products of these types: all; of those that were tested on a CPU's units these alone; or without
+ * 16 bits, which it does not do right. */
+static bool wants_types(const struct compute *compute, const struct gemm_call *call) {
+    const struct gemm_onednn *own = own_of(compute);
+    const struct gemm_state *state = compute->gemm_state;
+    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type;
+    if (own->only_16_bits) {
+        return a == state->operands && b == state->operands;
+    }
+    return !own->no_16_bits || (a == ELEMENT_FP32 && b == ELEMENT_FP32 && call->c.buffer->type == ELEMENT_FP32);
+}
+
+/* The product for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
 static const struct onednn_product *product_for(struct compute *compute, const struct gemm_call *call) {
-    const bool can = !gemm_call_has_epilogue(call) && begins_well(compute, &call->a) &&
-                     begins_well(compute, &call->b) && begins_well(compute, &call->c);
+    const bool can = !gemm_call_has_epilogue(call) && wants_types(compute, call) &&
+                     begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
+                     begins_well(compute, &call->c);
     return can ? find_product(compute, call) : NULL;
 }
 
@@ -205,11 +229,11 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
     if (product) {
         run_product(compute, product, call);
     } else {
-        gemm_backend_clblast.run(compute, call); /* of fp32 */
+        own_of(compute)->rest->run(compute, call); /* of fp32 */
     }
 }
 
-/* ---- opening */
+/* ---- self-test */
 
 static void run_tested(void *compute, const struct gemm_call *call) {
     const struct onednn_product *product = product_for(compute, call);
@@ -232,20 +256,28 @@ static int self_test(struct compute *compute, enum element_type type) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (gemm_check(&runner, &cases[i])) {
             compute_forget(compute);
+            atomic_store(&own_of(compute)->failed, 0);
             return error_prefix("self-test with %s", element_name(type));
         }
     }
     return 0;
 }
 
-/* Why it should not be taken unless somebody asks for it: a library older than the GPU falls back to loops without its
- * units, and one that cannot be told to may add in another order each time. */
-static int check_worth(const struct gemm_onednn *own) {
+/* Whether none of the products so far is one of the loops that the library has for tests: an older one falls back to those
+ * where it does not know the device's units. */
+static int check_loops(const struct gemm_onednn *own) {
     for (const struct kept_product *kept = own->products; kept; kept = kept->next) {
         if (kept->product && strstr(onednn_product_code(kept->product), "ref")) {
             return error_set("oneDNN %s has only plain loops for this device", onednn_version(own->library));
         }
     }
+    return 0;
+}
+
+/* ---- opening: on a GPU */
+
+/* One that cannot be told to may add in another order each time. */
+static int check_repeats(const struct gemm_onednn *own) {
     return onednn_repeats(own->library)
                ? 0
                : error_set("oneDNN %s cannot be told to give the same bits each time (3.4 and later can)",
@@ -257,14 +289,15 @@ static bool has_units(const struct compute *compute) {
     return mma_units_find(&compute->device, units) > 0;
 }
 
-/* Products of 16 bits may be missing on a CPU, or fail on a GPU: those are fp32 then, and said to be. */
-static int test(struct compute *compute) {
+/* Products of 16 bits may fail: those are fp32 then, and said to be. */
+static int test_on_gpu(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    if (self_test(compute, ELEMENT_FP32) || (state->automatic && check_worth(own_of(compute)))) {
+    const struct gemm_onednn *own = own_of(compute);
+    if (self_test(compute, ELEMENT_FP32) || (state->automatic && (check_loops(own) || check_repeats(own)))) {
         return -1;
     }
-    if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu || self_test(compute, state->operands) == 0) {
-        state->works_on = compute->device.is_gpu && has_units(compute) ? "oneDNN" : NULL;
+    if (state->operands == ELEMENT_FP32 || self_test(compute, state->operands) == 0) {
+        state->works_on = has_units(compute) ? "oneDNN" : NULL;
         return 0;
     }
     if (state->automatic) {
@@ -274,26 +307,66 @@ static int test(struct compute *compute) {
     return 0;
 }
 
+/* ---- opening: on a CPU */
+
+/* Products of 16 bits are fp32 where they do not work on the CPU's units, unless they are why the library was opened. Whether it can be
+ * told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
+ * operations, and on CPUs the products do not. */
+static int test_on_host(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
+    struct gemm_onednn *own = own_of(compute);
+    const char *units = compute->device.units.names[state->operands];
+    if (!own->only_16_bits && self_test(compute, ELEMENT_FP32)) {
+        return -1;
+    }
+    if (*units && (self_test(compute, state->operands) || check_loops(own))) {
+        gemm_keep_reason(state->refusal);
+        own->no_16_bits = true;
+        return state->automatic ? -1 : 0;
+    }
+    state->works_on = *units ? units : NULL;
+    return 0;
+}
+
+/* ---- opening */
+
 static void backend_close(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
+    struct gemm_onednn *own = state->onednn;
     compute->gemm_check = NULL;
-    if (state->onednn) {
-        forget_products(state->onednn);
-        onednn_close(state->onednn->library);
+    if (own) {
+        forget_products(own);
+        onednn_close(own->library);
+        worker_stop(own->worker);
     }
-    free(state->onednn);
+    if (own && own->rest && own->rest->close) {
+        own->rest->close(compute);
+    }
+    free(own);
     state->onednn = NULL;
-    gemm_backend_clblast.close(compute);
+}
+
+/* The host's BLAS may be missing. */
+static int open_rest(struct compute *compute) {
+    struct gemm_onednn *own = own_of(compute);
+    own->rest = !compute->device.native_kernels         ? &gemm_backend_clblast
+                : gemm_backend_cblas.open(compute) == 0 ? &gemm_backend_cblas
+                                                        : &gemm_backend_portable;
+    return own->rest == &gemm_backend_cblas ? 0 : own->rest->open(compute);
 }
 
 static int open_library(struct compute *compute) {
     struct gemm_onednn *own = own_of(compute);
+    const bool on_host = compute->device.native_kernels;
     cl_uint bits = 0;
     if (clGetDeviceInfo(compute->device.id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, NULL) || bits < 8) {
         return error_set("the device does not say where parts of a buffer may begin");
     }
     own->alignment = bits / 8;
-    return onednn_open(compute, &own->library) || gemm_backend_clblast.open(compute) || test(compute) ? -1 : 0;
+    if (onednn_open(compute, &own->library) || (on_host && worker_start(&own->worker)) || open_rest(compute)) {
+        return -1;
+    }
+    return on_host ? test_on_host(compute) : test_on_gpu(compute);
 }
 
 static int backend_open(struct compute *compute) {
@@ -305,6 +378,7 @@ static int backend_open(struct compute *compute) {
     if (!state->onednn) {
         return error_set("out of memory");
     }
+    state->onednn->only_16_bits = state->automatic && compute->device.native_kernels;
     compute->gemm_check = check_host;
     if (open_library(compute)) {
         backend_close(compute);

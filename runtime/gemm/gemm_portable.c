@@ -1,5 +1,5 @@
-/* The portable backend, which runs on any device: cl/gemm_blocks.cl on GPUs, cl/gemm.cl elsewhere; and C = beta C for all of
- * them. */
+/* The portable backend, which runs on any device: cl/gemm_panels.cl on CPUs, cl/gemm_blocks.cl on GPUs, cl/gemm.cl
+ * elsewhere; and C = beta C for all of them. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include <string.h>
@@ -64,6 +64,8 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
     struct gemm_state *state = compute->gemm_state;
     if (gemm_blocks_takes(compute, call)) {
         gemm_blocks_run(compute, &state->blocks, call);
+    } else if (gemm_panels_suit(compute)) {
+        gemm_panels_run(compute, &state->panels, call);
     } else {
         run_plain(compute, call);
     }

@@ -99,7 +99,8 @@ static int plan(struct bench_model *bench) {
 
 int bench_model_set_up(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
-    if (type_choice_open(&train->device, train->dtype, bench->ranks, &bench->compute, &bench->choice) ||
+    if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
+                         &bench->choice) ||
         ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
         return -1;
     }

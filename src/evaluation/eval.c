@@ -201,8 +201,8 @@ static void print_model(const struct evaluation *evaluation) {
 
 static int open_device(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    return type_choice_open(&settings->device, settings->dtype, evaluation->ranks, &evaluation->compute,
-                            &evaluation->choice);
+    return type_choice_open(&settings->device, settings->dtype, (size_t)evaluation->config.n_embd,
+                            evaluation->ranks, &evaluation->compute, &evaluation->choice);
 }
 
 static int set_up(struct evaluation *evaluation) {

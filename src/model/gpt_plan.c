@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CPU_KEEPS ((uint64_t)32 << 20) /* bytes of GELU's outputs, about what caches hold */
+
 /* What sizes are made of; per token but for `packed`. */
 struct sizes {
     uint64_t width, streams, heads; /* C, S, H */
@@ -256,16 +258,17 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* What the way back would compute again is kept, where a GPU has room: if everything planned stays within three
- * quarters of its memory then. */
+/* What the way back would compute again is kept where there is room, if everything planned stays within three quarters of the memory
+ * then: on a GPU, and on a CPU if it is little. There it would otherwise be more memory for less than half a per cent of the time. */
 static void plan_inner(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
     const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);
-    uint64_t bytes = gpt->plan.total_bytes;
+    uint64_t bytes = 0;
     for (int i = 0; i < BRANCHES; i++) {
         bytes += branches[i].inner_again ? layers * (uint64_t)branches[i].inner * each : 0;
     }
-    gpt->keeps_inner = gpt->compute->device.is_gpu && is_training(gpt) && !gpt->options.recompute && bytes <= room;
+    gpt->keeps_inner = (gpt->compute->device.is_gpu || bytes <= CPU_KEEPS) && is_training(gpt) &&
+                       !gpt->options.recompute && gpt->plan.total_bytes + bytes <= room;
     for (int64_t i = BRANCHES; gpt->keeps_inner && i < BRANCHES * gpt->config.n_layer; i++) {
         struct sublayer *sublayer = &gpt->sublayers[i];
         if (sublayer->branch->inner_again) {

@@ -37,6 +37,20 @@ static void print_address(const struct device *devices, size_t count, size_t ind
     putchar('\n');
 }
 
+/* What products of 16 bits run on, beside fp32's instructions. */
+static void print_units(const struct cpu_units *units) {
+    const char *bf16 = units->names[ELEMENT_BF16], *fp16 = units->names[ELEMENT_FP16];
+    if (!*bf16 && !*fp16) {
+        printf("   16 bits       no units of this CPU multiply them: fp32 is faster\n");
+    }
+    if (*bf16) {
+        printf("   bf16          %s\n", bf16);
+    }
+    if (*fp16) {
+        printf("   fp16          %s\n", fp16);
+    }
+}
+
 static void print_device(const struct device *devices, size_t count, size_t index) {
     const double mebibyte = 1024.0 * 1024.0;
     const struct device *device = &devices[index];
@@ -51,6 +65,9 @@ static void print_device(const struct device *devices, size_t count, size_t inde
            (double)device->max_buffer_bytes / mebibyte);
     printf("   work-groups   up to %zu work-items, %.0f KiB of local memory\n", device->max_work_group,
            (double)device->local_bytes / 1024.0);
+    if (device->native_kernels) {
+        print_units(&device->units);
+    }
     printf("   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }
 

@@ -26,7 +26,7 @@ static int run(struct probe_settings *settings, const struct device_settings *de
         error_set("--checkpoint, --batch and --out are all needed; see hc_probe --help");
         return PROGRAM_WRONG;
     }
-    if (type_choice_open(device, dtype, &program.ranks, &compute, &choice)) {
+    if (type_choice_open(device, dtype, 0, &program.ranks, &compute, &choice)) {
         compute_close(compute);
         return PROGRAM_FAILED;
     }

@@ -135,7 +135,8 @@ static int open_model(struct session *session) {
     const struct settings *settings = session->settings;
     const int64_t samples = settings->sample.samples;
     struct type_choice choice;
-    if (type_choice_open(&settings->device, settings->dtype, &program.ranks, &session->compute, &choice)) {
+    if (type_choice_open(&settings->device, settings->dtype, (size_t)session->config.n_embd, &program.ranks,
+                         &session->compute, &choice)) {
         return -1;
     }
     type_choice_print(&choice, choice.type == ELEMENT_FP32 ? NULL : stderr); /* fp32 is what anybody expects */

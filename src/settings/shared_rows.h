@@ -12,7 +12,8 @@
              "auto, gpu, cpu, pocl, vulkan, vulkan:N, a number or part of a name as hc_devices lists them"),                         \
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
-               "16-bit operands), a plain kernel, or oneDNN (on Intel's GPUs, where auto takes it, and on CPUs)")
+               "16-bit operands), kernels in plain OpenCL C, or oneDNN (on Intel's GPUs and for 16 bits on CPUs "   \
+               "with units for them, where auto takes it, and on any CPU)")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 
@@ -21,7 +22,7 @@
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
            "what activations, their gradients and the weights in matrix products are stored in; sums, master "     \
            "weights and the optimiser's moments are fp32 in any case. auto: bf16 on GPUs whose matrix units pass " \
-           "a test at the start, fp32 elsewhere")
+           "a test at the start, and on CPUs that have some in models of 512 channels and more, fp32 elsewhere")
 
 /* settings: a struct optimizer_settings * */
 #define OPTIMIZER_OPTIONS(settings)                                                                                \

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Channels from which on products are taken to gain from a CPU's units what handing them to a library costs. */
+#define WIDE 512
+
 /* ---- one rank */
 
 /* Whether these products are in fp32 whatever the type: then 16 bits would cost time. */
@@ -16,9 +19,15 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
     if (multiplies_in_fp32(facts->gemm)) {
         snprintf(choice->reason, sizeof choice->reason, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
-    } else if (!facts->is_gpu) {
-        snprintf(choice->reason, sizeof choice->reason, "%s is no GPU, and only those are faster in bf16",
-                 facts->device);
+    } else if (!facts->is_gpu && !facts->units.unit) {
+        snprintf(choice->reason, sizeof choice->reason, "%s %s%s", facts->device,
+                 facts->units.refusal ? "would multiply bf16 in fp32: "
+                                      : "is no GPU, and no units for bf16 were found",
+                 facts->units.refusal ? facts->units.refusal : "");
+    } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
+        snprintf(choice->reason, sizeof choice->reason,
+                 "a model of %zu channels is taken to gain nothing from %s, one of %d or more to do",
+                 facts->channels, facts->units.unit, WIDE);
     } else if (facts->units.unit) {
         choice->type = ELEMENT_BF16;
         snprintf(choice->reason, sizeof choice->reason, "products on %s %s", facts->units.unit,
@@ -45,7 +54,7 @@ void type_choice_make(const struct type_facts *facts, struct type_choice *choice
     }
 }
 
-static int open_own(const struct device_settings *settings, int wanted, const struct ranks *ranks,
+static int open_own(const struct device_settings *settings, int wanted, size_t channels, const struct ranks *ranks,
                     struct compute **compute, struct type_choice *choice) {
     const enum element_type operands = wanted != TYPE_AUTO                  ? (enum element_type)wanted
                                        : multiplies_in_fp32(settings->gemm) ? ELEMENT_FP32
@@ -58,7 +67,8 @@ static int open_own(const struct device_settings *settings, int wanted, const st
                                      .device = (*compute)->device.name,
                                      .is_gpu = (*compute)->device.is_gpu,
                                      .units = gemm_units(*compute),
-                                     .untested = settings->dry};
+                                     .untested = settings->dry,
+                                     .channels = channels};
     type_choice_make(&facts, choice);
     return 0;
 }
@@ -110,16 +120,18 @@ static int reopen_in_fp32(const struct device_settings *settings, const struct r
     return settings_open_device(settings, ELEMENT_FP32, (unsigned)ranks->local_index, compute);
 }
 
-int type_choice_open(const struct device_settings *settings, int wanted, struct ranks *ranks,
+int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice) {
     *compute = NULL;
-    if (ranks_agree(ranks, open_own(settings, wanted, ranks, compute, choice)) ||
+    if (ranks_agree(ranks, open_own(settings, wanted, channels, ranks, compute, choice)) ||
         (ranks->count > 1 && merge_all(ranks, choice))) {
         return -1;
     }
-    /* CPUs can change to fp32 as they are */
-    const bool again = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && (*compute)->device.is_gpu &&
-                       !multiplies_in_fp32(settings->gemm);
+    /* a CPU on which no units were looked for can change to fp32 as it is */
+    const struct gemm_units units = gemm_units(*compute);
+    const bool has_units = (*compute)->device.is_gpu || units.unit || units.refusal;
+    const bool again =
+        wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && has_units && !multiplies_in_fp32(settings->gemm);
     return ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0);
 }
 

@@ -1,4 +1,5 @@
-/* What --dtype auto stands for: bf16 where a GPU's matrix units multiply it, fp32 elsewhere. */
+/* What --dtype auto stands for: bf16 where a GPU's matrix units multiply it, or a CPU's in a model that is wide enough, fp32
+ * elsewhere. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"
@@ -12,11 +13,11 @@ struct type_choice {
     char warning[1024]; /* what the user should know, "" for nothing */
 };
 
-/* Opens the device that the settings name, for products of the type wanted (enum element_type, or TYPE_AUTO); of
- * several GPUs that of the rank's number on its host. Which type it is comes to *choice, the same for all ranks: with
- * "auto" fp32 for all where one of them has no matrix units that work. Collective; on failure all ranks have the
- * error, and a *compute that is not NULL is still to be closed. */
-int type_choice_open(const struct device_settings *settings, int wanted, struct ranks *ranks,
+/* Opens the device that the settings name, for products of the type wanted (enum element_type, or TYPE_AUTO) in a model of so
+ * many channels, 0 where that is not known yet; of several GPUs that of the rank's number on its host. Which type it is comes to
+ * *choice, the same for all ranks: with "auto" fp32 for all where one of them has no matrix units that work. Collective; on failure
+ * all ranks have the error, and a *compute that is not NULL is still to be closed. */
+int type_choice_open(const struct device_settings *settings, int wanted, size_t channels, struct ranks *ranks,
                      struct compute **compute, struct type_choice *choice);
 
 /* For rank 0: "dtype    bf16: ..." to `lines` unless the type was given, or `lines` is NULL; the warning to stderr. */
@@ -32,6 +33,7 @@ struct type_facts {
     bool is_gpu;
     struct gemm_units units; /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
     bool untested;           /* the device is not there: its unit is taken to work */
+    size_t channels;         /* of the model; 0: not known, taken as many */
 };
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);

@@ -189,7 +189,8 @@ static void warn_shared_device(const struct trainer *trainer) {
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
-    if (type_choice_open(&settings->device, settings->dtype, trainer->ranks, &trainer->compute, &choice)) {
+    if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, trainer->ranks,
+                         &trainer->compute, &choice)) {
         return -1;
     }
     settings->dtype = (int)choice.type;

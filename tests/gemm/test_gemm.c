@@ -34,6 +34,7 @@ static const struct gemm_case shapes[] = {
 /* Large enough for CLBlast's indirect kernels, too large for slow devices. */
 static const struct gemm_case large_shapes[] = {
     {.m = 257, .n = 130, .k = 190, .pads = {3, 5, 7}, .offsets = {2, 1, 9}},
+    {.m = 100, .n = 65, .k = 600, .pads = {2, 3, 1}, .offsets = {1, 7, 2}, .beta = -1.5f},
     {.m = 512, .n = 512, .k = 256, .beta = 1},
     {.m = 400, .n = 640, .k = 640, .pads = {0, 0, 16}},
 };

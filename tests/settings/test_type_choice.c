@@ -21,6 +21,11 @@
 #define UNITS_UNKNOWN                                                                                              \
     { .refusal = "hctrain knows no matrix units of this device" }
 
+#define CPU_WORKS                                                                                                  \
+    { .unit = "AVX512_BF16" }
+#define CPU_LACKS                                                                                                  \
+    { .refusal = "no oneDNN" }
+
 /* ---- one rank */
 
 struct decision {
@@ -39,39 +44,63 @@ static void decisions_are_those_of_the_table(void **state) {
     (void)state;
     static const struct decision table[] = {
         /* a GPU, by what its units do */
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false}, ELEMENT_BF16, "products on mma.sync passed", ""},
-        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false}, ELEMENT_BF16, "products on mma.sync passed", ""},
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true},
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128},
+         ELEMENT_BF16,
+         "products on mma.sync passed",
+         ""},
+        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false, 128},
+         ELEMENT_BF16,
+         "products on mma.sync passed",
+         ""},
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true, 128},
          ELEMENT_BF16,
          "products on mma.sync are taken to work",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false},
+        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
          ELEMENT_FP32,
          "no matrix unit of gfx1030 passed its self-test",
          "products on gfx1030 take several times as long without matrix units: WMMA: wrong; MFMA: unknown"},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, UNITS_UNKNOWN, false},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, UNITS_UNKNOWN, false, 768},
          ELEMENT_FP32,
          "hctrain knows no matrix units",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.unit = NULL}, false}, ELEMENT_FP32, "no matrix units", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.unit = NULL}, false, 768}, ELEMENT_FP32, "no matrix units", ""},
         /* a CPU, also where it emulates units */
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false}, ELEMENT_FP32, "EPYC is no GPU", ""},
-        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.unit = NULL}, false}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        /* a CPU with units of its own, by the model's width */
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768},
+         ELEMENT_BF16,
+         "products on AVX512_BF16 passed",
+         ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 512}, ELEMENT_BF16, "products on AVX512_BF16", ""},
+        {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "products on AVX512_BF16", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 511},
+         ELEMENT_FP32,
+         "a model of 511 channels is taken to gain nothing from AVX512_BF16, one of 512 or more to do",
+         ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_LACKS, false, 768},
+         ELEMENT_FP32,
+         "EPYC would multiply bf16 in fp32: no oneDNN",
+         ""},
         /* products that are in fp32 in any case */
-        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.unit = NULL}, false},
+        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.unit = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm clblast multiplies",
          ""},
-        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.unit = NULL}, false},
+        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.unit = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm cblas multiplies",
          ""},
-        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.unit = NULL}, false}, ELEMENT_FP32, "--gemm portable", ""},
+        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.unit = NULL}, false, 768},
+         ELEMENT_FP32,
+         "--gemm portable",
+         ""},
         /* what is given is given */
-        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.unit = NULL}, false}, ELEMENT_FP32, "", ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false}, ELEMENT_BF16, "", ""},
-        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false}, ELEMENT_FP16, "", ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false},
+        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.unit = NULL}, false, 768}, ELEMENT_FP32, "", ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_BF16, "", ""},
+        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_FP16, "", ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
          ELEMENT_BF16,
          "",
          "products on gfx1030 take"},
@@ -145,11 +174,11 @@ static void long_names_fit(void **state) {
 
 static struct ranks alone;
 
-/* Opens PoCL; the number of programs that it needed. */
+/* Opens PoCL for a model that is too small for a CPU's units; the number of programs that it needed. */
 static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *choice, char description[256]) {
     const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
     struct compute *compute;
-    if (type_choice_open(&settings, wanted, &alone, &compute, choice)) {
+    if (type_choice_open(&settings, wanted, 128, &alone, &compute, choice)) {
         fail_msg("%s", error_text());
     }
     snprintf(description, 256, "%s", gemm_description(compute));
@@ -184,7 +213,7 @@ static void device_that_is_not_there_is_an_error(void **state) {
     const struct device_settings settings = {.device = "no-such-device"};
     struct compute *compute;
     struct type_choice choice;
-    assert_int_equal(type_choice_open(&settings, TYPE_AUTO, &alone, &compute, &choice), -1);
+    assert_int_equal(type_choice_open(&settings, TYPE_AUTO, 768, &alone, &compute, &choice), -1);
     assert_null(compute);
     assert_non_null(strstr(error_text(), "no-such-device"));
 }

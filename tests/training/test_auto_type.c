@@ -67,7 +67,7 @@ static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
     assert_told("dtype ", false);
     assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
     assert_done(TRAIN_ON(ON_NO_GPU, "gpu", "--init-from", "resume", "--max-iters", "3", "--dtype", "auto"));
-    assert_told(" is no GPU, and only those are faster in bf16\n", true);
+    assert_told("dtype    fp32: ", true);
     assert_has("gpu/settings.conf", "dtype = \"fp32\"\n", true);
 }
 
@@ -75,7 +75,6 @@ static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
     (void)state;
     assert_done(TRAIN_ON(ON_NO_GPU, "cpu", "--max-iters", "1"));
     assert_told("dtype    fp32: ", true);
-    assert_told(" is no GPU, and only those are faster in bf16\n", true);
     assert_told("activations in", false);
     assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
     assert_has("cpu/ckpt-1/state.json", "\\ndtype = \\\"fp32\\\"\\n", true);
@@ -195,7 +194,6 @@ static void ranks_take_what_all_can_do(void **state) {
     assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_CPU));
     assert_told("products by cblas\n", true); /* opened anew, without the units that are left idle */
     assert_told("dtype    fp32: rank 1 on ", true);
-    assert_told(" is no GPU", true);
     assert_told("activations in", false);
     assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, "--dtype", "bf16", ":", ON_CPU, "--dtype", "bf16"));
     assert_told("products by mma on mma.sync", true);

@@ -1,0 +1,166 @@
+/* What a CPU multiplies 16 bits with, and "auto" on a CPU that has units for them: by a library that stands in for oneDNN
+ * (tests/support/plain_onednn.c), on a device that is told that it has some. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_check.h"
+#include "runtime/system/cpu_units.h"
+#include "runtime/system/error.h"
+#include "tests/support/scratch.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the system says */
+
+static void features_have_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *features, *bf16, *fp16;
+    } cases[] = {
+        {"", "", ""},
+        {"fpu avx2 avx512f avx512vl avx512_vnni", "", ""},
+        {" fpu avx512_bf16 avx512_vnni\n", "AVX512_BF16", ""},
+        {"amx_bf16 amx_tile avx512_bf16 avx512_fp16", "AMX_BF16, AVX512_BF16", "AVX512_FP16"},
+        {"avx512_fp16\tamx_fp16", "", "AMX_FP16, AVX512_FP16"},
+        {"avx512_bf16x xavx512_bf16 avx512", "", ""},
+        {"fp asimd fphp asimdhp bf16 i8mm", "NEON BF16", ""},
+        {"asimd svebf16 bf16", "SVE BF16, NEON BF16", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cpu_units units;
+        cpu_units_find(cases[i].features, &units);
+        assert_string_equal(units.names[ELEMENT_FP32], "");
+        assert_string_equal(units.names[ELEMENT_BF16], cases[i].bf16);
+        assert_string_equal(units.names[ELEMENT_FP16], cases[i].fp16);
+    }
+}
+
+static void check_file(const char *text, const char *bf16) {
+    struct cpu_units units;
+    scratch_write("cpuinfo", text, strlen(text));
+    cpu_units_read(scratch_path("cpuinfo"), &units);
+    assert_string_equal(units.names[ELEMENT_BF16], bf16);
+}
+
+static void features_are_found_in_the_systems_file(void **state) {
+    (void)state;
+    struct cpu_units units;
+    check_file("processor\t: 0\nmodel name\t: EPYC bf16\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n", "AVX512_BF16");
+    check_file("processor\t: 0\nFeatures\t: fp bf16\n\nprocessor\t: 1\nFeatures\t: fp svebf16\n", "NEON BF16");
+    check_file("flags avx512_bf16\nbugs : amx_bf16\n", "");
+    check_file("", "");
+    cpu_units_read("/nowhere/cpuinfo", &units);
+    assert_string_equal(units.names[ELEMENT_BF16], "");
+}
+
+/* ---- what "auto" makes of it */
+
+static struct compute *open_told(const char *gemm, const char *bf16) {
+    struct compute *compute;
+    const struct compute_options options = {.device = "pocl"};
+    assert_int_equal(compute_open(&compute, &options), 0);
+    memset(&compute->device.units, 0, sizeof compute->device.units);
+    snprintf(compute->device.units.names[ELEMENT_BF16], CPU_UNITS_NAME, "%s", bf16);
+    if (gemm_open(compute, gemm, ELEMENT_BF16, false)) {
+        fail_msg("%s", error_text());
+    }
+    return compute;
+}
+
+static int check(struct compute *compute, enum element_type operands, enum element_type result) {
+    const struct gemm_runner runner = gemm_runner_of(compute);
+    for (unsigned form = 0; form < 4; form++) {
+        const struct gemm_case wanted = {.transpose_a = form & 1,
+                                         .transpose_b = form & 2,
+                                         .m = 33,
+                                         .n = 31,
+                                         .k = 65,
+                                         .types = {operands, operands, result},
+                                         .pads = {1, 7, 5},
+                                         .offsets = {3, 64, 192},
+                                         .beta = form ? 1.0f : 0.0f};
+        if (gemm_check(&runner, &wanted)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* fp32 is left to the host's BLAS: the library would spoil it. */
+static void units_multiply_16_bits_and_nothing_else(void **state) {
+    (void)state;
+    unsetenv("PLAIN_ONEDNN");
+    struct compute *compute = open_told("auto", "AVX512_BF16");
+    assert_string_equal(gemm_description(compute), "onednn on the CPU, library 3.9.0");
+    assert_string_equal(gemm_units(compute).unit, "AVX512_BF16");
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_FP32), 0);
+    assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), 0);
+    setenv("PLAIN_ONEDNN", "wrong", 1);
+    assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), 0);
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), -1);
+    compute_close(compute);
+}
+
+static void check_refused(const char *how, const char *reason) {
+    setenv("PLAIN_ONEDNN", how, 1);
+    struct compute *compute = open_told("auto", "AVX512_BF16");
+    assert_string_equal(gemm_name(compute), "cblas");
+    assert_non_null(strstr(gemm_description(compute), "cblas; 16 bits in fp32: "));
+    assert_non_null(strstr(gemm_description(compute), reason));
+    assert_null(gemm_units(compute).unit);
+    assert_non_null(strstr(gemm_units(compute).refusal, reason));
+    assert_false(gemm_units(compute).failed);
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
+    compute_close(compute);
+}
+
+static void a_library_that_does_not_do_is_not_taken(void **state) {
+    (void)state;
+    check_refused("ref", "oneDNN 3.9.0 has only plain loops for this device");
+    check_refused("wrong", "self-test with bf16");
+    check_refused("lacking", "no such product for this device");
+}
+
+static void without_units_there_is_no_library(void **state) {
+    (void)state;
+    struct compute *compute = open_told("auto", "");
+    assert_string_equal(gemm_description(compute), "cblas");
+    assert_null(gemm_units(compute).refusal);
+    compute_close(compute);
+}
+
+/* Asked for by name it does fp32, too, and says what it has no units for. */
+static void by_name_the_library_does_everything(void **state) {
+    (void)state;
+    setenv("PLAIN_ONEDNN", "lacking", 1);
+    struct compute *compute = open_told("onednn", "AVX512_BF16");
+    assert_non_null(strstr(gemm_units(compute).refusal, "no such product for this device"));
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
+    setenv("PLAIN_ONEDNN", "wrong", 1);
+    assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), -1);
+    compute_close(compute);
+    setenv("PLAIN_ONEDNN", "wrong 16", 1);
+    compute = open_told("onednn", "AVX512_BF16");
+    assert_non_null(strstr(gemm_units(compute).refusal, "self-test with bf16"));
+    assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0); /* in fp32 */
+    compute_close(compute);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(features_have_names),
+        cmocka_unit_test(features_are_found_in_the_systems_file),
+        cmocka_unit_test(units_multiply_16_bits_and_nothing_else),
+        cmocka_unit_test(a_library_that_does_not_do_is_not_taken),
+        cmocka_unit_test(without_units_there_is_no_library),
+        cmocka_unit_test(by_name_the_library_does_everything),
+    };
+    device_prepare_environment();
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}

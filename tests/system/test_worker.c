@@ -1,0 +1,74 @@
+/* A thread that works for others. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/system/worker.h"
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { ASKERS = 4, TURNS = 500 };
+
+/* What the work sees: without a lock, since one thread alone does it. */
+static struct {
+    pthread_t thread;
+    unsigned long count;
+    bool changed;
+} seen;
+
+static void count_work(void *argument) {
+    unsigned long *answer = argument;
+    seen.changed |= seen.count && !pthread_equal(seen.thread, pthread_self());
+    seen.thread = pthread_self();
+    *answer = ++seen.count;
+}
+
+static void *ask(void *context) {
+    unsigned long before = 0;
+    for (int i = 0; i < TURNS; i++) {
+        unsigned long answer = 0;
+        worker_do(context, count_work, &answer);
+        if (answer <= before) {
+            return context;
+        }
+        before = answer;
+    }
+    return NULL;
+}
+
+/* Each asker has its answer when worker_do returns, and one thread has given all of them. */
+static void one_thread_works_for_many(void **state) {
+    (void)state;
+    struct worker *worker;
+    pthread_t askers[ASKERS];
+    void *failed;
+    assert_int_equal(worker_start(&worker), 0);
+    for (int i = 0; i < ASKERS; i++) {
+        assert_int_equal(pthread_create(&askers[i], NULL, ask, worker), 0);
+    }
+    for (int i = 0; i < ASKERS; i++) {
+        assert_int_equal(pthread_join(askers[i], &failed), 0);
+        assert_null(failed);
+    }
+    worker_stop(worker);
+    assert_int_equal(seen.count, ASKERS * TURNS);
+    assert_false(seen.changed);
+    assert_false(pthread_equal(seen.thread, pthread_self()));
+}
+
+static void it_ends_without_work(void **state) {
+    (void)state;
+    struct worker *worker;
+    assert_int_equal(worker_start(&worker), 0);
+    worker_stop(worker);
+    worker_stop(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_thread_works_for_many),
+                                       cmocka_unit_test(it_ends_without_work)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
