@@ -2,6 +2,7 @@
  * that they are what they are not:
  *
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
+ *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
  *   HC_GPU="no-units"             GPUs of a vendor whose matrix units do not compile
  */
@@ -34,7 +35,9 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
                               cl_event *event) {
     NEXT(clEnqueueNDRangeKernel);
     cl_int code;
-    return fails("clEnqueueNDRangeKernel", &code)
+    char name[64] = "";
+    clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL);
+    return fails("clEnqueueNDRangeKernel", &code) || fails(name, &code)
                ? code
                : next(queue, kernel, dimensions, offset, global, local, count, events, event);
 }
