@@ -20,6 +20,7 @@ PRESETS = {
     "M": {"n_streams": 4, "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "batch_size": 1},
     "small": {"n_streams": 4, "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 65, "batch_size": 12},
 }
+OPTIONS = list(PRESETS["M"])
 STEPS = {"M": 1, "small": 100}  # of a turn
 FORMS = [(dtype, compiled) for dtype in ("fp32", "bf16") for compiled in (False, True)]  # of PyTorch, on a CPU
 
@@ -59,7 +60,7 @@ class Program:
 
 def hctrain(arguments, residual):
     command = [arguments.hc_bench, "--turns", "--device", arguments.device, "--residual", residual]
-    for name in PRESETS["M"]:
+    for name in OPTIONS:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     command += ["--gradient-accumulation-steps", "1", "--dtype", arguments.dtype]
     return Program("hc_bench %s" % residual, command)
@@ -68,9 +69,14 @@ def hctrain(arguments, residual):
 def torch(arguments, residual, dtype, compiled):
     command = [sys.executable, os.path.join(HERE, "torch_peer.py"), "--residual", residual, "--threads",
                str(arguments.threads), "--device", arguments.torch_device, "--dtype", dtype]
-    for name in PRESETS["M"]:
+    for name in OPTIONS:
         command += ["--" + name, str(getattr(arguments, name))]
     return Program("PyTorch %s" % residual, command + ["--compile"] * compiled)
+
+
+def form_name(form):
+    dtype, compiled = form
+    return "%s %s" % (dtype, "compiled" if compiled else "eager")
 
 
 def progress(text):
@@ -81,7 +87,7 @@ def fastest_form(arguments, residual):
     """Of PyTorch, and {form: tokens per second}, each alone."""
     rates = {}
     for form in FORMS:
-        progress("%s: PyTorch %s %s" % (residual, form[0], "compiled" if form[1] else "eager"))
+        progress("%s: PyTorch %s" % (residual, form_name(form)))
         program = torch(arguments, residual, *form)
         program.turn(arguments.steps)
         seconds = min(program.turn(arguments.steps) for _ in range(2))
@@ -115,9 +121,7 @@ def compare(arguments, residual):
     speed = tokens / median[0]
     return {
         "residual": residual, "tokens_per_second": speed, "torch_tokens_per_second": tokens / median[1],
-        "torch_form": "%s %s" % (form[0], "compiled" if form[1] else "eager"),
-        "torch_forms": {"%s %s" % (dtype, "compiled" if compiled else "eager"): rate
-                        for (dtype, compiled), rate in rates.items()},
+        "torch_form": form_name(form), "torch_forms": {form_name(tried): rate for tried, rate in rates.items()},
         "ratio_to_torch": statistics.median(row[1] / row[0] for row in rounds),
         "ratio_to_rc": statistics.median(row[0] / row[-1] for row in rounds) if residual != "rc" else 1.0,
         "mfu": speed * ours["flops_per_token"] / ours["gemm_rate"], "gemm_rate": ours["gemm_rate"],
@@ -145,7 +149,7 @@ def parse():
     parser.add_argument("--preset", choices=sorted(PRESETS), default="M",
                         help="M: configs/M.conf; small: nanoGPT's recipe for CPUs. Options below change it")
     parser.add_argument("--steps", type=int, help="of a turn; default: 1, with small 100")
-    for name in PRESETS["M"]:
+    for name in OPTIONS:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
     arguments = parser.parse_args()
     arguments.torch_dtype = "fp32" if arguments.dtype == "auto" else arguments.dtype

@@ -130,6 +130,10 @@ int program_build(struct compute *compute, const char *const *files, const char 
 void programs_release(struct compute *compute); /* the compute's own hold on them, as it closes */
 
 int kernel_create(struct compute *compute, cl_program program, const char *name, struct kernel *kernel);
+
+/* Both for one kernel, which then keeps its program by itself. */
+int kernel_build(struct compute *compute, const char *const *files, const char *options, const char *name,
+                 struct kernel *kernel);
 void kernel_release(struct kernel *kernel);
 
 /* For buffers also what the kernel does there: `elements` from `offset` on, of the buffer's type, are read and written so

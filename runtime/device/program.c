@@ -220,6 +220,17 @@ int kernel_create(struct compute *compute, cl_program program, const char *name,
     return error_set("device %s: cannot create kernel %s: %s", compute->device.name, name, device_error_text(code));
 }
 
+int kernel_build(struct compute *compute, const char *const *files, const char *options, const char *name,
+                 struct kernel *kernel) {
+    cl_program program;
+    if (program_build(compute, files, options, &program)) {
+        return -1;
+    }
+    const int status = kernel_create(compute, program, name, kernel);
+    clReleaseProgram(program); /* its kernel keeps it */
+    return status;
+}
+
 void kernel_release(struct kernel *kernel) {
     if (kernel->handle) {
         clReleaseKernel(kernel->handle);

@@ -1,6 +1,5 @@
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/system/error.h"
-#include <string.h>
 
 #define QUAD         4   /* elements that the kernels move at once */
 #define BLOCK_K      16  /* of cl/gemm_blocks.cl */
@@ -98,16 +97,7 @@ struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t
 static int build(struct compute *compute, const char *file, const char *name, const char *options,
                  struct kernel *kernel) {
     const char *const files[] = {"common.cl", file, NULL};
-    cl_program program;
-    if (kernel->handle) {
-        return 0;
-    }
-    if (program_build(compute, files, options, &program)) {
-        return -1;
-    }
-    const int status = kernel_create(compute, program, name, kernel);
-    clReleaseProgram(program); /* its kernel keeps it */
-    return status;
+    return kernel->handle ? 0 : kernel_build(compute, files, options, name, kernel);
 }
 
 /* What a kernel of blocks is built for. */
@@ -202,8 +192,7 @@ static void run_blocks(struct compute *compute, struct gemm_blocks *state, const
         compute_fail(compute, "%s", error_text());
         return;
     }
-    struct kernel named = *kernel;
-    memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
+    const struct kernel named = gemm_call_named(call, kernel);
     const float beta = choice->parts > 1 ? 0.0f : call->beta;
     const size_t elements = call->m * call->n, padded = choice->blocks * choice->edge * choice->edge;
     const struct launch launch = {

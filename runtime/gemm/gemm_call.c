@@ -12,6 +12,12 @@ bool gemm_call_is_plain_fp32(const struct gemm_call *call) {
            call->c.buffer->type == ELEMENT_FP32 && !gemm_call_has_epilogue(call);
 }
 
+struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel *kernel) {
+    struct kernel named = *kernel;
+    memcpy(named.name, call->name, sizeof named.name);
+    return named;
+}
+
 double gemm_call_flops(const struct gemm_call *call) {
     return 2.0 * (double)call->m * (double)call->n * (double)call->k;
 }

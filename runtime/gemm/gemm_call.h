@@ -32,6 +32,9 @@ bool gemm_call_is_plain_fp32(const struct gemm_call *call);
 /* Whether a bias, an activation or its derivative follows the product. */
 bool gemm_call_has_epilogue(const struct gemm_call *call);
 
+/* The kernel with the call's name instead of its own, for profiles. */
+struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel *kernel);
+
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
 

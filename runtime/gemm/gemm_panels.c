@@ -1,6 +1,5 @@
 #include "runtime/gemm/gemm_panels.h"
 #include "runtime/system/error.h"
-#include <string.h>
 
 #define PANEL_VECTORS   2                   /* of columns, as in cl/gemm_panels.cl */
 #define MOST_ROWS       192                 /* of a work-group: with DEPTH of k they stay in a second-level cache */
@@ -19,19 +18,13 @@ bool gemm_panels_are_faster(const struct gemm_call *call) {
 static struct kernel *kernel_for(struct compute *compute, struct gemm_panels *state, const struct gemm_call *call) {
     const char *const files[] = {"common.cl", "gemm_panels.cl", NULL};
     struct kernel *kernel = &state->kernels[call->transpose_a][call->transpose_b];
-    cl_program program;
     char options[96];
     if (kernel->handle) {
         return kernel;
     }
     snprintf(options, sizeof options, "-DVEC=%u -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d", compute->vector,
              call->transpose_a, call->transpose_b);
-    if (program_build(compute, files, options, &program)) {
-        return NULL;
-    }
-    const int status = kernel_create(compute, program, "gemm_panels", kernel);
-    clReleaseProgram(program); /* its kernel keeps it */
-    return status ? NULL : kernel;
+    return kernel_build(compute, files, options, "gemm_panels", kernel) ? NULL : kernel;
 }
 
 static size_t ceiling(size_t a, size_t b) {
@@ -51,8 +44,7 @@ void gemm_panels_run(struct compute *compute, struct gemm_panels *state, const s
         compute_fail(compute, "%s", error_text());
         return;
     }
-    struct kernel named = *kernel;
-    memcpy(named.name, call->name, sizeof named.name); /* the name in profiles */
+    const struct kernel named = gemm_call_named(call, kernel);
     const size_t panels = ceiling(call->n, (size_t)PANEL_VECTORS * compute->vector);
     const size_t rows = rows_of_group(compute, call, panels);
     const struct launch launch = {.kernel = &named,

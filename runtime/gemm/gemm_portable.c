@@ -2,7 +2,6 @@
  * elsewhere; and C = beta C for all of them. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
-#include <string.h>
 
 #define TILE 4 /* rows and columns of C per work-item, as in cl/gemm.cl */
 
@@ -49,8 +48,7 @@ static void run_plain(struct compute *compute, const struct gemm_call *call) {
     if (!divide(compute, call, TILE, &groups, &local)) {
         return;
     }
-    struct kernel named = state->tile;
-    memcpy(named.name, call->name, sizeof(named.name)); /* the name in profiles */
+    const struct kernel named = gemm_call_named(call, &state->tile);
     const struct launch launch = {&named, groups, local, gemm_call_flops(call), 0.0, false};
     KERNEL_LAUNCH(compute, &launch, ARG_U64(call->m), ARG_U64(call->n), ARG_U64(call->k),
                   ARG_SPAN_IN(*a, call->m * call->k), ARG_U64(call->transpose_a ? 1 : a->stride),

@@ -88,15 +88,9 @@ static int variant_build(struct mma *mma, struct mma_variant *variant) {
                                  adds ? "mma_parts.cl" : "mma_gemm.cl",
                                  NULL};
     const size_t first = key->finish.side ? 0 : 2; /* without GELU */
-    cl_program program = NULL;
     char options[640];
     variant_options(mma, key, options, sizeof(options));
-    if (program_build(mma->compute, files + first, options, &program)) {
-        return -1;
-    }
-    const int status = kernel_create(mma->compute, program, adds ? "mma_parts" : "mma_gemm", &variant->kernel);
-    clReleaseProgram(program); /* its kernel keeps it */
-    return status;
+    return kernel_build(mma->compute, files + first, options, adds ? "mma_parts" : "mma_gemm", &variant->kernel);
 }
 
 static void variant_release(struct mma_variant *variant) {
@@ -249,8 +243,7 @@ static size_t elements_of(const struct gemm_call *call, size_t most) {
 static void run_product(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
     const struct variant_key key = product_key(call, choice);
     const struct mma_tiles *tiles = &choice->tiles;
-    struct kernel kernel = kernel_of(mma, &key);
-    memcpy(kernel.name, call->name, sizeof(kernel.name)); /* the name in profiles */
+    const struct kernel own = kernel_of(mma, &key), kernel = gemm_call_named(call, &own);
     const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
     const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
     const bool parts = choice->parts > 1;

@@ -39,6 +39,14 @@ static void assert_told(const char *text, bool expected) {
     }
 }
 
+/* Why a narrow model is in fp32 on a CPU: it has no units for bf16, or some that would not gain, or cannot be used. */
+static void assert_told_of_the_cpu(void) {
+    if (!strstr(child_message(), " is no GPU, and no units for bf16 were found\n") &&
+        !strstr(child_message(), " channels is taken to gain nothing from ")) {
+        assert_told(" would multiply bf16 in fp32: ", true);
+    }
+}
+
 /* That a file in the scratch folder has this text, or has not. */
 static void assert_has(const char *name, const char *text, bool expected) {
     size_t bytes;
@@ -68,6 +76,7 @@ static void gpu_with_units_takes_bf16_and_its_run_keeps_it(void **state) {
     assert_has("gpu/settings.conf", "dtype = \"bf16\"\n", true);
     assert_done(TRAIN_ON(ON_NO_GPU, "gpu", "--init-from", "resume", "--max-iters", "3", "--dtype", "auto"));
     assert_told("dtype    fp32: ", true);
+    assert_told_of_the_cpu();
     assert_has("gpu/settings.conf", "dtype = \"fp32\"\n", true);
 }
 
@@ -75,6 +84,7 @@ static void cpu_takes_fp32_and_its_run_keeps_it(void **state) {
     (void)state;
     assert_done(TRAIN_ON(ON_NO_GPU, "cpu", "--max-iters", "1"));
     assert_told("dtype    fp32: ", true);
+    assert_told_of_the_cpu();
     assert_told("activations in", false);
     assert_has("cpu/settings.conf", "dtype = \"fp32\"\n", true);
     assert_has("cpu/ckpt-1/state.json", "\\ndtype = \\\"fp32\\\"\\n", true);
@@ -194,6 +204,7 @@ static void ranks_take_what_all_can_do(void **state) {
     assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_CPU));
     assert_told("products by cblas\n", true); /* opened anew, without the units that are left idle */
     assert_told("dtype    fp32: rank 1 on ", true);
+    assert_told_of_the_cpu();
     assert_told("activations in", false);
     assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, "--dtype", "bf16", ":", ON_CPU, "--dtype", "bf16"));
     assert_told("products by mma on mma.sync", true);
