@@ -1,88 +1,19 @@
 /* Attention forward and backward (attention.cl has the formulas) where a work-item has a core's caches to itself: it takes QUERIES
- * queries of a head and runs over tiles of KEYS keys (and the other way round for dk, dv): a tile of scores is QUERIES x KEYS,
- * vector lanes are keys. So that keys lie side by side there are transposed copies k_t, v_t [B, H, D, padded], padded = T
- * rounded up to KEYS, the padding zero.
+ * queries of a head and runs over tiles of KEYS keys (and the other way round for dk, dv): a tile of scores is QUERIES x KEYS. So
+ * that keys lie side by side there are transposed copies k_t, v_t [B, H, D, padded], padded = T rounded up to KEYS, the padding
+ * zero, tile by tile.
+ *
+ * The products of tiles are in the file before this one: attention_floats.cl, or attention_pairs.cl for CPUs that multiply pairs of
+ * bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
  *
  * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS; both are
- * multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).
+ * multiples of KEY_VEC and of 8), VEC (divides HEAD_SIZE).
  */
 
-/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of one (batch, head, d). */
-__kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
-                                  __global act_t *transposed) {
-    const size_t item = get_global_id(0);
-    const int d = item % HEAD_SIZE;
-    const int block = item / HEAD_SIZE % (padded / KEY_VEC);
-    const size_t head = item / HEAD_SIZE / (padded / KEY_VEC);
-    if (head >= (size_t)batch * HEADS) {
-        return;
-    }
-    __global const act_t *from =
-        qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH + head % HEADS * HEAD_SIZE + d;
-    const int in_tile = block * KEY_VEC % KEYS;
-    __global act_t *to =
-        transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE + d * KEYS + in_tile;
-    for (int k = 0; k < KEY_VEC; k++) {
-        const int key = block * KEY_VEC + k;
-        ACT_STORE_SCALAR(key < sequence ? ACT_LOAD_SCALAR(from + (size_t)key * QKV_ROW) : 0.0f, to + k);
-    }
-}
-
-/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last one. */
-static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence, float factor,
-                             float rows[QUERIES * HEAD_SIZE]) {
-    for (int q = 0; q < QUERIES; q++) {
-        __global const act_t *row = from + (size_t)min(first + q, sequence - 1) * stride;
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE(factor * ACT_LOAD(row + d), rows + q * HEAD_SIZE + d);
-        }
-    }
-}
-
-static inline void rows_zero(float rows[QUERIES * HEAD_SIZE]) {
+static inline void sums_zero(float sums[QUERIES * HEAD_SIZE]) {
     for (int q = 0; q < QUERIES; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            VEC_STORE((vec_t)(0.0f), rows + q * HEAD_SIZE + d);
-        }
-    }
-}
-
-/* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
-static inline void tile_products(const float rows[QUERIES * HEAD_SIZE], __global const act_t *columns, int keys,
-                                 float *out) {
-    for (int k = 0; k < keys; k += KEY_VEC) {
-        keys_t sum[QUERIES];
-        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            sum[q] = (keys_t)(0.0f);
-        }
-        for (int d = 0; d < HEAD_SIZE; d++) {
-            const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
-            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-                sum[q] += rows[q * HEAD_SIZE + d] * column;
-            }
-        }
-        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            KEYS_STORE(sum[q], out + q * keys + k);
-        }
-    }
-}
-
-/* rows[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. */
-static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
-                                   size_t stride, float rows[QUERIES * HEAD_SIZE]) {
-    for (int d = 0; d < HEAD_SIZE; d += VEC) {
-        vec_t sum[QUERIES];
-        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            sum[q] = VEC_LOAD(rows + q * HEAD_SIZE + d);
-        }
-        for (int k = 0; k < count; k++) {
-            const vec_t row = ACT_LOAD(matrix + k * stride + d);
-            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-                sum[q] += tile[q * keys + k] * row;
-            }
-        }
-        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            VEC_STORE(sum[q], rows + q * HEAD_SIZE + d);
+            VEC_STORE((vec_t)(0.0f), sums + q * HEAD_SIZE + d);
         }
     }
 }
@@ -101,16 +32,17 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     __global const act_t *q_rows = qkv + token * QKV_ROW + head % HEADS * HEAD_SIZE;
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
-    float query[QUERIES * HEAD_SIZE], out[QUERIES * HEAD_SIZE], tile[QUERIES * KEYS];
+    row_t query[QUERIES * ROW_ITEMS];
+    float out[QUERIES * HEAD_SIZE], tile[QUERIES * KEYS];
     float highest[QUERIES], sum[QUERIES];
-    rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
+    queries_load(q_rows, first, sequence, query);
     for (int q = 0; q < QUERIES; q++) {
         highest[q] = -INFINITY;
         sum[q] = 0.0f;
     }
-    rows_zero(out);
+    sums_zero(out);
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
-        tile_products(query, columns + start * HEAD_SIZE, KEYS, tile);
+        tile_products(query, columns + start * HEAD_SIZE, KEYS, SCORE_FACTOR, tile);
         for (int q = 0; q < QUERIES; q++) {
             float *scores = tile + q * KEYS;
             for (int k = max(first + q + 1 - start, 0); k < KEYS; k++) {
@@ -178,24 +110,24 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
 }
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
-static inline void rows_store(const float rows[QUERIES * HEAD_SIZE], int count, float factor, __global act_t *to,
+static inline void sums_store(const float sums[QUERIES * HEAD_SIZE], int count, float factor, __global act_t *to,
                               size_t stride) {
     for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            ACT_STORE(factor * VEC_LOAD(rows + q * HEAD_SIZE + d), to + q * stride + d);
+            ACT_STORE(factor * VEC_LOAD(sums + q * HEAD_SIZE + d), to + q * stride + d);
         }
     }
 }
 
 /* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
-static inline void rows_delta(const float d_out[QUERIES * HEAD_SIZE], __global const act_t *y_rows, int first,
+static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global const act_t *y_rows, int first,
                               int sequence, int count, __global float *delta_rows, float delta[QUERIES]) {
-    float out[QUERIES * HEAD_SIZE];
-    rows_load(y_rows, MODEL_WIDTH, first, sequence, 1.0f, out);
+    row_t out[QUERIES * ROW_ITEMS];
+    rows_load(y_rows, MODEL_WIDTH, first, sequence, out);
     for (int q = 0; q < QUERIES; q++) {
         vec_t sum = (vec_t)(0.0f);
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            sum += VEC_LOAD(d_out + q * HEAD_SIZE + d) * VEC_LOAD(out + q * HEAD_SIZE + d);
+            sum += row_vec(d_out, q, d) * row_vec(out, q, d);
         }
         delta[q] = VEC_SUM(sum);
         if (q < count) {
@@ -220,63 +152,61 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     const size_t column = head % HEADS * HEAD_SIZE;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    float query[QUERIES * HEAD_SIZE], d_out[QUERIES * HEAD_SIZE], d_query[QUERIES * HEAD_SIZE];
+    row_t query[QUERIES * ROW_ITEMS], d_out[QUERIES * ROW_ITEMS];
+    float d_query[QUERIES * HEAD_SIZE];
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded, *v_columns = v_t + head * HEAD_SIZE * padded;
     float scores[QUERIES * KEYS], d_p[QUERIES * KEYS], lse[QUERIES], delta[QUERIES];
-    rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
-    rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
+    queries_load(q_rows, first, sequence, query);
+    rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
     rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, min(QUERIES, sequence - first),
                delta_all + head * sequence, delta);
-    rows_zero(d_query);
+    sums_zero(d_query);
     for (int q = 0; q < QUERIES; q++) {
         lse[q] = lse_all[head * sequence + min(first + q, sequence - 1)];
     }
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
-        tile_products(query, columns + start * HEAD_SIZE, KEYS, scores);
-        tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, d_p);
+        tile_products(query, columns + start * HEAD_SIZE, KEYS, SCORE_FACTOR, scores);
+        tile_products(d_out, v_columns + start * HEAD_SIZE, KEYS, 1.0f, d_p);
         tile_backward(scores, d_p, KEYS, first, start, lse, delta, &dropout, head % HEADS);
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         q_rows + MODEL_WIDTH + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
-    rows_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + (token + first) * QKV_ROW + column,
+    sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + (token + first) * QKV_ROW + column,
                QKV_ROW);
 }
 
-/* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
-static inline void tile_accumulate_keys(const float *tile, int count, const float rows[QUERIES * HEAD_SIZE],
-                                        float sums[KEYS_BACKWARD * HEAD_SIZE]) {
-    for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
-        for (int d = 0; d < HEAD_SIZE; d += VEC) {
-            vec_t sum[QUERIES];
-            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
-                sum[i] = VEC_LOAD(sums + (k + i) * HEAD_SIZE + d);
-            }
-            for (int q = 0; q < count; q++) {
-                const vec_t row = VEC_LOAD(rows + q * HEAD_SIZE + d);
-                UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
-                    sum[i] += tile[q * KEYS_BACKWARD + k + i] * row;
-                }
-            }
-            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
-                VEC_STORE(sum[i], sums + (k + i) * HEAD_SIZE + d);
-            }
-        }
-    }
-}
+/* Where dq is added up while keys pass: in its own place where that has floats, otherwise in scratch of floats. */
+#if ACT == 0
+#define SUMS_ROW QKV_ROW
+#else
+#define SUMS_ROW MODEL_WIDTH
+#endif
 
-/* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales. */
-static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first,
-                               int sequence, __global act_t *d_q) {
+/* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and stores.
+ * sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
+static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
+                               __global float *sums, __global act_t *d_q) {
     float d_query[QUERIES * HEAD_SIZE];
+    const int count = min(QUERIES, sequence - first);
     if (start == 0) {
-        rows_zero(d_query);
-    } else {
-        rows_load(d_q, QKV_ROW, first, sequence, 1.0f, d_query);
+        sums_zero(d_query);
+    }
+    for (int q = 0; q < count && start > 0; q++) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            VEC_STORE(VEC_LOAD(sums + (size_t)(first + q) * SUMS_ROW + d), d_query + q * HEAD_SIZE + d);
+        }
     }
     tile_accumulate(d_scores, KEYS_BACKWARD, min(KEYS_BACKWARD, min(sequence, first + QUERIES) - start),
                     k_rows + (size_t)start * QKV_ROW, QKV_ROW, d_query);
-    rows_store(d_query, min(QUERIES, sequence - first), first < start + KEYS_BACKWARD ? SCORE_SCALE : 1.0f,
-               d_q + (size_t)first * QKV_ROW, QKV_ROW);
+    if (first < start + KEYS_BACKWARD) {
+        sums_store(d_query, count, SCORE_SCALE, d_q + (size_t)first * QKV_ROW, QKV_ROW);
+        return;
+    }
+    for (int q = 0; q < count; q++) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            VEC_STORE(VEC_LOAD(d_query + q * HEAD_SIZE + d), sums + (size_t)(first + q) * SUMS_ROW + d);
+        }
+    }
 }
 
 /* dk and dv. One work-item: KEYS_BACKWARD keys of one (batch, head), over all queries at or after them; or, with
@@ -286,7 +216,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,
                                       float dropout_rate, uint key0, uint key1, ulong first_row, int whole_heads,
-                                      __global act_t *d_qkv, __global float *delta_all) {
+                                      __global act_t *d_qkv, __global float *delta_all,
+                                      __global float *d_queries) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
     const size_t head = get_global_id(0) / (whole_heads ? 1 : blocks);
     const int from = whole_heads ? 0 : get_global_id(0) % blocks * KEYS_BACKWARD;
@@ -298,12 +229,13 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     const size_t column = head % HEADS * HEAD_SIZE;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    float query[QUERIES * HEAD_SIZE], d_out[QUERIES * HEAD_SIZE], lse[QUERIES], delta[QUERIES];
+    row_t query[QUERIES * ROW_ITEMS], d_out[QUERIES * ROW_ITEMS];
+    float lse[QUERIES], delta[QUERIES];
     float scores[QUERIES * KEYS_BACKWARD], d_p[QUERIES * KEYS_BACKWARD];
     float d_keys[KEYS_BACKWARD * HEAD_SIZE], d_values[KEYS_BACKWARD * HEAD_SIZE];
     for (int start = from; start < to; start += KEYS_BACKWARD) {
         const size_t columns_at =
-            head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS;
+            head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;
         for (int k = 0; k < KEYS_BACKWARD; k++) {
             for (int d = 0; d < HEAD_SIZE; d += VEC) {
                 VEC_STORE((vec_t)(0.0f), d_keys + k * HEAD_SIZE + d);
@@ -312,8 +244,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
         }
         for (int first = start; first < sequence; first += QUERIES) {
             const int count = min(QUERIES, sequence - first);
-            rows_load(q_rows, QKV_ROW, first, sequence, SCORE_SCALE, query);
-            rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, 1.0f, d_out);
+            queries_load(q_rows, first, sequence, query);
+            rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
             if (whole_heads && start == 0) {
                 rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, count,
                            delta_all + head * sequence, delta);
@@ -323,19 +255,20 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
                 lse[q] = lse_all[at];
                 delta[q] = delta_all[at];
             }
-            tile_products(query, k_t + columns_at, KEYS_BACKWARD, scores);
-            tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, d_p);
+            tile_products(query, k_t + columns_at, KEYS_BACKWARD, SCORE_FACTOR, scores);
+            tile_products(d_out, v_t + columns_at, KEYS_BACKWARD, 1.0f, d_p);
             tile_backward(scores, d_p, KEYS_BACKWARD, first, start, lse, delta, &dropout, head % HEADS);
             tile_accumulate_keys(scores, count, d_out, d_values);
             tile_accumulate_keys(d_p, count, query, d_keys);
             if (whole_heads) {
-                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence, d_qkv + token * QKV_ROW + column);
+                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence, d_queries + token * SUMS_ROW + column,
+                            d_qkv + token * QKV_ROW + column);
             }
         }
         for (int k = 0; k < KEYS_BACKWARD && start + k < sequence; k++) {
             __global act_t *row = d_qkv + (token + start + k) * QKV_ROW + column;
             for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                ACT_STORE(VEC_LOAD(d_keys + k * HEAD_SIZE + d), row + MODEL_WIDTH + d);
+                ACT_STORE(SCORE_FACTOR * VEC_LOAD(d_keys + k * HEAD_SIZE + d), row + MODEL_WIDTH + d);
                 ACT_STORE(VEC_LOAD(d_values + k * HEAD_SIZE + d), row + 2 * MODEL_WIDTH + d);
             }
         }

@@ -173,6 +173,7 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_packed = memory_plan_add(plan, group, sizes->packed, ELEMENT_FP32);
     scratch->attention.values_t = memory_plan_add(plan, group, keys, type);
     scratch->attention.delta = add(gpt, group, sizes->heads);
+    scratch->attention.d_queries = add(gpt, group, attention_sums(gpt->compute, (int64_t)sizes->width, type));
     scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
     scratch->d_output = add_activation(gpt, group, sizes->width);
     scratch->d_normed = add_activation(gpt, group, sizes->width);

@@ -3,10 +3,19 @@
 
 #define SMALLEST_SIDE 8 /* of a group's work-items in a tile */
 
-struct attention_tiles attention_tiles(const struct compute *compute) {
-    return compute->device.native_kernels
-               ? (struct attention_tiles){8, 64, 64, compute->vector}
-               : (struct attention_tiles){1, 8, 4, compute->vector < 4 ? compute->vector : 4};
+/* Keys of a tile. */
+static unsigned tile_keys(const struct compute *compute) {
+    return compute->device.native_kernels ? 64 : 8;
+}
+
+/* Of pairs more queries: what is rounded and zipped for a tile is for all of them. */
+struct attention_tiles attention_tiles(const struct operations *operations) {
+    const struct compute *compute = operations->compute;
+    const unsigned keys = tile_keys(compute);
+    return operations->attention_products ? (struct attention_tiles){32, keys, 64, compute->vector}
+           : compute->device.native_kernels
+               ? (struct attention_tiles){8, keys, 64, compute->vector}
+               : (struct attention_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
 bool attention_is_tiled(const struct compute *compute) {
@@ -29,12 +38,17 @@ struct attention_group attention_group(const struct operations *operations, bool
 }
 
 size_t operations_padded(const struct compute *compute, int64_t sequence) {
-    const size_t tile = attention_tiles(compute).keys;
+    const size_t tile = tile_keys(compute);
     return ((size_t)sequence + tile - 1) / tile * tile;
 }
 
 size_t operations_transposed(const struct compute *compute, int64_t sequence) {
     return attention_is_tiled(compute) ? 0 : operations_padded(compute, sequence);
+}
+
+size_t attention_sums(const struct compute *compute, int64_t channels, enum element_type type) {
+    const bool whole_heads = compute->device.native_kernels && !attention_is_tiled(compute);
+    return whole_heads && type != ELEMENT_FP32 ? (size_t)channels : 0;
 }
 
 /* ---- launching */
@@ -44,7 +58,8 @@ static void transpose(struct operations *operations, struct token_shape tokens, 
                       const struct buffer *transposed) {
     const size_t padded = operations_padded(operations->compute, tokens.sequence);
     const size_t elements = (size_t)(tokens.batch * operations->shape.channels) * padded;
-    RUN_ELEMENTS(attention_transpose, elements, attention_tiles(operations->compute).key_vector,
+    RUN_ELEMENTS(attention_transpose, elements,
+                 attention_tiles(operations).key_vector * (operations->attention_products ? 2 : 1),
                  ARG_IN(qkv, token_count(tokens) * (size_t)operations->shape.channels), ARG_I32(part),
                  ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(padded), ARG_OUT(transposed, elements));
 }
@@ -150,18 +165,17 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     const struct launch pass = pass_of(operations, &operations->kernels->attention_forward, tokens,
-                                       attention_tiles(operations->compute).queries, 2);
+                                       attention_tiles(operations).queries, 2);
     KERNEL_LAUNCH(operations->compute, &pass, ARG_IN(values->qkv, 3 * sizes.y),
                   ARG_IN(scratch->keys_t, sizes.transposed), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
                   ARG_OUT(values->y, sizes.y), ARG_OUT(values->lse, sizes.rows));
 }
 
 /* Whether a work-item of the backward pass takes a whole head, which saves two of seven products, and not a block of
- * queries or keys: where heads keep the cores of a CPU as busy, at most a tenth of them idle. It adds to dq in memory,
- * block after block, which in 16 bits would round each sum. */
+ * queries or keys: where heads keep the cores of a CPU as busy, at most a tenth of them idle. */
 static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
     const size_t cores = operations->head_cores;
-    if (operations->shape.type != ELEMENT_FP32 || !cores) {
+    if (!cores) {
         return false;
     }
     const size_t heads = item_count(operations, tokens, (size_t)tokens.sequence);
@@ -186,11 +200,13 @@ void attention_backward(struct operations *operations, struct token_shape tokens
         backward_tiles(operations, tokens, values, scratch->delta, dropout, d_y, d_qkv);
         return;
     }
-    const struct attention_tiles tiles = attention_tiles(operations->compute);
+    const struct attention_tiles tiles = attention_tiles(operations);
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     transpose(operations, tokens, values->qkv, 2, scratch->values_t);
     const bool whole_heads = take_whole_heads(operations, tokens);
+    const bool in_place = !whole_heads || operations->shape.type == ELEMENT_FP32;
+    const struct buffer *d_queries = in_place ? d_qkv : scratch->d_queries;
     if (!whole_heads) {
         const struct launch queries =
             pass_of(operations, &operations->kernels->attention_backward_queries, tokens, tiles.queries, 3);
@@ -202,7 +218,8 @@ void attention_backward(struct operations *operations, struct token_shape tokens
                 whole_heads ? (size_t)tokens.sequence : tiles.keys_backward, whole_heads ? 5 : 4);
     KERNEL_LAUNCH(operations->compute, &keys, ARG_BACKWARD, ARG_I32(whole_heads),
                   ARG_OUT(d_qkv, (whole_heads ? 3 : 2) * sizes.y),
-                  ARG_MEMORY_(scratch->delta, 0, sizes.rows, !whole_heads, whole_heads));
+                  ARG_MEMORY_(scratch->delta, 0, sizes.rows, !whole_heads, whole_heads),
+                  ARG_MEMORY_(d_queries, 0, sizes.y, whole_heads, whole_heads));
 }
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,

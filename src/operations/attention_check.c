@@ -34,7 +34,7 @@
 /* ---- buffers */
 
 /* What both read, what the portable kernels compute, what the units compute, and scratch. */
-enum { QKV, D_Y, Y, LSE, D_QKV, UNITS_Y, UNITS_LSE, UNITS_D_QKV, KEYS_T, VALUES_T, DELTA, BUFFERS };
+enum { QKV, D_Y, Y, LSE, D_QKV, UNITS_Y, UNITS_LSE, UNITS_D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, BUFFERS };
 
 struct trial {
     struct operations *operations;
@@ -71,10 +71,18 @@ static int create_buffers(struct trial *trial) {
         size_t count;
         uint64_t key;
     } wanted[BUFFERS] = {
-        [QKV] = {type, 3 * count, KEY},        [D_Y] = {type, count, KEY + 1},       [Y] = {type, count, 0},
-        [LSE] = {ELEMENT_FP32, rows, 0},       [D_QKV] = {type, 3 * count, 0},       [UNITS_Y] = {type, count, 0},
-        [UNITS_LSE] = {ELEMENT_FP32, rows, 0}, [UNITS_D_QKV] = {type, 3 * count, 0}, [KEYS_T] = {type, padded, 0},
-        [VALUES_T] = {type, padded, 0},        [DELTA] = {ELEMENT_FP32, rows, 0},
+        [QKV] = {type, 3 * count, KEY},
+        [D_Y] = {type, count, KEY + 1},
+        [Y] = {type, count, 0},
+        [LSE] = {ELEMENT_FP32, rows, 0},
+        [D_QKV] = {type, 3 * count, 0},
+        [UNITS_Y] = {type, count, 0},
+        [UNITS_LSE] = {ELEMENT_FP32, rows, 0},
+        [UNITS_D_QKV] = {type, 3 * count, 0},
+        [KEYS_T] = {type, padded, 0},
+        [VALUES_T] = {type, padded, 0},
+        [DELTA] = {ELEMENT_FP32, rows, 0},
+        [D_QUERIES] = {ELEMENT_FP32, count, 0},
     };
     for (size_t i = 0; i < BUFFERS; i++) {
         if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count,
@@ -148,7 +156,7 @@ static int run_forward(struct trial *trial, struct dropout dropout) {
     const struct buffer *b = trial->buffers;
     const struct token_shape tokens = {1, SEQUENCE};
     const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
-    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
     attention_forward(operations, tokens, &values, &scratch, dropout);
     attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
     return compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
@@ -163,7 +171,7 @@ static int run(struct trial *trial) {
     const struct token_shape tokens = {1, SEQUENCE};
     const struct dropout none = {0}, dropout = {0.25f, KEY, UINT32_MAX - 5U};
     const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
-    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
     if (run_forward(trial, none) || run_forward(trial, dropout)) {
         return -1;
     }

@@ -76,9 +76,10 @@ enum {
     ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
     LOSS = 2048,
     FRAME = 4096,        /* where it is fused */
-    BY_ITEMS = 8192,     /* attention where it is not tiled */
+    BY_ITEMS = 8192,     /* attention where it is not tiled, in floats */
     QUERY_TILES = 16384, /* and where it is, with queries that stay */
     KEY_TILES = 32768,   /* or keys */
+    BY_PAIRS = 65536,    /* where it is not tiled, in pairs of bf16 */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
@@ -116,8 +117,12 @@ static const struct program {
      GELU,
      {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
-    {{"attention.cl", "attention_step.cl", "attention_items.cl"},
+    {{"attention.cl", "attention_step.cl", "attention_floats.cl", "attention_items.cl"},
      ATTENTION | BY_ITEMS,
+     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
+      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+    {{"attention.cl", "attention_step.cl", "attention_pairs.cl", "attention_items.cl"},
+     ATTENTION | BY_PAIRS,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
       KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
     {{"attention.cl", "attention_step.cl", "attention_tiles.cl"},
@@ -162,10 +167,13 @@ static void define_theta(struct constants *constants, const struct operation_sha
 static void define_attention(struct constants *constants, const struct operations *operations, unsigned which) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
-    const struct attention_tiles tiles = attention_tiles(operations->compute);
+    const struct attention_tiles tiles = attention_tiles(operations);
     define(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
     define(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys, tiles.keys_backward);
+    if (which & BY_PAIRS) {
+        define(constants, " -DEMULATED=%d", operations->attention_products == ATTENTION_PAIRS_EMULATED);
+    }
     if (which & (QUERY_TILES | KEY_TILES)) {
         const bool keys_stay = which & KEY_TILES;
         const struct attention_group group = attention_group(operations, keys_stay);
@@ -253,6 +261,13 @@ static int build(struct operations *operations, const struct program *row) {
     return status;
 }
 
+/* Which of attention's constants the programs have that this device takes. */
+static unsigned attention_kind(const struct operations *operations) {
+    return attention_is_tiled(operations->compute) ? QUERY_TILES | KEY_TILES
+           : operations->attention_products        ? BY_PAIRS
+                                                   : BY_ITEMS;
+}
+
 /* Whether a program of this row is to be built: one that the variant has, of the wanted file, and not built before. */
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
     const struct kernel *first = (const struct kernel *)((char *)operations->kernels + row->kernels[0].at);
@@ -260,11 +275,10 @@ static bool is_needed(const struct operations *operations, const struct program 
     for (size_t i = 0; i < COUNT(row->files) && row->files[i]; i++) {
         wanted |= file && strcmp(row->files[i], file) == 0;
     }
-    const bool tiled = attention_is_tiled(operations->compute),
-               plain = residual_is_plain(operations->shape.residual);
-    const bool lacks = (plain && row->constants & (MAP | PROJECTIONS)) ||
-                       (row->constants & FRAME && !operations->frame_rows) ||
-                       (row->constants & (tiled ? BY_ITEMS : QUERY_TILES | KEY_TILES)) != 0;
+    const bool plain = residual_is_plain(operations->shape.residual);
+    const bool lacks =
+        (plain && row->constants & (MAP | PROJECTIONS)) || (row->constants & FRAME && !operations->frame_rows) ||
+        (row->constants & (BY_ITEMS | BY_PAIRS | QUERY_TILES | KEY_TILES) & ~attention_kind(operations)) != 0;
     return wanted && !lacks && !first->handle;
 }
 
@@ -275,6 +289,13 @@ int operations_build(struct operations *operations, const char *file) {
         }
     }
     return 0;
+}
+
+/* Whether attention may multiply pairs of bf16 with the host's instructions for that, in vectors of 16. */
+static bool takes_pairs(const struct compute *compute, const struct operation_shape *shape) {
+    return compute->device.native_kernels && !attention_is_tiled(compute) && shape->type == ELEMENT_BF16 &&
+           shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
+           strstr(compute->device.units.names[ELEMENT_BF16], "AVX512_BF16");
 }
 
 int operations_describe(struct compute *compute, const struct operation_shape *shape,
@@ -288,6 +309,7 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
         .vector = vector_for(compute, shape->channels),
         .frame_rows = frame_rows(compute, shape),
         .head_cores = compute->device.native_kernels ? compute->device.compute_units : 0,
+        .attention_products = takes_pairs(compute, shape) ? ATTENTION_PAIRS : ATTENTION_FLOATS,
         .kernels = calloc(1, sizeof(struct operation_kernels)),
     };
     if (!operations->kernels) {

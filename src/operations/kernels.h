@@ -45,7 +45,7 @@ struct attention_group attention_group(const struct operations *operations, bool
 struct attention_tiles {
     unsigned queries, keys, keys_backward, key_vector;
 };
-struct attention_tiles attention_tiles(const struct compute *compute);
+struct attention_tiles attention_tiles(const struct operations *operations);
 
 /* The widest vector that divides `length`. */
 unsigned vector_for(const struct compute *compute, int64_t length);

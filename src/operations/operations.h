@@ -22,12 +22,20 @@ struct operation_shape {
     struct residual_settings settings;
 };
 
+/* What the portable kernels of attention for CPUs multiply with. */
+enum attention_products {
+    ATTENTION_FLOATS,         /* cl/attention_floats.cl */
+    ATTENTION_PAIRS,          /* cl/attention_pairs.cl, on CPUs with its instructions */
+    ATTENTION_PAIRS_EMULATED, /* the same on any device, for tests */
+};
+
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
     struct attention_units
         *attention_units;   /* NULL: attention runs on the portable kernels, see attention_check.h */
     char attention_by[160]; /* what attention runs on, and why not on units, for people */
+    enum attention_products attention_products;
 
     /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The caller
      * sets it before a first pass backward, and resets it after that. */
@@ -61,6 +69,9 @@ size_t operations_padded(const struct compute *compute, int64_t sequence);
 
 /* The same where attention transposes keys, 0 where it does not. */
 size_t operations_transposed(const struct compute *compute, int64_t sequence);
+
+/* Floats that dq of a token is added up in on the way back, where qkv has 16 bits and attention transposes keys; else 0. */
+size_t attention_sums(const struct compute *compute, int64_t channels, enum element_type type);
 
 /* ---- embedding */
 
@@ -235,8 +246,9 @@ struct attention_values {
 /* What is overwritten on the way; the last two on the way back alone. */
 struct attention_scratch {
     const struct buffer *keys_t,
-        *values_t;              /* [batch, H, C/H, operations_transposed]: not touched where that is 0 */
-    const struct buffer *delta; /* [batch, H, sequence], float */
+        *values_t;                  /* [batch, H, C/H, operations_transposed]: not touched where that is 0 */
+    const struct buffer *delta;     /* [batch, H, sequence], float */
+    const struct buffer *d_queries; /* [N, C], float: not touched where attention_sums says 0 */
 };
 
 void attention_forward(struct operations *operations, struct token_shape tokens,

@@ -102,7 +102,7 @@ static void test_reference(void **state) {
 #define STALE  0x5a5a /* what they and the results hold before, a number that no result is near */
 
 struct arena {
-    struct buffer qkv, d_y, y, lse, delta, d_qkv, keys_t, values_t;
+    struct buffer qkv, d_y, y, lse, delta, d_qkv, keys_t, values_t, d_queries;
 };
 
 /* A result: `bytes`, and those BEHIND it, stale. */
@@ -136,6 +136,7 @@ static struct arena arena_create(const struct attention_case *shape, const struc
     create_stale(&arena.d_qkv, 3 * elements * sizeof(uint16_t));
     assert_int_equal(buffer_create(compute, &arena.keys_t, padded * sizeof(uint16_t)), 0);
     assert_int_equal(buffer_create(compute, &arena.values_t, padded * sizeof(uint16_t)), 0);
+    assert_int_equal(buffer_create(compute, &arena.d_queries, elements * sizeof(float)), 0);
     return arena;
 }
 
@@ -180,7 +181,7 @@ static int run_and_compare(struct operations *operations, const struct attention
     const struct token_shape tokens = {(int64_t)shape->batch, (int64_t)shape->sequence};
     const struct dropout dropout = {shape->dropout, shape->key, shape->first_row};
     const struct attention_values values = {&arena->qkv, &arena->y, &arena->lse};
-    const struct attention_scratch scratch = {&arena->keys_t, &arena->values_t, &arena->delta};
+    const struct attention_scratch scratch = {&arena->keys_t, &arena->values_t, &arena->delta, &arena->d_queries};
     attention_forward(operations, tokens, &values, &scratch, dropout);
     if (compare("y", &arena->y, shape->type, expected->y, elements, worst) ||
         compare("lse", &arena->lse, ELEMENT_FP32, expected->lse, rows, worst)) {
@@ -193,7 +194,8 @@ static int run_and_compare(struct operations *operations, const struct attention
 /* Runs both passes on numbers of the case and compares every element with attention_reference: y, lse, d_qkv, and what
  * lies behind them in memory. */
 static void check_case(struct operations *operations, const struct attention_case *wanted) {
-    const char *kind = operations->attention_units ? "units" : "portable";
+    const char *const products[] = {"portable", "pairs", "emulated pairs"};
+    const char *kind = operations->attention_units ? "units" : products[operations->attention_products];
     struct attention_numbers numbers;
     struct attention_results expected;
     double worst = 0.0;
@@ -211,7 +213,14 @@ static void check_case(struct operations *operations, const struct attention_cas
     attention_numbers_free(&numbers);
 }
 
-static struct operations make_operations(size_t heads, size_t head_size, enum element_type type) {
+/* Nothing else is to be run. */
+static void build_attention(struct operations *operations) {
+    if (operations_build(operations, "attention.cl")) {
+        fail_msg("%s", error_text());
+    }
+}
+
+static struct operations describe_operations(size_t heads, size_t head_size, enum element_type type) {
     struct operations operations;
     const struct operation_shape wanted = {
         .streams = 1,
@@ -221,10 +230,16 @@ static struct operations make_operations(size_t heads, size_t head_size, enum el
         .type = type,
         .residual = residual_find("rc"),
     };
-    /* nothing else is run */
-    if (operations_describe(compute, &wanted, &operations) || operations_build(&operations, "attention.cl")) {
+    if (operations_describe(compute, &wanted, &operations)) {
         fail_msg("%s", error_text());
     }
+    return operations;
+}
+
+static struct operations make_operations(size_t heads, size_t head_size, enum element_type type) {
+    struct operations operations = describe_operations(heads, head_size, type);
+    operations.attention_products = ATTENTION_FLOATS;
+    build_attention(&operations);
     return operations;
 }
 
@@ -300,6 +315,43 @@ static void test_head_80_wide_fragments(void **state) {
 static void test_head_128_bf16(void **state) {
     (void)state;
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
+}
+
+/* ---- the portable kernels for CPUs with pairs of bf16, backward by blocks and by whole heads */
+
+static void check_pairs(size_t heads, size_t head_size, enum attention_products products,
+                        const struct attention_case *cases, size_t count) {
+    struct operations operations = describe_operations(heads, head_size, ELEMENT_BF16);
+    operations.attention_products = products;
+    build_attention(&operations);
+    for (size_t i = 0; i < 2 * count; i++) {
+        struct attention_case wanted = cases[i / 2];
+        wanted.heads = heads;
+        wanted.head_size = head_size;
+        wanted.type = ELEMENT_BF16;
+        wanted.key = i / 2 + 1;
+        operations.head_cores = i % 2;
+        check_case(&operations, &wanted);
+    }
+    operations_release(&operations);
+}
+
+static bool has_pairs(void) {
+    struct operations operations = describe_operations(1, 16, ELEMENT_BF16);
+    const bool has = operations.attention_products == ATTENTION_PAIRS;
+    operations_release(&operations);
+    return has;
+}
+
+static void test_pairs(void **state) {
+    (void)state;
+    for (int products = has_pairs() ? ATTENTION_PAIRS : ATTENTION_PAIRS_EMULATED;
+         products <= ATTENTION_PAIRS_EMULATED; products++) {
+        check_pairs(3, 16, products, all_cases, COUNT(all_cases));
+        check_pairs(2, 64, products, few_cases, COUNT(few_cases));
+        check_pairs(1, 80, products, few_cases, COUNT(few_cases));
+        check_pairs(1, 128, products, few_cases, COUNT(few_cases));
+    }
 }
 
 /* ---- the portable kernels for GPUs, which work in tiles: wherever several lanes share a row */
@@ -396,7 +448,7 @@ static struct attention_values values_of(const struct attention_buffers *buffers
 }
 
 static struct attention_scratch scratch_of(const struct attention_buffers *buffers) {
-    return (struct attention_scratch){&buffers->keys_t, &buffers->values_t, &buffers->delta};
+    return (struct attention_scratch){&buffers->keys_t, &buffers->values_t, &buffers->delta, NULL};
 }
 
 static void run_forward(struct operations *operations, const struct attention_buffers *buffers) {
@@ -514,6 +566,7 @@ int main(void) {
         cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
         cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
         cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_tiles),          cmocka_unit_test(test_small_groups),
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_choice),

@@ -667,7 +667,9 @@ static void run_attention_backward(struct bench *bench) {
     const struct attention_scratch scratch = {.keys_t = transposed_scratch(bench),
                                               .values_t = transposed_scratch(bench),
                                               .delta = bench_scratch(bench, bench->token_count *
-                                                                                (size_t)bench->shape.heads)};
+                                                                                (size_t)bench->shape.heads),
+                                              .d_queries =
+                                                  bench_scratch(bench, bench->token_count * bench->channels)};
     const struct operations chosen = *bench->operations;
     if (bench->shape.variation != CHOSEN) {
         bench->operations->attention_units = NULL;

@@ -1,0 +1,113 @@
+/* What cl/attention_items.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector lanes are
+ * keys. Queries are scaled when they are loaded. */
+typedef float row_t;
+#define ROW_ITEMS    HEAD_SIZE
+#define KEY_ELEMENTS 1    /* of a key in a row of a transposed tile */
+#define SCORE_FACTOR 1.0f /* what scores and dk are still to be multiplied with */
+
+INLINED vec_t row_vec(const row_t *rows, int q, int d) {
+    return VEC_LOAD(rows + q * HEAD_SIZE + d);
+}
+
+/* k_t or v_t from qkv; part 1 is k, 2 is v. One work-item: KEY_VEC keys of one (batch, head, d). */
+__kernel void attention_transpose(__global const act_t *qkv, int part, int batch, int sequence, int padded,
+                                  __global act_t *transposed) {
+    const size_t item = get_global_id(0);
+    const int d = item % HEAD_SIZE;
+    const int block = item / HEAD_SIZE % (padded / KEY_VEC);
+    const size_t head = item / HEAD_SIZE / (padded / KEY_VEC);
+    if (head >= (size_t)batch * HEADS) {
+        return;
+    }
+    __global const act_t *from =
+        qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH + head % HEADS * HEAD_SIZE + d;
+    const int in_tile = block * KEY_VEC % KEYS;
+    __global act_t *to =
+        transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE + d * KEYS + in_tile;
+    for (int k = 0; k < KEY_VEC; k++) {
+        const int key = block * KEY_VEC + k;
+        ACT_STORE_SCALAR(key < sequence ? ACT_LOAD_SCALAR(from + (size_t)key * QKV_ROW) : 0.0f, to + k);
+    }
+}
+
+/* Rows first .. first + QUERIES - 1 of a [T, stride] matrix, times factor; rows past the end repeat the last one. */
+static inline void rows_scaled(__global const act_t *from, size_t stride, int first, int sequence, float factor,
+                               row_t rows[QUERIES * ROW_ITEMS]) {
+    for (int q = 0; q < QUERIES; q++) {
+        __global const act_t *row = from + (size_t)min(first + q, sequence - 1) * stride;
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            VEC_STORE(factor * ACT_LOAD(row + d), rows + q * HEAD_SIZE + d);
+        }
+    }
+}
+
+static inline void rows_load(__global const act_t *from, size_t stride, int first, int sequence,
+                             row_t rows[QUERIES * ROW_ITEMS]) {
+    rows_scaled(from, stride, first, sequence, 1.0f, rows);
+}
+
+static inline void queries_load(__global const act_t *from, int first, int sequence, row_t rows[QUERIES * ROW_ITEMS]) {
+    rows_scaled(from, QKV_ROW, first, sequence, SCORE_SCALE, rows);
+}
+
+/* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
+static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global const act_t *columns, int keys,
+                                 float factor, float *out) {
+    for (int k = 0; k < keys; k += KEY_VEC) {
+        keys_t sum[QUERIES];
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+            sum[q] = (keys_t)(0.0f);
+        }
+        for (int d = 0; d < HEAD_SIZE; d++) {
+            const keys_t column = ACT_LOAD_KEYS(columns + d * KEYS + k);
+            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+                sum[q] += rows[q * HEAD_SIZE + d] * column;
+            }
+        }
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+            KEYS_STORE(factor * sum[q], out + q * keys + k);
+        }
+    }
+}
+
+/* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. */
+static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
+                                   size_t stride, float sums[QUERIES * HEAD_SIZE]) {
+    for (int d = 0; d < HEAD_SIZE; d += VEC) {
+        vec_t sum[QUERIES];
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+            sum[q] = VEC_LOAD(sums + q * HEAD_SIZE + d);
+        }
+        for (int k = 0; k < count; k++) {
+            const vec_t row = ACT_LOAD(matrix + k * stride + d);
+            UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+                sum[q] += tile[q * keys + k] * row;
+            }
+        }
+        UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
+            VEC_STORE(sum[q], sums + q * HEAD_SIZE + d);
+        }
+    }
+}
+
+/* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
+static inline void tile_accumulate_keys(const float *tile, int count, const row_t rows[QUERIES * ROW_ITEMS],
+                                        float sums[KEYS_BACKWARD * HEAD_SIZE]) {
+    for (int k = 0; k < KEYS_BACKWARD; k += QUERIES) {
+        for (int d = 0; d < HEAD_SIZE; d += VEC) {
+            vec_t sum[QUERIES];
+            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
+                sum[i] = VEC_LOAD(sums + (k + i) * HEAD_SIZE + d);
+            }
+            for (int q = 0; q < count; q++) {
+                const vec_t row = VEC_LOAD(rows + q * HEAD_SIZE + d);
+                UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
+                    sum[i] += tile[q * KEYS_BACKWARD + k + i] * row;
+                }
+            }
+            UNROLL(QUERIES) for (int i = 0; i < QUERIES; i++) {
+                VEC_STORE(sum[i], sums + (k + i) * HEAD_SIZE + d);
+            }
+        }
+    }
+}
