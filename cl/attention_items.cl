@@ -32,8 +32,8 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     __global const act_t *q_rows = qkv + token * QKV_ROW + head % HEADS * HEAD_SIZE;
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
-    row_t query[QUERIES * ROW_ITEMS];
-    float out[QUERIES * HEAD_SIZE], tile[QUERIES * KEYS];
+    row_t query[QUERIES * ROW_ITEMS] ALIGNED;
+    float out[QUERIES * HEAD_SIZE] ALIGNED, tile[QUERIES * KEYS] ALIGNED;
     float highest[QUERIES], sum[QUERIES];
     queries_load(q_rows, first, sequence, query);
     for (int q = 0; q < QUERIES; q++) {
@@ -58,7 +58,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             for (int k = 0; k < KEYS; k += KEY_VEC) {
                 const keys_t p = exp(KEYS_LOAD(scores + k) - highest_now);
                 total += p;
-                KEYS_STORE(p, scores + k);
+                KEEP(keys_t, p, scores + k);
             }
             sum[q] = sum[q] * shrink + KEYS_SUM(total);
             highest[q] = highest_now;
@@ -89,7 +89,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
     for (int q = 0; q < QUERIES; q++) {
         for (int k = 0; k < keys; k += KEY_VEC) {
             const keys_t p = exp(KEYS_LOAD(scores + q * keys + k) - lse[q]);
-            KEYS_STORE(p, scores + q * keys + k);
+            KEEP(keys_t, p, scores + q * keys + k);
         }
         for (int k = max(first + q + 1 - start, 0); k < keys; k++) {
             scores[q * keys + k] = 0.0f;
@@ -103,7 +103,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
         } else {
             for (int k = 0; k < keys; k += KEY_VEC) {
                 const keys_t p = KEYS_LOAD(scores + q * keys + k);
-                KEYS_STORE(p * (KEYS_LOAD(d_p + q * keys + k) - delta[q]), d_p + q * keys + k);
+                KEEP(keys_t, p * (KEYS_LOAD(d_p + q * keys + k) - delta[q]), d_p + q * keys + k);
             }
         }
     }
@@ -122,7 +122,7 @@ static inline void sums_store(const float sums[QUERIES * HEAD_SIZE], int count, 
 /* delta of QUERIES rows from y at `y_rows` [T, MODEL_WIDTH], stored for the first `count` of them. */
 static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global const act_t *y_rows, int first,
                               int sequence, int count, __global float *delta_rows, float delta[QUERIES]) {
-    row_t out[QUERIES * ROW_ITEMS];
+    row_t out[QUERIES * ROW_ITEMS] ALIGNED;
     rows_load(y_rows, MODEL_WIDTH, first, sequence, out);
     for (int q = 0; q < QUERIES; q++) {
         vec_t sum = (vec_t)(0.0f);
@@ -152,10 +152,11 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     const size_t column = head % HEADS * HEAD_SIZE;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    row_t query[QUERIES * ROW_ITEMS], d_out[QUERIES * ROW_ITEMS];
-    float d_query[QUERIES * HEAD_SIZE];
+    row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
+    float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded, *v_columns = v_t + head * HEAD_SIZE * padded;
-    float scores[QUERIES * KEYS], d_p[QUERIES * KEYS], lse[QUERIES], delta[QUERIES];
+    float scores[QUERIES * KEYS] ALIGNED, d_p[QUERIES * KEYS] ALIGNED;
+    float lse[QUERIES], delta[QUERIES];
     queries_load(q_rows, first, sequence, query);
     rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
     rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, min(QUERIES, sequence - first),
@@ -186,7 +187,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
  * sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
 static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
                                __global float *sums, __global act_t *d_q) {
-    float d_query[QUERIES * HEAD_SIZE];
+    float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     const int count = min(QUERIES, sequence - first);
     if (start == 0) {
         sums_zero(d_query);
@@ -229,10 +230,10 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     const size_t column = head % HEADS * HEAD_SIZE;
     const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
-    row_t query[QUERIES * ROW_ITEMS], d_out[QUERIES * ROW_ITEMS];
+    row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];
-    float scores[QUERIES * KEYS_BACKWARD], d_p[QUERIES * KEYS_BACKWARD];
-    float d_keys[KEYS_BACKWARD * HEAD_SIZE], d_values[KEYS_BACKWARD * HEAD_SIZE];
+    float scores[QUERIES * KEYS_BACKWARD] ALIGNED, d_p[QUERIES * KEYS_BACKWARD] ALIGNED;
+    float d_keys[KEYS_BACKWARD * HEAD_SIZE] ALIGNED, d_values[KEYS_BACKWARD * HEAD_SIZE] ALIGNED;
     for (int start = from; start < to; start += KEYS_BACKWARD) {
         const size_t columns_at =
             head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;

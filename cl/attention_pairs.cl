@@ -64,7 +64,7 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
             }                                                                                                           \
         }                                                                                                               \
         UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                           \
-            vstore16(factor * sum[s], 0, sums + s / wide * sums_row + s % wide * 16);                                   \
+            KEEP(float16, factor * sum[s], sums + s / wide * sums_row + s % wide * 16);                                   \
         }                                                                                                               \
     }
 #define HEAD_WIDE (HEAD_SIZE % 32 ? 1 : 2)
@@ -99,7 +99,7 @@ static inline void rows_load(__global const act_t *from, size_t stride, int firs
     for (int q = 0; q < QUERIES; q++) {
         __global const uint *row = (__global const uint *)(from + (size_t)min(first + q, sequence - 1) * stride);
         for (int i = 0; i < ROW_ITEMS; i += 8) {
-            vstore8(vload8(0, row + i), 0, rows + q * ROW_ITEMS + i);
+            KEEP(uint8, vload8(0, row + i), rows + q * ROW_ITEMS + i);
         }
     }
 }
@@ -123,14 +123,14 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
  * row stands twice: in what is kept of a tile there are zeros from `count` on. */
 static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix, size_t stride,
                                    float sums[QUERIES * HEAD_SIZE]) {
-    uint rounded[QUERIES * KEYS / 2], rows[KEYS / 2 * HEAD_SIZE];
+    uint rounded[QUERIES * KEYS / 2] ALIGNED, rows[KEYS / 2 * HEAD_SIZE] ALIGNED;
     for (int i = 0; i < QUERIES * keys; i += 16) {
-        vstore16(to_bf16(vload16(0, tile + i)), 0, (ushort *)rounded + i);
+        KEEP(ushort16, to_bf16(vload16(0, tile + i)), (ushort *)rounded + i);
     }
     for (int k = 0; k < count; k += 2) {
         __global const act_t *first = matrix + k * stride, *second = matrix + min(k + 1, count - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += 16) {
-            vstore16(to_pairs(vload16(0, first + d), vload16(0, second + d)), 0, rows + k / 2 * HEAD_SIZE + d);
+            KEEP(uint16, to_pairs(vload16(0, first + d), vload16(0, second + d)), rows + k / 2 * HEAD_SIZE + d);
         }
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {
@@ -144,18 +144,18 @@ static inline void tile_accumulate(const float *tile, int keys, int count, __glo
 /* sums[k] += sum over q < count of tile[q][k] * rows[q], for all keys of a tile of width KEYS_BACKWARD. */
 static inline void tile_accumulate_keys(const float *tile, int count, const row_t rows[QUERIES * ROW_ITEMS],
                                         float sums[KEYS_BACKWARD * HEAD_SIZE]) {
-    uint factors[QUERIES / 2 * KEYS_BACKWARD], pairs[QUERIES / 2 * HEAD_SIZE];
+    uint factors[QUERIES / 2 * KEYS_BACKWARD] ALIGNED, pairs[QUERIES / 2 * HEAD_SIZE] ALIGNED;
     for (int q = 0; q < count; q += 2) {
         const bool alone = q + 1 == count;
         for (int k = 0; k < KEYS_BACKWARD; k += 16) {
             const float16 first = vload16(0, tile + q * KEYS_BACKWARD + k);
             const float16 second = alone ? (float16)(0.0f) : vload16(0, tile + (q + 1) * KEYS_BACKWARD + k);
-            vstore16(to_pairs(to_bf16(first), to_bf16(second)), 0, factors + q / 2 * KEYS_BACKWARD + k);
+            KEEP(uint16, to_pairs(to_bf16(first), to_bf16(second)), factors + q / 2 * KEYS_BACKWARD + k);
         }
         for (int d = 0; d < HEAD_SIZE; d += 16) {
             const ushort16 first = vload16(0, (const ushort *)(rows + q * ROW_ITEMS) + d);
             const ushort16 second = vload16(0, (const ushort *)(rows + (q + 1) * ROW_ITEMS) + d);
-            vstore16(to_pairs(first, second), 0, pairs + q / 2 * HEAD_SIZE + d);
+            KEEP(uint16, to_pairs(first, second), pairs + q / 2 * HEAD_SIZE + d);
         }
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {

@@ -32,7 +32,20 @@
 #define UNROLL_LANES(n) UNROLL(n)
 #endif
 
-/* For helpers that get private arrays: those stay in registers only if nothing is called. */
+/* For a private array that whole vectors are kept in: one that crosses a line of the cache costs twice. */
+#define ALIGNED __attribute__((aligned(64)))
+
+/* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time, and who loads
+ * the whole soon has to wait for all parts. */
+#define KEEP(type, v, p)                                                                                                \
+    do {                                                                                                                \
+        typedef type kept_t __attribute__((aligned(2)));                                                                \
+        *(__private kept_t *)(p) = (v);                                                                                 \
+    } while (0)
+
+/* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get local memory:
+ * where all calls of a function pass the same array, LLVM writes its address into the function, and there PoCL 3.1 does not find
+ * it: all threads share it then. */
 #define INLINED static inline __attribute__((always_inline))
 
 /* For what a kernel gets and, as it is built, does not use: where clspv has addresses of buffers, it crashes on a pointer
@@ -98,7 +111,11 @@ OVERLOADED void vec_store(vec_t v, __local float *p) {
     VEC_STORE_ANY(v, p);
 }
 OVERLOADED void vec_store(vec_t v, __private float *p) {
+#if LANES == 1
+    KEEP(vec_t, v, p);
+#else
     VEC_STORE_ANY(v, p);
+#endif
 }
 #define VEC_LOAD(p)     vec_load(p)
 #define VEC_STORE(v, p) vec_store(v, p)
@@ -299,7 +316,7 @@ static inline vec_t act_round(vec_t v) {
         group_sums(count, name);                                                                                        \
     } while (0)
 
-static inline void group_sums(int count, __local float *scratch) {
+INLINED void group_sums(int count, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int task = LANE_INDEX; task < count * GROUP_PARTS; task += LANES) {
         __local float *part = scratch + task / GROUP_PARTS * GROUP_DISTANCE + task % GROUP_PARTS;
@@ -312,7 +329,7 @@ static inline void group_sums(int count, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-static inline float group_total(__local const float *scratch, int i) {
+INLINED float group_total(__local const float *scratch, int i) {
     float sum = scratch[i * GROUP_DISTANCE];
     for (int part = 1; part < GROUP_PARTS; part++) {
         sum += scratch[i * GROUP_DISTANCE + part];
@@ -320,14 +337,14 @@ static inline float group_total(__local const float *scratch, int i) {
     return sum;
 }
 
-static inline float group_sum(float x, __local float *scratch) {
+INLINED float group_sum(float x, __local float *scratch) {
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[LANE_INDEX] = x; /* LLVM 15 ends where this is an int, as PoCL compiles it for 8 lanes */
     group_sums(1, scratch);
     return group_total(scratch, 0);
 }
 
-static inline float group_max(float x, __local float *scratch) {
+INLINED float group_max(float x, __local float *scratch) {
     const int lane = LANE_INDEX;
     barrier(CLK_LOCAL_MEM_FENCE);
     scratch[lane] = x;

@@ -84,7 +84,7 @@ static inline float log_sum_of(__global const float *row, int ahead, int behind)
 INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[LOSS_SLOTS],
                          bool *within_reach, __local float *scratch) {
 #else
-static inline float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
+INLINED float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
 #endif
     vec_t sums = (vec_t)(0.0f);
     float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */

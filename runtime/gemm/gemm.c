@@ -68,7 +68,8 @@ static bool open_vendors(struct compute *compute) {
 /* On a CPU with units for 16 bits oneDNN's products of those are faster than fp32's; it leaves the others to the host's BLAS. */
 static bool open_for_host_units(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    if (!compute->device.native_kernels || compute->dry || !*compute->device.units.names[state->operands]) {
+    if (!compute->device.native_kernels || compute->device.is_gpu || compute->dry ||
+        !*compute->device.units.names[state->operands]) {
         return false;
     }
     if (open_backend(compute, &gemm_backend_onednn) == 0) {

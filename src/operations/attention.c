@@ -14,7 +14,7 @@ struct attention_tiles attention_tiles(const struct operations *operations) {
     const unsigned keys = tile_keys(compute);
     return operations->attention_products ? (struct attention_tiles){32, keys, 64, compute->vector}
            : compute->device.native_kernels
-               ? (struct attention_tiles){8, keys, 64, compute->vector}
+               ? (struct attention_tiles){32, keys, 64, compute->vector}
                : (struct attention_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
 }
 

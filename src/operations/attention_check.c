@@ -220,6 +220,10 @@ static struct attention_units *find_units(struct operations *operations) {
 void attention_open_units(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
+    if (operations->attention_products) {
+        snprintf(text, size, "the CPU's " ATTENTION_PAIRS_UNIT);
+        return;
+    }
     if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
         snprintf(text, size, "portable kernels");
         return;

@@ -117,12 +117,12 @@ static const struct program {
      GELU,
      {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
-    {{"attention.cl", "attention_step.cl", "attention_floats.cl", "attention_items.cl"},
-     ATTENTION | BY_ITEMS,
-     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
-      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
     {{"attention.cl", "attention_step.cl", "attention_pairs.cl", "attention_items.cl"},
      ATTENTION | BY_PAIRS,
+     {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
+      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+    {{"attention.cl", "attention_step.cl", "attention_floats.cl", "attention_items.cl"},
+     ATTENTION | BY_ITEMS,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
       KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
     {{"attention.cl", "attention_step.cl", "attention_tiles.cl"},
@@ -282,9 +282,20 @@ static bool is_needed(const struct operations *operations, const struct program 
     return wanted && !lacks && !first->handle;
 }
 
+/* Where the device's compiler does not know the instructions for pairs, attention does without: floats are the next row. */
+static bool gives_up_pairs(struct operations *operations, const struct program *row) {
+    if (!(row->constants & BY_PAIRS) || operations->attention_products != ATTENTION_PAIRS) {
+        return false;
+    }
+    operations->attention_products = ATTENTION_FLOATS;
+    error_clear();
+    return true;
+}
+
 int operations_build(struct operations *operations, const char *file) {
     for (size_t i = 0; i < COUNT(programs); i++) {
-        if (is_needed(operations, &programs[i], file) && build(operations, &programs[i])) {
+        const struct program *row = &programs[i];
+        if (is_needed(operations, row, file) && build(operations, row) && !gives_up_pairs(operations, row)) {
             return -1;
         }
     }
@@ -295,7 +306,7 @@ int operations_build(struct operations *operations, const char *file) {
 static bool takes_pairs(const struct compute *compute, const struct operation_shape *shape) {
     return compute->device.native_kernels && !attention_is_tiled(compute) && shape->type == ELEMENT_BF16 &&
            shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
-           strstr(compute->device.units.names[ELEMENT_BF16], "AVX512_BF16");
+           strstr(compute->device.units.names[ELEMENT_BF16], ATTENTION_PAIRS_UNIT);
 }
 
 int operations_describe(struct compute *compute, const struct operation_shape *shape,

@@ -22,6 +22,8 @@ struct operation_shape {
     struct residual_settings settings;
 };
 
+#define ATTENTION_PAIRS_UNIT "AVX512_BF16" /* as runtime/system/cpu_units.h has it */
+
 /* What the portable kernels of attention for CPUs multiply with. */
 enum attention_products {
     ATTENTION_FLOATS,         /* cl/attention_floats.cl */

@@ -176,7 +176,7 @@ static void hc_probe_asks_to_be_told(void **state) {
     assert_string_equal(child_message(), "");
     assert_done(PROBE("units", "--device", "gpu", "--dtype", "auto"));
     assert_told("dtype    bf16: ", true);
-    assert_done(PROBE(ON_NO_GPU, "--device", "pocl", "--dtype", "auto"));
+    assert_done(PROBE(ON_NO_GPU, "--device", "pocl", "--gemm", "portable", "--dtype", "auto"));
     assert_told("dtype    fp32: ", true);
 }
 
