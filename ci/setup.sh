@@ -47,16 +47,20 @@ gpu_packages() {
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
-# Ubuntu's chromium is no package but a snap, which containers cannot install.
-test_packages() {
-    gpu_packages
-    echo "spirv-tools"
-    for package in libdnnl2 libdnnl3; do # oneDNN, for the test of that backend: with OpenCL, as version 2 has it
+# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them. Version 2 comes with OpenCL, which a test wants.
+onednn_package() {
+    for package in libdnnl2 libdnnl3; do
         if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
             echo "$package"
             break
         fi
     done
+}
+
+# Ubuntu's chromium is no package but a snap, which containers cannot install.
+test_packages() {
+    gpu_packages
+    echo "spirv-tools"
     [ "${system%% *}" != debian ] || echo "chromium"
 }
 
@@ -64,7 +68,7 @@ vulkan_packages="libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers spirv
 
 all_packages() {
     # shellcheck disable=SC2086
-    echo $packages $(runtime_package) $([ "$for_tests" = no ] || test_packages) \
+    echo $packages $(runtime_package) $(onednn_package) $([ "$for_tests" = no ] || test_packages) \
         $([ "$for_vulkan" = no ] || echo "$vulkan_packages")
 }
 

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Channels from which on products are taken to gain from a CPU's units what handing them to a library costs. */
-#define WIDE 512
+/* Channels from which on products gain more from a CPU's units than handing them to a library costs: 1.2 to 2.5 times the speed with
+ * AVX512_BF16 (docs/performance.md); with 64 some models lost. */
+#define WIDE 128
 
 /* ---- one rank */
 

@@ -563,13 +563,12 @@ static void test_choice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
-        cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
-        cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_reference),     cmocka_unit_test(test_head_16_bf16),
+        cmocka_unit_test(test_head_64_fp16),  cmocka_unit_test(test_head_80_wide_fragments),
+        cmocka_unit_test(test_head_128_bf16), cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_small_groups),  cmocka_unit_test(test_planted_faults),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

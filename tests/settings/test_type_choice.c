@@ -73,11 +73,11 @@ static void decisions_are_those_of_the_table(void **state) {
          ELEMENT_BF16,
          "products on AVX512_BF16 passed",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 512}, ELEMENT_BF16, "products on AVX512_BF16", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 128}, ELEMENT_BF16, "products on AVX512_BF16", ""},
         {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "products on AVX512_BF16", ""},
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 511},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 127},
          ELEMENT_FP32,
-         "a model of 511 channels is taken to gain nothing from AVX512_BF16, one of 512 or more to do",
+         "a model of 127 channels is taken to gain nothing from AVX512_BF16, one of 128 or more to do",
          ""},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_LACKS, false, 768},
          ELEMENT_FP32,
@@ -178,7 +178,7 @@ static struct ranks alone;
 static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *choice, char description[256]) {
     const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
     struct compute *compute;
-    if (type_choice_open(&settings, wanted, 128, &alone, &compute, choice)) {
+    if (type_choice_open(&settings, wanted, 64, &alone, &compute, choice)) {
         fail_msg("%s", error_text());
     }
     snprintf(description, 256, "%s", gemm_description(compute));
