@@ -47,7 +47,8 @@ gpu_packages() {
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
-# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them. Version 2 comes with OpenCL, which a test wants.
+# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them. A release has one of these; Debian 12's is as fast as newer
+# ones.
 onednn_package() {
     for package in libdnnl2 libdnnl3; do
         if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
@@ -109,7 +110,7 @@ case " $system " in
 *" debian "* | *" ubuntu "*) ;;
 *) fail "this is neither Debian nor Ubuntu; install by hand what these packages of Debian hold:
 $packages
-and clang's sanitizer and fuzzer runtime libraries; clang 15 or later, libclc and llvm-spirv of one version" ;;
+and clang's sanitizer and fuzzer runtime libraries; oneDNN (libdnnl); clang 15 or later, libclc and llvm-spirv of one version" ;;
 esac
 
 # shellcheck disable=SC2046  # words are wanted

@@ -65,7 +65,7 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
             }
         }
         UNROLL(QUERIES) for (int q = 0; q < QUERIES; q++) {
-            KEEP(keys_t, factor * sum[q], out + q * keys + k);
+            STORE_PRIVATE(keys_t, factor * sum[q], out + q * keys + k);
         }
     }
 }

@@ -7,11 +7,14 @@
  * bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
  *
  * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS; both are
- * multiples of KEY_VEC and of 8), VEC (divides HEAD_SIZE).
+ * multiples of QUERIES and of KEY_VEC), VEC (divides HEAD_SIZE).
  */
+#if KEYS % KEYS_BACKWARD || KEYS_BACKWARD % QUERIES
+#error blocks of queries lie across those of keys
+#endif
 
-static inline void sums_zero(float sums[QUERIES * HEAD_SIZE]) {
-    for (int q = 0; q < QUERIES; q++) {
+static inline void sums_zero(float *sums, int rows) {
+    for (int q = 0; q < rows; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             VEC_STORE((vec_t)(0.0f), sums + q * HEAD_SIZE + d);
         }
@@ -40,7 +43,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
         highest[q] = -INFINITY;
         sum[q] = 0.0f;
     }
-    sums_zero(out);
+    sums_zero(out, QUERIES);
     for (int start = 0; start < first + QUERIES && start < sequence; start += KEYS) {
         tile_products(query, columns + start * HEAD_SIZE, KEYS, SCORE_FACTOR, tile);
         for (int q = 0; q < QUERIES; q++) {
@@ -58,7 +61,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
             for (int k = 0; k < KEYS; k += KEY_VEC) {
                 const keys_t p = exp(KEYS_LOAD(scores + k) - highest_now);
                 total += p;
-                KEEP(keys_t, p, scores + k);
+                STORE_PRIVATE(keys_t, p, scores + k);
             }
             sum[q] = sum[q] * shrink + KEYS_SUM(total);
             highest[q] = highest_now;
@@ -89,7 +92,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
     for (int q = 0; q < QUERIES; q++) {
         for (int k = 0; k < keys; k += KEY_VEC) {
             const keys_t p = exp(KEYS_LOAD(scores + q * keys + k) - lse[q]);
-            KEEP(keys_t, p, scores + q * keys + k);
+            STORE_PRIVATE(keys_t, p, scores + q * keys + k);
         }
         for (int k = max(first + q + 1 - start, 0); k < keys; k++) {
             scores[q * keys + k] = 0.0f;
@@ -103,14 +106,14 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
         } else {
             for (int k = 0; k < keys; k += KEY_VEC) {
                 const keys_t p = KEYS_LOAD(scores + q * keys + k);
-                KEEP(keys_t, p * (KEYS_LOAD(d_p + q * keys + k) - delta[q]), d_p + q * keys + k);
+                STORE_PRIVATE(keys_t, p * (KEYS_LOAD(d_p + q * keys + k) - delta[q]), d_p + q * keys + k);
             }
         }
     }
 }
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
-static inline void sums_store(const float sums[QUERIES * HEAD_SIZE], int count, float factor, __global act_t *to,
+static inline void sums_store(const float *sums, int count, float factor, __global act_t *to,
                               size_t stride) {
     for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -161,7 +164,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     rows_load(d_y + token * MODEL_WIDTH + column, MODEL_WIDTH, first, sequence, d_out);
     rows_delta(d_out, y + token * MODEL_WIDTH + column, first, sequence, min(QUERIES, sequence - first),
                delta_all + head * sequence, delta);
-    sums_zero(d_query);
+    sums_zero(d_query, QUERIES);
     for (int q = 0; q < QUERIES; q++) {
         lse[q] = lse_all[head * sequence + min(first + q, sequence - 1)];
     }
@@ -190,7 +193,7 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     const int count = min(QUERIES, sequence - first);
     if (start == 0) {
-        sums_zero(d_query);
+        sums_zero(d_query, QUERIES);
     }
     for (int q = 0; q < count && start > 0; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
@@ -237,12 +240,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     for (int start = from; start < to; start += KEYS_BACKWARD) {
         const size_t columns_at =
             head * HEAD_SIZE * padded + (size_t)(start - start % KEYS) * HEAD_SIZE + start % KEYS * KEY_ELEMENTS;
-        for (int k = 0; k < KEYS_BACKWARD; k++) {
-            for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                VEC_STORE((vec_t)(0.0f), d_keys + k * HEAD_SIZE + d);
-                VEC_STORE((vec_t)(0.0f), d_values + k * HEAD_SIZE + d);
-            }
-        }
+        sums_zero(d_keys, KEYS_BACKWARD);
+        sums_zero(d_values, KEYS_BACKWARD);
         for (int first = start; first < sequence; first += QUERIES) {
             const int count = min(QUERIES, sequence - first);
             queries_load(q_rows, first, sequence, query);
@@ -266,12 +265,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
                             d_qkv + token * QKV_ROW + column);
             }
         }
-        for (int k = 0; k < KEYS_BACKWARD && start + k < sequence; k++) {
-            __global act_t *row = d_qkv + (token + start + k) * QKV_ROW + column;
-            for (int d = 0; d < HEAD_SIZE; d += VEC) {
-                ACT_STORE(SCORE_FACTOR * VEC_LOAD(d_keys + k * HEAD_SIZE + d), row + MODEL_WIDTH + d);
-                ACT_STORE(VEC_LOAD(d_values + k * HEAD_SIZE + d), row + 2 * MODEL_WIDTH + d);
-            }
-        }
+        __global act_t *const row = d_qkv + (token + start) * QKV_ROW + column;
+        sums_store(d_keys, min(KEYS_BACKWARD, sequence - start), SCORE_FACTOR, row + MODEL_WIDTH, QKV_ROW);
+        sums_store(d_values, min(KEYS_BACKWARD, sequence - start), 1.0f, row + 2 * MODEL_WIDTH, QKV_ROW);
     }
 }

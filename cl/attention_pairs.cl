@@ -1,11 +1,11 @@
 /* What cl/attention_items.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16 with as many
- * others and adds each pair's two products to a float. A row of a block stays in bf16, and so are p and ds rounded before they
- * enter a product, as on the matrix units of GPUs. Sums are floats.
+ * others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are rounded to bf16 before they enter
+ * a product, as on the matrix units of GPUs. Sums are floats. The instruction takes numbers below the normal range for zero.
  *
  * A word is a pair: two channels of a row, two keys of a row of p, or two rows at one channel; the first one lies in the lower
  * half. In transposed tiles a row has the words of KEYS keys for two channels.
  *
- * Build constants: EMULATED, the instructions in OpenCL C, for tests on any device. HEAD_SIZE is a multiple of 16, QUERIES and
+ * Build constants: EMULATED, the instructions in OpenCL C, for tests on CPUs without them. HEAD_SIZE is a multiple of 16, QUERIES and
  * KEYS_BACKWARD of 8, KEYS of 32.
  */
 typedef uint row_t;
@@ -27,7 +27,8 @@ INLINED float16 pairs_add(float16 sum, uint16 a, uint16 b) {
 /* Rounded to nearest even. */
 INLINED ushort16 to_bf16(float16 v) {
 #if EMULATED
-    return convert_ushort16(act_upper16(v));
+    const uint16 bits = as_uint16(v), rounded = bits + (bits >> 16 & 1u) + 0x7fffu;
+    return convert_ushort16(select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16);
 #else
     ushort16 rounded;
     __asm__("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(v));
@@ -64,7 +65,7 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
             }                                                                                                           \
         }                                                                                                               \
         UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                           \
-            KEEP(float16, factor * sum[s], sums + s / wide * sums_row + s % wide * 16);                                   \
+            STORE_PRIVATE(float16, factor * sum[s], sums + s / wide * sums_row + s % wide * 16);                       \
         }                                                                                                               \
     }
 #define HEAD_WIDE (HEAD_SIZE % 32 ? 1 : 2)
@@ -99,7 +100,7 @@ static inline void rows_load(__global const act_t *from, size_t stride, int firs
     for (int q = 0; q < QUERIES; q++) {
         __global const uint *row = (__global const uint *)(from + (size_t)min(first + q, sequence - 1) * stride);
         for (int i = 0; i < ROW_ITEMS; i += 8) {
-            KEEP(uint8, vload8(0, row + i), rows + q * ROW_ITEMS + i);
+            STORE_PRIVATE(uint8, vload8(0, row + i), rows + q * ROW_ITEMS + i);
         }
     }
 }
@@ -120,17 +121,18 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
 }
 
 /* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. Of an odd count the last
- * row stands twice: in what is kept of a tile there are zeros from `count` on. */
+ * row stands twice. Its second factor is 0 in all rows of sums that are stored; rows past the end of the sequence may have others, and are
+ * dropped. */
 static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix, size_t stride,
                                    float sums[QUERIES * HEAD_SIZE]) {
     uint rounded[QUERIES * KEYS / 2] ALIGNED, rows[KEYS / 2 * HEAD_SIZE] ALIGNED;
     for (int i = 0; i < QUERIES * keys; i += 16) {
-        KEEP(ushort16, to_bf16(vload16(0, tile + i)), (ushort *)rounded + i);
+        STORE_PRIVATE(ushort16, to_bf16(vload16(0, tile + i)), (ushort *)rounded + i);
     }
     for (int k = 0; k < count; k += 2) {
         __global const act_t *first = matrix + k * stride, *second = matrix + min(k + 1, count - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += 16) {
-            KEEP(uint16, to_pairs(vload16(0, first + d), vload16(0, second + d)), rows + k / 2 * HEAD_SIZE + d);
+            STORE_PRIVATE(uint16, to_pairs(vload16(0, first + d), vload16(0, second + d)), rows + k / 2 * HEAD_SIZE + d);
         }
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {
@@ -150,12 +152,12 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
         for (int k = 0; k < KEYS_BACKWARD; k += 16) {
             const float16 first = vload16(0, tile + q * KEYS_BACKWARD + k);
             const float16 second = alone ? (float16)(0.0f) : vload16(0, tile + (q + 1) * KEYS_BACKWARD + k);
-            KEEP(uint16, to_pairs(to_bf16(first), to_bf16(second)), factors + q / 2 * KEYS_BACKWARD + k);
+            STORE_PRIVATE(uint16, to_pairs(to_bf16(first), to_bf16(second)), factors + q / 2 * KEYS_BACKWARD + k);
         }
         for (int d = 0; d < HEAD_SIZE; d += 16) {
             const ushort16 first = vload16(0, (const ushort *)(rows + q * ROW_ITEMS) + d);
             const ushort16 second = vload16(0, (const ushort *)(rows + (q + 1) * ROW_ITEMS) + d);
-            KEEP(uint16, to_pairs(first, second), pairs + q / 2 * HEAD_SIZE + d);
+            STORE_PRIVATE(uint16, to_pairs(first, second), pairs + q / 2 * HEAD_SIZE + d);
         }
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {
@@ -164,4 +166,10 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
                         HEAD_SIZE, false, 1.0f);
         }
     }
+}
+
+/* For a test of the instructions: numbers [2][16], sums [16] += first^2 + second^2, of numbers rounded to bf16. */
+__kernel void attention_pairs_check(__global const float *numbers, __global float *sums) {
+    const uint16 pairs = to_pairs(to_bf16(vload16(0, numbers)), to_bf16(vload16(1, numbers)));
+    vstore16(pairs_add(vload16(0, sums), pairs, pairs), 0, sums);
 }

@@ -37,7 +37,7 @@
 
 /* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time, and who loads
  * the whole soon has to wait for all parts. */
-#define KEEP(type, v, p)                                                                                                \
+#define STORE_PRIVATE(type, v, p)                                                                                       \
     do {                                                                                                                \
         typedef type kept_t __attribute__((aligned(2)));                                                                \
         *(__private kept_t *)(p) = (v);                                                                                 \
@@ -112,7 +112,7 @@ OVERLOADED void vec_store(vec_t v, __local float *p) {
 }
 OVERLOADED void vec_store(vec_t v, __private float *p) {
 #if LANES == 1
-    KEEP(vec_t, v, p);
+    STORE_PRIVATE(vec_t, v, p);
 #else
     VEC_STORE_ANY(v, p);
 #endif

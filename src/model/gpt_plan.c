@@ -173,7 +173,6 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_packed = memory_plan_add(plan, group, sizes->packed, ELEMENT_FP32);
     scratch->attention.values_t = memory_plan_add(plan, group, keys, type);
     scratch->attention.delta = add(gpt, group, sizes->heads);
-    scratch->attention.d_queries = add(gpt, group, attention_sums(gpt->compute, (int64_t)sizes->width, type));
     scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
     scratch->d_output = add_activation(gpt, group, sizes->width);
     scratch->d_normed = add_activation(gpt, group, sizes->width);
@@ -183,6 +182,7 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_z_operand = type == ELEMENT_FP32 ? scratch->d_z : add_activation(gpt, group, sizes->projections);
     scratch->rms_scale = add(gpt, group, sizes->groups);
     scratch->d_embedding = add(gpt, group, sizes->width);
+    scratch->attention.d_queries = scratch->d_embedding; /* which is wanted when attention is done */
 }
 
 /* Bytes that a block of logits may take, with its gradients: on a CPU what stays near its caches; on a GPU, where each
@@ -386,8 +386,7 @@ int gpt_create(struct gpt *gpt) {
         operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt)) {
         return -1;
     }
-    attention_open_units(&gpt->operations);
-    return 0;
+    return attention_open_units(&gpt->operations);
 }
 
 void gpt_release(struct gpt *gpt) {

@@ -12,9 +12,8 @@ static unsigned tile_keys(const struct compute *compute) {
 struct attention_tiles attention_tiles(const struct operations *operations) {
     const struct compute *compute = operations->compute;
     const unsigned keys = tile_keys(compute);
-    return operations->attention_products ? (struct attention_tiles){32, keys, 64, compute->vector}
-           : compute->device.native_kernels
-               ? (struct attention_tiles){32, keys, 64, compute->vector}
+    return compute->device.native_kernels
+               ? (struct attention_tiles){operations->attention_products ? 32 : 8, keys, keys, compute->vector}
                : (struct attention_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
@@ -44,11 +43,6 @@ size_t operations_padded(const struct compute *compute, int64_t sequence) {
 
 size_t operations_transposed(const struct compute *compute, int64_t sequence) {
     return attention_is_tiled(compute) ? 0 : operations_padded(compute, sequence);
-}
-
-size_t attention_sums(const struct compute *compute, int64_t channels, enum element_type type) {
-    const bool whole_heads = compute->device.native_kernels && !attention_is_tiled(compute);
-    return whole_heads && type != ELEMENT_FP32 ? (size_t)channels : 0;
 }
 
 /* ---- launching */
@@ -205,8 +199,6 @@ void attention_backward(struct operations *operations, struct token_shape tokens
     transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     transpose(operations, tokens, values->qkv, 2, scratch->values_t);
     const bool whole_heads = take_whole_heads(operations, tokens);
-    const bool in_place = !whole_heads || operations->shape.type == ELEMENT_FP32;
-    const struct buffer *d_queries = in_place ? d_qkv : scratch->d_queries;
     if (!whole_heads) {
         const struct launch queries =
             pass_of(operations, &operations->kernels->attention_backward_queries, tokens, tiles.queries, 3);
@@ -219,7 +211,8 @@ void attention_backward(struct operations *operations, struct token_shape tokens
     KERNEL_LAUNCH(operations->compute, &keys, ARG_BACKWARD, ARG_I32(whole_heads),
                   ARG_OUT(d_qkv, (whole_heads ? 3 : 2) * sizes.y),
                   ARG_MEMORY_(scratch->delta, 0, sizes.rows, !whole_heads, whole_heads),
-                  ARG_MEMORY_(d_queries, 0, sizes.y, whole_heads, whole_heads));
+                  whole_heads && operations->shape.type != ELEMENT_FP32 ? ARG_IN_OUT(scratch->d_queries, sizes.y)
+                                                                        : ARG_UNUSED(d_qkv));
 }
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,

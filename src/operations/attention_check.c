@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/kernels.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,50 @@ int attention_check(struct operations *operations, struct attention_units *units
     return status;
 }
 
+/* ---- pairs */
+
+#define LANES 16
+
+/* Numbers that a rounding to bf16 moves up, down, and to the even one of two that are as near. All products and sums of the rounded
+ * ones are floats without rounding. */
+static void draw_pairs(float numbers[2 * LANES], float sums[LANES], float expected[LANES]) {
+    for (size_t i = 0; i < LANES; i++) {
+        numbers[i] = 1.0f + (float)i * 0x1p-8f;
+        numbers[LANES + i] = -2.0f - (float)(3 * i) * 0x1p-7f;
+        sums[i] = (float)i;
+        const uint16_t rounded[2] = {element_encode(numbers[i], ELEMENT_BF16),
+                                     element_encode(numbers[LANES + i], ELEMENT_BF16)};
+        const float first = element_at(rounded, 0, ELEMENT_BF16), second = element_at(rounded, 1, ELEMENT_BF16);
+        expected[i] = sums[i] + first * first + second * second;
+    }
+}
+
+static int run_pairs(struct operations *operations, struct buffer *numbers, struct buffer *sums) {
+    struct compute *compute = operations->compute;
+    float drawn[2 * LANES], found[LANES], expected[LANES];
+    draw_pairs(drawn, found, expected);
+    if (buffer_create(compute, numbers, sizeof drawn) || buffer_create(compute, sums, sizeof found) ||
+        buffer_write(compute, numbers, 0, drawn, sizeof drawn) ||
+        buffer_write(compute, sums, 0, found, sizeof found)) {
+        return -1;
+    }
+    KERNEL_RUN(compute, &operations->kernels->attention_pairs_check, 1, 1, ARG_IN(numbers, 2 * LANES),
+               ARG_IN_OUT(sums, LANES));
+    if (buffer_read(compute, sums, 0, found, sizeof found)) {
+        return -1;
+    }
+    return memcmp(found, expected, sizeof found) ? error_set("wrong products of pairs of bf16") : 0;
+}
+
+int attention_check_pairs(struct operations *operations) {
+    struct buffer numbers = {0}, sums = {0};
+    const int status = run_pairs(operations, &numbers, &sums);
+    buffer_release(operations->compute, &numbers);
+    buffer_release(operations->compute, &sums);
+    compute_forget(operations->compute);
+    return status;
+}
+
 /* ---- choosing */
 
 /* The first unit of the device that is right; NULL with the reason why there is none. */
@@ -217,16 +262,22 @@ static struct attention_units *find_units(struct operations *operations) {
     return NULL;
 }
 
-void attention_open_units(struct operations *operations) {
+int attention_open_units(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
-    if (operations->attention_products) {
+    if (operations->attention_products && (operations->compute->dry || attention_check_pairs(operations) == 0)) {
         snprintf(text, size, "the CPU's " ATTENTION_PAIRS_UNIT);
-        return;
+        return 0;
+    }
+    if (operations->attention_products) {
+        operations_leave_pairs(operations);
+        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
+        error_clear();
+        return operations_build(operations, "attention.cl");
     }
     if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
         snprintf(text, size, "portable kernels");
-        return;
+        return 0;
     }
     operations->attention_units = find_units(operations);
     if (operations->attention_units) {
@@ -235,4 +286,5 @@ void attention_open_units(struct operations *operations) {
         snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
         error_clear();
     }
+    return 0;
 }

@@ -9,7 +9,11 @@
  * operations->attention_units must not be set yet. */
 int attention_check(struct operations *operations, struct attention_units *units);
 
-/* Sets operations->attention_units where products use matrix units too, if there is a unit for which the kernels
+/* Whether the device computes with pairs of bf16 as their instructions should: a processor may have them and an assembler not know
+ * them. -1 with a reason; the compute is in order either way. Pairs must be built. */
+int attention_check_pairs(struct operations *operations);
+
+/* Leaves pairs where they fail their check. Sets operations->attention_units where products use matrix units too, if there is a unit for which the kernels
  * compile and pass the check. Elsewhere attention stays with the portable kernels, which is no failure;
- * operations->attention_by says what runs, and why. */
-void attention_open_units(struct operations *operations);
+ * operations->attention_by says what runs, and why. -1 where those cannot be built. */
+int attention_open_units(struct operations *operations);

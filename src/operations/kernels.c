@@ -91,7 +91,7 @@ static const struct program {
     struct {
         const char *name;
         size_t at; /* in struct operation_kernels */
-    } kernels[6];
+    } kernels[7];
 } programs[] = {
     {{"embedding.cl"},
      STREAMS,
@@ -120,7 +120,8 @@ static const struct program {
     {{"attention.cl", "attention_step.cl", "attention_pairs.cl", "attention_items.cl"},
      ATTENTION | BY_PAIRS,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
-      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
+      KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step),
+      KERNEL(attention_pairs_check)}},
     {{"attention.cl", "attention_step.cl", "attention_floats.cl", "attention_items.cl"},
      ATTENTION | BY_ITEMS,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
@@ -282,12 +283,27 @@ static bool is_needed(const struct operations *operations, const struct program 
     return wanted && !lacks && !first->handle;
 }
 
-/* Where the device's compiler does not know the instructions for pairs, attention does without: floats are the next row. */
+void operations_leave_pairs(struct operations *operations) {
+    const struct program *row = programs;
+    while (!(row->constants & BY_PAIRS)) {
+        row++;
+    }
+    for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name; i++) {
+        struct kernel *kernel = (struct kernel *)((char *)operations->kernels + row->kernels[i].at);
+        if (kernel->handle) {
+            kernel_release(kernel);
+        }
+        *kernel = (struct kernel){0};
+    }
+    operations->attention_products = ATTENTION_FLOATS;
+}
+
+/* A compiler may refuse inline assembler: attention does without pairs then, and floats are the next row. */
 static bool gives_up_pairs(struct operations *operations, const struct program *row) {
     if (!(row->constants & BY_PAIRS) || operations->attention_products != ATTENTION_PAIRS) {
         return false;
     }
-    operations->attention_products = ATTENTION_FLOATS;
+    operations_leave_pairs(operations);
     error_clear();
     return true;
 }

@@ -13,7 +13,8 @@ struct operation_kernels {
     struct kernel stream_gram;
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
-    struct kernel attention_fill, attention_step, one_row_multiply, few_rows_multiply;
+    struct kernel attention_fill, attention_step, attention_pairs_check;
+    struct kernel one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
     struct kernel column_sums, partials_add, square_sums, sum_total, adamw;
@@ -24,6 +25,9 @@ struct operation_kernels {
 int operations_describe(struct compute *compute, const struct operation_shape *shape,
                         struct operations *operations);
 int operations_build(struct operations *operations, const char *file);
+
+/* Attention goes on in floats: its kernels of pairs are released, and those of floats are not built yet. */
+void operations_leave_pairs(struct operations *operations);
 
 /* Rows of the streams in a work-group of projections_multiply: as many as a CPU's caches like; on a GPU their sums
  * are registers. */

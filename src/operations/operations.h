@@ -28,7 +28,7 @@ struct operation_shape {
 enum attention_products {
     ATTENTION_FLOATS,         /* cl/attention_floats.cl */
     ATTENTION_PAIRS,          /* cl/attention_pairs.cl, on CPUs with its instructions */
-    ATTENTION_PAIRS_EMULATED, /* the same on any device, for tests */
+    ATTENTION_PAIRS_EMULATED, /* the same on any CPU that runs native kernels, for tests */
 };
 
 struct operations {
@@ -71,9 +71,6 @@ size_t operations_padded(const struct compute *compute, int64_t sequence);
 
 /* The same where attention transposes keys, 0 where it does not. */
 size_t operations_transposed(const struct compute *compute, int64_t sequence);
-
-/* Floats that dq of a token is added up in on the way back, where qkv has 16 bits and attention transposes keys; else 0. */
-size_t attention_sums(const struct compute *compute, int64_t channels, enum element_type type);
 
 /* ---- embedding */
 
@@ -245,12 +242,12 @@ struct attention_values {
     const struct buffer *lse; /* [batch, H, sequence], float */
 };
 
-/* What is overwritten on the way; the last two on the way back alone. */
+/* What is overwritten on the way; all but keys_t on the way back alone. */
 struct attention_scratch {
     const struct buffer *keys_t,
         *values_t;                  /* [batch, H, C/H, operations_transposed]: not touched where that is 0 */
     const struct buffer *delta;     /* [batch, H, sequence], float */
-    const struct buffer *d_queries; /* [N, C], float: not touched where attention_sums says 0 */
+    const struct buffer *d_queries; /* [N, C], float: dq of 16 bits while it is added up, on CPUs */
 };
 
 void attention_forward(struct operations *operations, struct token_shape tokens,

@@ -319,16 +319,17 @@ static void test_head_128_bf16(void **state) {
 
 /* ---- the portable kernels for CPUs with pairs of bf16, backward by blocks and by whole heads */
 
-static void check_pairs(size_t heads, size_t head_size, enum attention_products products,
+static void check_items(size_t heads, size_t head_size, enum element_type type, enum attention_products products,
                         const struct attention_case *cases, size_t count) {
-    struct operations operations = describe_operations(heads, head_size, ELEMENT_BF16);
+    struct operations operations = describe_operations(heads, head_size, type);
     operations.attention_products = products;
     build_attention(&operations);
+    assert_int_equal(operations.attention_products, products);
     for (size_t i = 0; i < 2 * count; i++) {
         struct attention_case wanted = cases[i / 2];
         wanted.heads = heads;
         wanted.head_size = head_size;
-        wanted.type = ELEMENT_BF16;
+        wanted.type = type;
         wanted.key = i / 2 + 1;
         operations.head_cores = i % 2;
         check_case(&operations, &wanted);
@@ -343,14 +344,49 @@ static bool has_pairs(void) {
     return has;
 }
 
-static void test_pairs(void **state) {
+static void test_items(void **state) {
     (void)state;
+    check_items(3, 16, ELEMENT_BF16, ATTENTION_FLOATS, all_cases, COUNT(all_cases));
+    check_items(2, 5, ELEMENT_BF16, ATTENTION_FLOATS, few_cases, COUNT(few_cases));
+    check_items(2, 64, ELEMENT_FP16, ATTENTION_FLOATS, few_cases, COUNT(few_cases));
     for (int products = has_pairs() ? ATTENTION_PAIRS : ATTENTION_PAIRS_EMULATED;
          products <= ATTENTION_PAIRS_EMULATED; products++) {
-        check_pairs(3, 16, products, all_cases, COUNT(all_cases));
-        check_pairs(2, 64, products, few_cases, COUNT(few_cases));
-        check_pairs(1, 80, products, few_cases, COUNT(few_cases));
-        check_pairs(1, 128, products, few_cases, COUNT(few_cases));
+        check_items(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
+        check_items(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        check_items(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        check_items(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+    }
+}
+
+/* Pairs that are not what they should be, or do not compile, are left for floats, which are right. */
+static void check_without_pairs(enum attention_products products, const char *right, const char *wrong) {
+    struct attention_case wanted = few_cases[1];
+    struct operations operations = describe_operations(2, 16, ELEMENT_BF16);
+    operations.attention_products = products;
+    programs_release(compute);
+    planted_fault_set(right, wrong);
+    build_attention(&operations);
+    assert_int_equal(planted_fault_programs(), 1);
+    planted_fault_set(NULL, NULL);
+    assert_int_equal(attention_open_units(&operations), 0);
+    assert_int_equal(operations.attention_products, ATTENTION_FLOATS);
+    assert_int_equal(strncmp(operations.attention_by, "portable kernels", 16), 0);
+    wanted.heads = 2;
+    wanted.head_size = 16;
+    wanted.type = ELEMENT_BF16;
+    wanted.key = 1;
+    check_case(&operations, &wanted);
+    operations_release(&operations);
+    programs_release(compute);
+}
+
+static void test_wrong_pairs(void **state) {
+    (void)state;
+    check_without_pairs(ATTENTION_PAIRS_EMULATED, "as_float16(b << 16), sum)", "as_float16(b << 15), sum)");
+    check_without_pairs(ATTENTION_PAIRS_EMULATED, "(bits >> 16 & 1u) + 0x7fffu", "0x8000u");
+    check_without_pairs(ATTENTION_PAIRS, "__asm__(\"vdp", "no assembler(\"vdp");
+    if (has_pairs()) {
+        check_without_pairs(ATTENTION_PAIRS, "vdpbf16ps %2, %1, %0", "vmovaps %1, %0");
     }
 }
 
@@ -542,7 +578,7 @@ static void check_choice(const char *gemm, enum element_type type, size_t head_s
     assert_int_equal(gemm_compute_open(&own, &options), 0);
     compute = own;
     struct operations operations = make_operations(1, head_size, type);
-    attention_open_units(&operations);
+    assert_int_equal(attention_open_units(&operations), 0);
     assert_null(operations.attention_units);
     if (strncmp(operations.attention_by, reason, strlen(reason)) != 0) {
         fail_msg("\"%s\" is not \"%s\"", operations.attention_by, reason);
@@ -563,12 +599,13 @@ static void test_choice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),     cmocka_unit_test(test_head_16_bf16),
-        cmocka_unit_test(test_head_64_fp16),  cmocka_unit_test(test_head_80_wide_fragments),
-        cmocka_unit_test(test_head_128_bf16), cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_small_groups),  cmocka_unit_test(test_planted_faults),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
+        cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
+        cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_items),          cmocka_unit_test(test_wrong_pairs),
+        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_small_groups),
+        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
