@@ -13,7 +13,7 @@ int attention_check(struct operations *operations, struct attention_units *units
  * them. -1 with a reason; the compute is in order either way. Pairs must be built. */
 int attention_check_pairs(struct operations *operations);
 
-/* Leaves pairs where they fail their check. Sets operations->attention_units where products use matrix units too, if there is a unit for which the kernels
- * compile and pass the check. Elsewhere attention stays with the portable kernels, which is no failure;
+/* Leaves pairs where they fail their check. Sets operations->attention_units where products use matrix units too, if there
+ * is a unit for which the kernels compile and pass the check. Elsewhere attention stays with the portable kernels, which is no failure;
  * operations->attention_by says what runs, and why. -1 where those cannot be built. */
 int attention_open_units(struct operations *operations);

@@ -22,7 +22,7 @@
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
            "what activations, their gradients and the weights in matrix products are stored in; sums, master "     \
            "weights and the optimiser's moments are fp32 in any case. auto: bf16 on GPUs whose matrix units pass " \
-           "a test at the start, and on CPUs that have some in models of 128 channels and more, fp32 elsewhere")
+           "a test at the start, and on CPUs that have some in models of 256 channels and more, fp32 elsewhere")
 
 /* settings: a struct optimizer_settings * */
 #define OPTIMIZER_OPTIONS(settings)                                                                                \

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Channels from which on products gain more from a CPU's units than handing them to a library costs: 1.2 to 2.5 times the speed with
- * AVX512_BF16 (docs/performance.md); with 64 some models lost. */
-#define WIDE 128
+/* Channels from which on a CPU's units for bf16 are worth it: twice the speed with AVX512_BF16. Models of 128 gain 1.2 to
+ * 1.9 times (docs/performance.md), but are trained in minutes to be compared in hundredths of a nat, which bf16 may cost
+ * them (docs/precision.md). */
+#define WIDE 256
 
 /* ---- one rank */
 
@@ -27,7 +28,7 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
                  facts->units.refusal ? facts->units.refusal : "");
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
         snprintf(choice->reason, sizeof choice->reason,
-                 "a model of %zu channels is taken to gain nothing from %s, one of %d or more to do",
+                 "a model of %zu channels is taken to gain too little from %s, one of %d or more to do",
                  facts->channels, facts->units.unit, WIDE);
     } else if (facts->units.unit) {
         choice->type = ELEMENT_BF16;

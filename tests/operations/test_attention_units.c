@@ -295,6 +295,11 @@ static const struct attention_case few_cases[] = {
     {.batch = 1, .sequence = 130, .spread = 1.0},
 };
 
+static const struct attention_case whole_cases[] = {
+    {.batch = 4, .sequence = 128, .spread = 1.0},
+    {.batch = 2, .sequence = 256, .spread = 2.0},
+};
+
 static void test_head_16_bf16(void **state) {
     (void)state;
     check_cases(3, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
@@ -353,6 +358,7 @@ static void test_items(void **state) {
          products <= ATTENTION_PAIRS_EMULATED; products++) {
         check_items(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
         check_items(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        check_items(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
         check_items(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
         check_items(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
     }
