@@ -50,7 +50,7 @@ static inline void queries_load(__global const act_t *from, int first, int seque
     rows_scaled(from, QKV_ROW, first, sequence, SCORE_SCALE, rows);
 }
 
-/* out[q][k] = <rows[q], column k> for `keys` columns of columns [D, stride]. */
+/* out[q][k] = factor * <rows[q], column k> for `keys` columns of columns [D, stride]. */
 static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global const act_t *columns, int keys,
                                  float factor, float *out) {
     for (int k = 0; k < keys; k += KEY_VEC) {

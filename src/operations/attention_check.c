@@ -262,6 +262,13 @@ static struct attention_units *find_units(struct operations *operations) {
     return NULL;
 }
 
+/* Takes over the error that keeps attention from units. */
+static void say_why_portable(struct operations *operations) {
+    snprintf(operations->attention_by, sizeof operations->attention_by, "portable kernels (%.*s)",
+             (int)strcspn(error_text(), "\n"), error_text());
+    error_clear();
+}
+
 int attention_open_units(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
@@ -271,8 +278,7 @@ int attention_open_units(struct operations *operations) {
     }
     if (operations->attention_products) {
         operations_leave_pairs(operations);
-        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
-        error_clear();
+        say_why_portable(operations);
         return operations_build(operations, "attention.cl");
     }
     if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
@@ -283,8 +289,7 @@ int attention_open_units(struct operations *operations) {
     if (operations->attention_units) {
         snprintf(text, size, "%s", attention_units_name(operations->attention_units));
     } else {
-        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
-        error_clear();
+        say_why_portable(operations);
     }
     return 0;
 }

@@ -289,11 +289,7 @@ void operations_leave_pairs(struct operations *operations) {
         row++;
     }
     for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name; i++) {
-        struct kernel *kernel = (struct kernel *)((char *)operations->kernels + row->kernels[i].at);
-        if (kernel->handle) {
-            kernel_release(kernel);
-        }
-        *kernel = (struct kernel){0};
+        kernel_release((struct kernel *)((char *)operations->kernels + row->kernels[i].at));
     }
     operations->attention_products = ATTENTION_FLOATS;
 }

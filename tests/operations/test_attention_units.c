@@ -255,17 +255,24 @@ static struct attention_units *open_emulation(const struct operations *operation
     return units;
 }
 
+/* The case with heads of this kind, and numbers drawn from the key. */
+static struct attention_case case_of(const struct attention_case *kind, size_t heads, size_t head_size,
+                                     enum element_type type, uint64_t key) {
+    struct attention_case wanted = *kind;
+    wanted.heads = heads;
+    wanted.head_size = head_size;
+    wanted.type = type;
+    wanted.key = key;
+    return wanted;
+}
+
 /* The portable kernels, and those for units, against the reference; and against each other. */
 static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
                         const struct attention_case *cases, size_t count) {
     struct operations operations = make_operations(heads, head_size, type);
     struct attention_units *units = open_emulation(&operations, wide_fragments);
     for (size_t i = 0; i < 2 * count; i++) {
-        struct attention_case wanted = cases[i / 2];
-        wanted.heads = heads;
-        wanted.head_size = head_size;
-        wanted.type = type;
-        wanted.key = i / 2 + 1;
+        const struct attention_case wanted = case_of(&cases[i / 2], heads, head_size, type, i / 2 + 1);
         operations.attention_units = i % 2 ? units : NULL;
         check_case(&operations, &wanted);
     }
@@ -331,11 +338,7 @@ static void check_items(size_t heads, size_t head_size, enum element_type type, 
     build_attention(&operations);
     assert_int_equal(operations.attention_products, products);
     for (size_t i = 0; i < 2 * count; i++) {
-        struct attention_case wanted = cases[i / 2];
-        wanted.heads = heads;
-        wanted.head_size = head_size;
-        wanted.type = type;
-        wanted.key = i / 2 + 1;
+        const struct attention_case wanted = case_of(&cases[i / 2], heads, head_size, type, i / 2 + 1);
         operations.head_cores = i % 2;
         check_case(&operations, &wanted);
     }
@@ -366,7 +369,7 @@ static void test_items(void **state) {
 
 /* Pairs that are not what they should be, or do not compile, are left for floats, which are right. */
 static void check_without_pairs(enum attention_products products, const char *right, const char *wrong) {
-    struct attention_case wanted = few_cases[1];
+    const struct attention_case wanted = case_of(&few_cases[1], 2, 16, ELEMENT_BF16, 1);
     struct operations operations = describe_operations(2, 16, ELEMENT_BF16);
     operations.attention_products = products;
     programs_release(compute);
@@ -377,10 +380,6 @@ static void check_without_pairs(enum attention_products products, const char *ri
     assert_int_equal(attention_open_units(&operations), 0);
     assert_int_equal(operations.attention_products, ATTENTION_FLOATS);
     assert_int_equal(strncmp(operations.attention_by, "portable kernels", 16), 0);
-    wanted.heads = 2;
-    wanted.head_size = 16;
-    wanted.type = ELEMENT_BF16;
-    wanted.key = 1;
     check_case(&operations, &wanted);
     operations_release(&operations);
     programs_release(compute);
@@ -405,11 +404,7 @@ static void check_tiles(size_t heads, size_t head_size, enum element_type type, 
     assert_int_equal(operations_transposed(compute, 64), 0);
     struct operations operations = make_operations(heads, head_size, type);
     for (size_t i = 0; i < count; i++) {
-        struct attention_case wanted = cases[i];
-        wanted.heads = heads;
-        wanted.head_size = head_size;
-        wanted.type = type;
-        wanted.key = i + 1;
+        const struct attention_case wanted = case_of(&cases[i], heads, head_size, type, i + 1);
         check_case(&operations, &wanted);
     }
     operations_release(&operations);
