@@ -3,60 +3,20 @@
 #include "runtime/device/recorder.h"
 #include "runtime/system/error.h"
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
-
-/* Length of the mapping behind a buffer of this size: whole pages, at least one. 0 when it does not fit a size_t.
- */
-static size_t mapping_length(size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t pages = bytes ? (bytes - 1) / page + 1 : 1;
-    size_t length;
-    return __builtin_mul_overflow(pages, page, &length) ? 0 : length;
-}
-
-/* Zeroed pages; large mappings start at a huge page, so that the kernel can back them with such. */
-static void *mapping_create(size_t length) {
-    size_t slack = length >= 2 * HUGE_PAGE ? HUGE_PAGE : 0;
-    size_t total;
-    if (!length || __builtin_add_overflow(length, slack, &total)) {
-        return NULL;
-    }
-    char *start = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) {
-        return NULL;
-    }
-    if (!slack) {
-        return start;
-    }
-    size_t head = (HUGE_PAGE - (size_t)((uintptr_t)start % HUGE_PAGE)) % HUGE_PAGE;
-    if (head) {
-        munmap(start, head);
-    }
-    if (slack - head) {
-        munmap(start + head + length, slack - head);
-    }
-    madvise(start + head, length, MADV_HUGEPAGE); /* advice: failure changes nothing */
-    return start + head;
-}
 
 /* Devices that work on our memory: PoCL neither copies it nor counts it against its own limit on the total. */
 static cl_int create_on_host(struct compute *compute, struct buffer *buffer, size_t bytes) {
     cl_int code;
-    size_t length = mapping_length(bytes);
-    void *host = mapping_create(length);
-    if (!host) {
+    if (!host_memory_create(&buffer->pages, bytes, buffer->shareable)) {
         return CL_OUT_OF_HOST_MEMORY;
     }
-    buffer->memory =
-        clCreateBuffer(compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes ? bytes : 1, host, &code);
+    buffer->memory = clCreateBuffer(compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes ? bytes : 1,
+                                    buffer->pages.data, &code);
     if (code != CL_SUCCESS) {
-        munmap(host, length);
+        host_memory_release(&buffer->pages);
         return code;
     }
-    buffer->host = host;
+    buffer->host = buffer->pages.data;
     return CL_SUCCESS;
 }
 
@@ -76,8 +36,8 @@ static cl_int create_on_device(struct compute *compute, struct buffer *buffer, s
     return code;
 }
 
-int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) {
-    *buffer = (struct buffer){0};
+static int create(struct compute *compute, struct buffer *buffer, size_t bytes, bool shareable) {
+    *buffer = (struct buffer){.shareable = shareable};
     if (bytes > compute->device.max_buffer_bytes) {
         return error_set("device %s: cannot create a buffer of %zu bytes: the device's largest is %zu",
                          compute->device.name, bytes, compute->device.max_buffer_bytes);
@@ -95,6 +55,14 @@ int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) 
     return 0;
 }
 
+int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes) {
+    return create(compute, buffer, bytes, false);
+}
+
+int buffer_create_shareable(struct compute *compute, struct buffer *buffer, size_t bytes) {
+    return create(compute, buffer, bytes, true);
+}
+
 void buffer_release(struct compute *compute, struct buffer *buffer) {
     if (!buffer->memory) {
         return;
@@ -104,9 +72,7 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
         return;
     }
     clReleaseMemObject(buffer->memory);
-    if (buffer->host) {
-        munmap(buffer->host, mapping_length(buffer->bytes));
-    }
+    host_memory_release(&buffer->pages);
     compute->allocated_bytes -= buffer->bytes;
     *buffer = (struct buffer){0};
 }

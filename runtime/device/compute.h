@@ -6,6 +6,7 @@
 
 #include "runtime/device/device.h"
 #include "runtime/system/element.h"
+#include "runtime/system/host_memory.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -94,6 +95,8 @@ struct buffer {
     cl_mem memory;
     size_t bytes;
     void *host;             /* the storage itself where the device works on host memory, else NULL */
+    struct host_memory pages; /* which it then is */
+    bool shareable;           /* made so that other processes of the host can map it */
     enum element_type type; /* of what matrix products read and write there; ELEMENT_FP32 unless set */
 };
 
@@ -107,6 +110,9 @@ struct span {
  * page-aligned host memory of ours (no copy, no driver limit on the total). Fails in words when the device cannot.
  */
 int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes);
+
+/* The same, with `pages` that other processes can map (host_memory.h) where the device works on host memory. */
+int buffer_create_shareable(struct compute *compute, struct buffer *buffer, size_t bytes);
 void buffer_release(struct compute *compute, struct buffer *buffer);
 
 /* Copies between host and buffer; the transfer is complete on return (reads wait for all work before them).

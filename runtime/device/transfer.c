@@ -24,26 +24,41 @@ void transfer_release(struct transfer *transfer) {
     *transfer = (struct transfer){0};
 }
 
+/* Maps what was created for as long as there is the memory. 0, or an OpenCL code, and nothing is left. */
+static cl_int hold(struct transfer *transfer, struct pinned *pinned, size_t bytes, cl_int code) {
+    if (code == CL_SUCCESS) {
+        pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0,
+                                          NULL, NULL, &code);
+    }
+    if (code != CL_SUCCESS) {
+        transfer_free(transfer, pinned);
+    }
+    return code;
+}
+
 int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes) {
     cl_int code;
     *pinned = (struct pinned){0};
     pinned->memory =
         clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, NULL, &code);
-    if (code == CL_SUCCESS) {
-        pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                          bytes, 0, NULL, NULL, &code);
-    }
-    if (code != CL_SUCCESS) {
-        transfer_free(transfer, pinned);
-        return error_set("device %s: cannot allocate %zu bytes for transfers: %s", transfer->compute->device.name,
-                         bytes, device_error_text(code));
-    }
-    return 0;
+    code = hold(transfer, pinned, bytes, code);
+    return code == CL_SUCCESS ? 0
+                              : error_set("device %s: cannot allocate %zu bytes for transfers: %s",
+                                          transfer->compute->device.name, bytes, device_error_text(code));
+}
+
+void transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes) {
+    cl_int code;
+    *pinned = (struct pinned){0};
+    pinned->memory =
+        clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, host, &code);
+    hold(transfer, pinned, bytes, code);
 }
 
 void transfer_free(struct transfer *transfer, struct pinned *pinned) {
     if (pinned->host) {
         clEnqueueUnmapMemObject(transfer->queue, pinned->memory, pinned->host, 0, NULL, NULL);
+        clFinish(transfer->queue); /* what was pinned may be unmapped next */
     }
     if (pinned->memory) {
         clReleaseMemObject(pinned->memory);

@@ -1,49 +1,65 @@
 #include "runtime/ranks/collective.h"
 #include "runtime/device/transfer.h"
+#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/pairwise_sum.h"
 #include "runtime/ranks/range_messages.h"
 #include "runtime/system/error.h"
+#include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#define WINDOW 4    /* ranges under way at a time: enough that the next one starts while the last waits */
-#define TAGS   4096 /* no two ranges under way have the same remainder */
+#define WINDOW 4                   /* ranges under way at a time: enough that the next one starts while the last waits */
+#define TAGS   4096                /* no two ranges under way have the same remainder */
+#define PIECE  ((uint64_t)1 << 16) /* elements that a thread adds at a time */
 
 /* In the order in which an item goes through them. */
 enum stage {
-    STAGE_CLOSED,         /* not said to be ready */
-    STAGE_MARKED,         /* the device works on it, or the window is full */
-    STAGE_READING,        /* from the device to the host */
-    STAGE_REDUCE_SCATTER, /* see range_messages.h */
-    STAGE_ALL_GATHER,
-    STAGE_WRITING, /* from the host to the device */
+    STAGE_CLOSED,    /* not said to be ready */
+    STAGE_MARKED,    /* the device works on it, or the window is full */
+    STAGE_READING,   /* from the device to the host */
+    STAGE_FILLED,    /* until it is there on all near ranks */
+    STAGE_ADDING,    /* the near ranks' addends by this rank, then a reduce-scatter across */
+    STAGE_GATHERING, /* across */
+    STAGE_SUMMED,    /* until the sums are there on all near ranks */
+    STAGE_WRITING,   /* from the host to the device */
     STAGE_DONE,
 };
 
 struct item {
-    struct element_range range;
+    struct collective_item what;
     enum stage stage;
     cl_event event; /* the mark or copy that it waits for */
+};
+
+/* Memory of one purpose on all near ranks. */
+struct shared {
+    const struct buffer *buffer; /* which it is; NULL: a slot's */
+    struct host_memory *others;  /* [near.count], see neighbours_map */
 };
 
 /* What an item under way works with. */
 struct slot {
     struct range_messages messages;
-    struct pinned pinned; /* the range, where the device does not work on host memory */
+    struct host_memory memory; /* the range, where the device does not work on host memory */
+    struct shared shared;
+    struct pinned *pinned; /* [near.count] the same for the driver, so that it can copy directly where it knows how */
 };
 
 struct collective {
     struct compute *compute;
     const struct ranks *ranks;
     struct transfer transfer;
-    bool bf16;
-    size_t count; /* of items */
+    struct collective_settings settings;
     struct slot slots[WINDOW];
+    struct shared *buffers; /* [settings.buffer_count] */
+    float **targets;        /* [near.count] room for those of a sum, and its addends */
+    const void **addends;
     /* of the round */
-    enum collective_kind kind;
-    const struct buffer *buffer;
-    size_t marked, done; /* items said to be ready, items done */
+    uint64_t before; /* items of earlier rounds */
+    size_t count, marked, done; /* items, those said to be ready, those done */
     size_t under_way;
     double since;       /* when something began to be under way */
     double device_done; /* when the last mark was reached; 0: not yet */
@@ -54,44 +70,120 @@ struct collective {
 
 /* ---- making and releasing */
 
-uint64_t collective_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
-                                  bool bf16) {
-    return WINDOW * (range_messages_bytes(ranks, largest, bf16) +
-                     (compute->device.native_kernels ? 0 : largest * sizeof(float)));
+static bool is_staged(const struct compute *compute) {
+    return !compute->device.native_kernels;
 }
 
-static int create_slot(struct collective *collective, struct slot *slot, uint64_t largest) {
-    if (range_messages_create(&slot->messages, collective->ranks, largest, collective->bf16)) {
+uint64_t collective_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest, bool bf16) {
+    const uint64_t part = range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
+    return WINDOW * (range_messages_bytes(ranks, part, bf16) + (is_staged(compute) ? largest * sizeof(float) : 0));
+}
+
+static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared *shared) {
+    shared->buffer = buffer;
+    shared->others = calloc((size_t)ranks->near.count, sizeof *shared->others);
+    return shared->others ? 0 : error_set("out of memory for memory shared between ranks");
+}
+
+static void release_shared(const struct ranks *ranks, struct shared *shared) {
+    for (int i = 0; shared->others && i < ranks->near.count; i++) {
+        host_memory_release(&shared->others[i]);
+    }
+    free(shared->others);
+}
+
+static int make_slot(struct collective *collective, struct slot *slot) {
+    const struct ranks *ranks = collective->ranks;
+    const uint64_t largest = collective->settings.largest;
+    const uint64_t part = range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
+    if (range_messages_create(&slot->messages, ranks, part, collective->settings.bf16)) {
         return -1;
     }
-    return collective->compute->device.native_kernels
-               ? 0
-               : transfer_allocate(&collective->transfer, &slot->pinned, largest * sizeof(float));
+    if (!is_staged(collective->compute)) {
+        return 0;
+    }
+    slot->pinned = calloc((size_t)ranks->near.count, sizeof *slot->pinned);
+    if (!slot->pinned || !host_memory_create(&slot->memory, largest * sizeof(float), ranks->near.count > 1)) {
+        return error_set("out of memory for copies of gradients");
+    }
+    return make_shared(ranks, NULL, &slot->shared);
 }
 
-int collective_create(struct compute *compute, const struct ranks *ranks, const struct element_range *ranges,
-                      size_t count, bool bf16, struct collective **created) {
-    struct collective *collective = calloc(1, sizeof *collective + count * sizeof *collective->items);
-    uint64_t largest = 0;
-    *created = collective;
-    if (!collective) {
+/* All that this rank does by itself. */
+static int make(struct collective *collective) {
+    const struct collective_settings *settings = &collective->settings;
+    const size_t near = (size_t)collective->ranks->near.count;
+    collective->buffers = calloc(settings->buffer_count + 1, sizeof *collective->buffers);
+    collective->targets = calloc(near, sizeof *collective->targets);
+    collective->addends = calloc(near, sizeof *collective->addends);
+    if (!collective->buffers || !collective->targets || !collective->addends) {
         return error_set("out of memory for sums over ranks");
     }
-    *collective = (struct collective){.compute = compute, .ranks = ranks, .bf16 = bf16, .count = count};
-    for (size_t i = 0; i < count; i++) {
-        collective->items[i].range = ranges[i];
-        largest = ranges[i].count > largest ? ranges[i].count : largest;
+    if (settings->largest > (uint64_t)1 << 28) {
+        return error_set("a range of %" PRIu64 " elements is too large", settings->largest);
     }
-    int status = largest > (uint64_t)1 << 28 ? error_set("a range of %" PRIu64 " elements is too large", largest)
-                                             : transfer_create(compute, &collective->transfer);
+    int status = transfer_create(collective->compute, &collective->transfer);
     for (size_t i = 0; i < WINDOW && status == 0; i++) {
-        status = create_slot(collective, &collective->slots[i], largest);
+        status = make_slot(collective, &collective->slots[i]);
     }
-    if (status) {
-        collective_release(collective);
-        *created = NULL;
+    for (size_t i = 0; i < settings->buffer_count && status == 0; i++) {
+        status = make_shared(collective->ranks, settings->buffers[i], &collective->buffers[i]);
     }
     return status;
+}
+
+/* Maps what the near ranks have made. */
+static int map(struct collective *collective) {
+    const struct ranks *ranks = collective->ranks;
+    const bool staged = is_staged(collective->compute);
+    int status = 0;
+    for (size_t i = 0; ranks->near.count > 1 && i < WINDOW && status == 0 && staged; i++) {
+        status = neighbours_map(ranks, &collective->slots[i].memory, collective->slots[i].shared.others);
+    }
+    for (size_t i = 0; ranks->near.count > 1 && i < collective->settings.buffer_count && status == 0 && !staged; i++) {
+        status = neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others);
+    }
+    for (size_t i = 0; i < WINDOW && staged && status == 0; i++) {
+        struct slot *slot = &collective->slots[i];
+        for (int k = 0; k < ranks->near.count; k++) {
+            const struct host_memory *memory = k == ranks->near.index ? &slot->memory : &slot->shared.others[k];
+            transfer_pin(&collective->transfer, &slot->pinned[k], memory->data, memory->bytes);
+        }
+    }
+    return status;
+}
+
+int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
+                      struct collective **created) {
+    struct collective *collective = calloc(1, sizeof *collective + settings->items * sizeof *collective->items);
+    *created = collective;
+    if (collective) {
+        *collective = (struct collective){.compute = compute, .ranks = ranks, .settings = *settings};
+    }
+    if (ranks_agree(ranks, collective ? make(collective) : error_set("out of memory for sums over ranks")) ||
+        ranks_agree(ranks, map(collective))) {
+        collective_release(collective);
+        *created = NULL;
+        return -1;
+    }
+    return 0;
+}
+
+static void drop_event(struct item *item) {
+    if (item->event) {
+        clReleaseEvent(item->event);
+    }
+    item->event = NULL;
+}
+
+static void release_slot(struct collective *collective, struct slot *slot) {
+    for (int i = 0; slot->pinned && i < collective->ranks->near.count; i++) {
+        transfer_free(&collective->transfer, &slot->pinned[i]);
+    }
+    free(slot->pinned);
+    release_shared(collective->ranks, &slot->shared);
+    host_memory_release(&slot->memory);
+    range_messages_release(&slot->messages);
 }
 
 void collective_release(struct collective *collective) {
@@ -99,109 +191,271 @@ void collective_release(struct collective *collective) {
         return;
     }
     for (size_t i = 0; i < collective->count; i++) {
-        if (collective->items[i].event) {
-            clReleaseEvent(collective->items[i].event);
-        }
+        drop_event(&collective->items[i]);
     }
     for (size_t i = 0; i < WINDOW; i++) {
-        transfer_free(&collective->transfer, &collective->slots[i].pinned);
-        range_messages_release(&collective->slots[i].messages);
+        release_slot(collective, &collective->slots[i]);
+    }
+    for (size_t i = 0; collective->buffers && i < collective->settings.buffer_count; i++) {
+        release_shared(collective->ranks, &collective->buffers[i]);
     }
     transfer_release(&collective->transfer);
+    free(collective->buffers);
+    free(collective->targets);
+    free(collective->addends);
     free(collective);
+}
+
+/* ---- where things are */
+
+static struct slot *slot_of(struct collective *collective, size_t index) {
+    return &collective->slots[(collective->before + index) % WINDOW];
+}
+
+static struct element_range near_part(const struct collective *collective, const struct item *item, int near) {
+    return range_part(item->what.range, collective->ranks->near.count, near);
+}
+
+static const struct shared *find_shared(const struct collective *collective, const struct buffer *buffer) {
+    for (size_t i = 0; i < collective->settings.buffer_count; i++) {
+        if (collective->buffers[i].buffer == buffer) {
+            return &collective->buffers[i];
+        }
+    }
+    return NULL;
+}
+
+/* The beginning of the item's range in a near rank's memory. */
+static float *range_at(struct collective *collective, size_t index, int near) {
+    const struct collective_item *what = &collective->items[index].what;
+    const struct slot *slot = slot_of(collective, index);
+    const bool staged = !what->buffer->host, own = near == collective->ranks->near.index;
+    const struct shared *shared = staged ? &slot->shared : find_shared(collective, what->buffer);
+    char *memory = !own ? shared->others[near].data : staged ? slot->memory.data : what->buffer->host;
+    return (float *)memory + (staged ? 0 : what->range.offset);
+}
+
+/* ---- sums and copies by this rank */
+
+/* As long as a CPU computes it needs its cores. */
+static bool has_threads(const struct collective *collective) {
+    return !collective->compute->device.is_cpu || collective->device_done > 0.0;
+}
+
+struct addition {
+    struct pairwise_sum sum;
+    uint64_t first, count;
+};
+
+static int add_piece(void *context, size_t index) {
+    const struct addition *addition = context;
+    const uint64_t begin = index * PIECE, left = addition->count - begin;
+    pairwise_sum(&addition->sum, addition->first + begin, left < PIECE ? left : PIECE);
+    return 0;
+}
+
+/* The sum of `count` arrays in collective->addends into collective->targets [target_count], over this rank's near part. */
+static void add(struct collective *collective, const struct item *item, int count, int target_count) {
+    const struct element_range part = near_part(collective, item, collective->ranks->near.index);
+    struct addition addition = {
+        .sum = {collective->addends, count, false, -1, collective->targets, target_count},
+        .first = part.offset - item->what.range.offset,
+        .count = part.count,
+    };
+    collective->times.moved += (double)(part.count * sizeof(float)) * (count + target_count);
+    if (has_threads(collective)) {
+        parallel_run((part.count + PIECE - 1) / PIECE, add_piece, &addition);
+    } else {
+        pairwise_sum(&addition.sum, addition.first, addition.count);
+    }
+}
+
+/* Whether sums are put into the other near ranks' memory, which they are then done with. */
+static bool hands_out(const struct collective *collective, const struct item *item) {
+    return item->what.buffer->host && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
+           collective->ranks->near.count > 1;
+}
+
+/* This rank's memory, or that of all others. The number. */
+static int take_targets(struct collective *collective, size_t index, bool own, bool others) {
+    const struct rank_group *near = &collective->ranks->near;
+    int count = 0;
+    for (int i = 0; i < near->count; i++) {
+        if (i == near->index ? own : others) {
+            collective->targets[count++] = range_at(collective, index, i);
+        }
+    }
+    return count;
+}
+
+static void add_near(struct collective *collective, size_t index) {
+    const struct ranks *ranks = collective->ranks;
+    const struct item *item = &collective->items[index];
+    const bool at_once = hands_out(collective, item) && ranks->across.count == 1;
+    if (item->what.kind == COLLECTIVE_ALL_GATHER || ranks->near.count == 1) {
+        return;
+    }
+    for (int i = 0; i < ranks->near.count; i++) {
+        collective->addends[i] = range_at(collective, index, i);
+    }
+    add(collective, item, ranks->near.count, take_targets(collective, index, true, at_once));
+}
+
+static void hand_out(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const bool handed = item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->across.count == 1;
+    if (hands_out(collective, item) && !handed) {
+        collective->addends[0] = range_at(collective, index, collective->ranks->near.index);
+        add(collective, item, 1, take_targets(collective, index, false, true));
+    }
+}
+
+/* ---- copies between device and host */
+
+static void start_reading(struct collective *collective, size_t index) {
+    struct item *item = &collective->items[index];
+    const struct element_range range = item->what.range;
+    const struct element_range wanted =
+        item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_part(collective->ranks, range) : range;
+    float *memory = range_at(collective, index, collective->ranks->near.index);
+    if (wanted.count) {
+        item->event = transfer_read(&collective->transfer, item->what.buffer, wanted.offset * sizeof(float),
+                                    wanted.count * sizeof(float), memory + (wanted.offset - range.offset));
+    }
+}
+
+/* From each near rank's memory its part, or this rank's alone. The last copy's event stands for all. */
+static void start_writing(struct collective *collective, size_t index) {
+    struct item *item = &collective->items[index];
+    const struct rank_group *near = &collective->ranks->near;
+    const bool scatters = item->what.kind == COLLECTIVE_REDUCE_SCATTER;
+    for (int i = 0; i < near->count; i++) {
+        const struct element_range part =
+            scatters ? ranks_own_part(collective->ranks, item->what.range) : near_part(collective, item, i);
+        if (part.count && (!scatters || i == near->index)) {
+            const float *memory = range_at(collective, index, i) + (part.offset - item->what.range.offset);
+            drop_event(item);
+            item->event = transfer_write(&collective->transfer, item->what.buffer, part.offset * sizeof(float),
+                                         part.count * sizeof(float), memory);
+        }
+    }
 }
 
 /* ---- an item from stage to stage */
 
-/* Stages that a round of this kind, on this device, does without. */
-static bool is_left_out(const struct collective *collective, enum stage stage) {
-    switch (stage) {
+static void start_messages(struct collective *collective, size_t index, bool gathers) {
+    const struct item *item = &collective->items[index];
+    struct range_messages *messages = &slot_of(collective, index)->messages;
+    const int own = collective->ranks->near.index;
+    messages->range = near_part(collective, item, own);
+    messages->data = range_at(collective, index, own) + (messages->range.offset - item->what.range.offset);
+    messages->bf16 = collective->settings.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
+    messages->tag = (int)((collective->before + index) % TAGS);
+    collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
+}
+
+/* Stages that an item of this kind, on this device and among these ranks, does without. */
+static bool is_left_out(const struct collective *collective, const struct item *item) {
+    switch (item->stage) {
     case STAGE_READING:
     case STAGE_WRITING:
-        return collective->buffer->host;
-    case STAGE_REDUCE_SCATTER:
-        return collective->kind == COLLECTIVE_ALL_GATHER;
-    case STAGE_ALL_GATHER:
-        return collective->kind == COLLECTIVE_REDUCE_SCATTER;
+        return item->what.buffer->host;
+    case STAGE_ADDING: /* but for messages that is done at once */
+        return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->across.count == 1;
+    case STAGE_GATHERING:
+        return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->across.count == 1;
     default:
         return false;
     }
 }
 
-static bool is_step(enum stage stage) {
-    return stage == STAGE_REDUCE_SCATTER || stage == STAGE_ALL_GATHER;
+static void enter(struct collective *collective, size_t index) {
+    struct item *item = &collective->items[index];
+    switch (item->stage) {
+    case STAGE_READING:
+        start_reading(collective, index);
+        break;
+    case STAGE_ADDING:
+    case STAGE_GATHERING:
+        start_messages(collective, index, item->stage == STAGE_GATHERING);
+        break;
+    case STAGE_SUMMED:
+        hand_out(collective, index);
+        break;
+    case STAGE_WRITING:
+        start_writing(collective, index);
+        break;
+    default:
+        break;
+    }
 }
 
-static void begin_item(struct collective *collective, size_t index, struct slot *slot) {
-    const struct element_range range = collective->items[index].range;
-    float *host = collective->buffer->host;
-    if (collective->under_way++ == 0) {
+static bool event_is_done(struct collective *collective, const struct item *item) {
+    return !item->event || transfer_done(&collective->transfer, item->event);
+}
+
+/* Whether the item is through with its stage. */
+static bool is_through(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const struct ranks *ranks = collective->ranks;
+    const uint64_t number = collective->before + index + 1;
+    bool done = false;
+    switch (item->stage) {
+    case STAGE_MARKED: /* and what the near ranks read in this slot before is no longer wanted */
+        return event_is_done(collective, item) &&
+               (number <= WINDOW || neighbours_reached(ranks, NEIGHBOUR_TAKEN, number - WINDOW));
+    case STAGE_READING:
+    case STAGE_WRITING:
+        return event_is_done(collective, item);
+    case STAGE_FILLED:
+        return neighbours_reached(ranks, NEIGHBOUR_FILLED, number);
+    case STAGE_ADDING:
+    case STAGE_GATHERING:
+        collective->failed |= range_messages_advance(&slot_of(collective, index)->messages, &done, &collective->times.sent) != 0;
+        return done;
+    case STAGE_SUMMED:
+        return neighbours_reached(ranks, NEIGHBOUR_SUMMED, number);
+    default:
+        return false;
+    }
+}
+
+static void begin_or_end(struct collective *collective, enum stage left, enum stage reached) {
+    if (left == STAGE_MARKED && collective->under_way++ == 0) {
         collective->since = progress_clock();
     }
-    slot->messages.range = range;
-    slot->messages.data = host ? host + range.offset : slot->pinned.host;
-    slot->messages.bf16 =
-        collective->bf16 && collective->kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
-    slot->messages.tag = (int)(index % TAGS);
-}
-
-/* Starts to copy the range between device and host; or this rank's part, where the round needs or defines no more.
- */
-static void start_copy(struct collective *collective, struct item *item, const struct range_messages *messages) {
-    const bool reads = item->stage == STAGE_READING;
-    const struct ranks *ranks = collective->ranks;
-    const struct element_range range =
-        collective->kind == (reads ? COLLECTIVE_ALL_GATHER : COLLECTIVE_REDUCE_SCATTER)
-            ? rank_part(item->range, ranks->count, ranks->index)
-            : item->range;
-    const size_t offset = range.offset * sizeof(float), bytes = range.count * sizeof(float);
-    float *data = messages->data + (range.offset - item->range.offset);
-    if (bytes) {
-        item->event = reads ? transfer_read(&collective->transfer, collective->buffer, offset, bytes, data)
-                            : transfer_write(&collective->transfer, collective->buffer, offset, bytes, data);
+    if (reached == STAGE_DONE && --collective->under_way == 0) {
+        collective->times.active += progress_clock() - collective->since;
     }
-}
-
-/* Whether what the item waits for has come. */
-static bool has_arrived(struct collective *collective, struct item *item, struct range_messages *messages) {
-    bool arrived = true;
-    if (is_step(item->stage)) {
-        collective->failed |= range_messages_arrived(messages, &arrived) != 0;
-    } else if (item->event) {
-        arrived = transfer_done(&collective->transfer, item->event);
-    }
-    if (arrived && item->event) {
-        clReleaseEvent(item->event);
-        item->event = NULL;
-    }
-    return arrived && !collective->failed && !collective->compute->failure;
 }
 
 /* Whether the item came a stage further. */
 static bool advance(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
-    struct slot *slot = &collective->slots[index % WINDOW];
-    if (item->stage == STAGE_CLOSED || item->stage == STAGE_DONE ||
-        !has_arrived(collective, item, &slot->messages)) {
+    const enum stage before = item->stage;
+    if (before == STAGE_CLOSED || before == STAGE_DONE || !is_through(collective, index) || collective->failed ||
+        collective->compute->failure) {
         return false;
     }
-    if (item->stage == STAGE_MARKED) {
-        begin_item(collective, index, slot);
-    } else if (is_step(item->stage)) {
-        range_messages_finish(&slot->messages, item->stage == STAGE_ALL_GATHER);
+    drop_event(item);
+    if (before == STAGE_FILLED) {
+        add_near(collective, index);
     }
     do {
         item->stage++;
-    } while (is_left_out(collective, item->stage));
-    if (is_step(item->stage)) {
-        collective->failed |=
-            range_messages_start(&slot->messages, item->stage == STAGE_ALL_GATHER, &collective->times.bytes) != 0;
-    } else if (item->stage != STAGE_DONE) {
-        start_copy(collective, item, &slot->messages);
-    } else if (--collective->under_way == 0) {
-        collective->times.active += progress_clock() - collective->since;
-    }
+    } while (is_left_out(collective, item));
+    begin_or_end(collective, before, item->stage);
+    enter(collective, index);
     return true;
+}
+
+/* How many items in a row, from the first one on, have reached a stage. */
+static uint64_t reached(const struct collective *collective, enum stage stage) {
+    size_t index = collective->done;
+    while (index < collective->count && collective->items[index].stage >= stage) {
+        index++;
+    }
+    return collective->before + index;
 }
 
 /* A look at everything under way. Whether something moved. */
@@ -209,13 +463,16 @@ static bool progress(struct collective *collective) {
     bool moved_on = false;
     const struct item *last = &collective->items[collective->count - 1];
     if (collective->device_done == 0.0 && last->stage != STAGE_CLOSED &&
-        (last->stage != STAGE_MARKED || transfer_done(&collective->transfer, last->event))) {
+        (last->stage != STAGE_MARKED || event_is_done(collective, last))) {
         collective->device_done = progress_clock(); /* though the window may hold the last item back */
     }
     const size_t window_end = collective->done + WINDOW;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, i);
     }
+    neighbours_tell(collective->ranks, NEIGHBOUR_FILLED, reached(collective, STAGE_FILLED));
+    neighbours_tell(collective->ranks, NEIGHBOUR_SUMMED, reached(collective, STAGE_SUMMED));
+    neighbours_tell(collective->ranks, NEIGHBOUR_TAKEN, reached(collective, STAGE_DONE));
     while (collective->done < collective->count && collective->items[collective->done].stage == STAGE_DONE) {
         collective->done++;
     }
@@ -224,15 +481,24 @@ static bool progress(struct collective *collective) {
 
 /* ---- a round */
 
-void collective_begin(struct collective *collective, enum collective_kind kind, const struct buffer *buffer) {
-    collective->kind = kind;
-    collective->buffer = buffer;
-    collective->marked = collective->done = collective->under_way = 0;
+void collective_begin(struct collective *collective, const struct collective_item *items, size_t count) {
+    collective->count = collective->marked = collective->done = collective->under_way = 0;
     collective->times = (struct collective_times){0};
     collective->device_done = 0.0;
-    for (size_t i = 0; i < collective->count; i++) {
-        collective->items[i].stage = STAGE_CLOSED;
+    collective->before = *neighbours_ranges(collective->ranks);
+    if (count > collective->settings.items) {
+        compute_fail(collective->compute, "%zu ranges are too many for one round", count);
+        return;
     }
+    for (size_t i = 0; i < count; i++) {
+        const struct collective_item *what = &items[i];
+        collective->items[i] = (struct item){.what = *what};
+        if (what->range.count > collective->settings.largest || !find_shared(collective, what->buffer)) {
+            compute_fail(collective->compute, "a range of %" PRIu64 " elements was not expected", what->range.count);
+        }
+    }
+    collective->count = count;
+    *neighbours_ranges(collective->ranks) += count;
 }
 
 void collective_ready(struct collective *collective, size_t count) {
@@ -252,18 +518,24 @@ void collective_ready(struct collective *collective, size_t count) {
     progress(collective);
 }
 
-/* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so
- * it is one of those named. */
-static int fail_late(const struct collective *collective) {
-    char names[128] = "another rank";
-    if (is_step(collective->items[collective->done].stage)) {
-        range_messages_name_late(&collective->slots[collective->done % WINDOW].messages, names);
+/* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so it is one of those
+ * named. */
+static int fail_late(struct collective *collective) {
+    const uint64_t number = collective->before + collective->done + 1;
+    const enum stage stage = collective->items[collective->done].stage;
+    char names[128] = "";
+    if (stage == STAGE_ADDING || stage == STAGE_GATHERING) {
+        range_messages_name_late(&slot_of(collective, collective->done)->messages, names);
+    } else if (stage == STAGE_FILLED || stage == STAGE_SUMMED) {
+        neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number, names);
+    } else if (stage == STAGE_MARKED && number > WINDOW) {
+        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, number - WINDOW, names);
     }
-    return error_set("no answer from %s for %g seconds; is it stopped, or its host away?", names,
+    return error_set("no answer from %s for %g seconds; is it stopped, or its host away?", *names ? names : "another rank",
                      collective->ranks->patience);
 }
 
-/* Between two looks at messages, which move on only when they are looked at. A look costs a CPU device about 20
+/* Between two looks at messages and counts, which move on only when they are looked at. A look costs a CPU device about 20
  * microseconds of its core and what was in its nearest caches; as long as it computes, messages have time. */
 static void rest(const struct collective *collective, unsigned *turns) {
     if (collective->device_done == 0.0 && collective->compute->device.is_cpu) {
@@ -271,6 +543,12 @@ static void rest(const struct collective *collective, unsigned *turns) {
     } else {
         ranks_rest(turns, false);
     }
+}
+
+/* Whether nothing is under way but what the device computes. */
+static bool waits_for_device(struct collective *collective) {
+    const struct item *oldest = &collective->items[collective->done];
+    return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);
 }
 
 int collective_finish(struct collective *collective, struct collective_times *times) {
@@ -282,21 +560,26 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         if (collective->failed || compute_check(collective->compute)) {
             return -1;
         }
-        if (ranks_late(collective->ranks, &watch, moved || collective->under_way == 0)) {
+        const bool computing = collective->done < collective->count && waits_for_device(collective);
+        if (ranks_late(collective->ranks, &watch, moved || computing)) {
             return fail_late(collective);
         }
         if (moved) {
             turns = 0;
-        } else if (collective->under_way == 0) {
+        } else if (computing) {
             transfer_wait(&collective->transfer, collective->items[collective->done].event);
         } else {
             rest(collective, &turns);
         }
     }
+    if (compute_check(collective->compute)) {
+        return -1;
+    }
     if (times && collective->count > 0) {
         times->active += collective->times.active;
         times->exposed += progress_clock() - collective->device_done;
-        times->bytes += collective->times.bytes;
+        times->sent += collective->times.sent;
+        times->moved += collective->times.moved;
     }
     return 0;
 }

@@ -1,12 +1,11 @@
 #include "runtime/ranks/range_messages.h"
+#include "runtime/ranks/pairwise_sum.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include <mpi.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define LINE 1024 /* elements added at a time, in the nearest cache */
+#define SMALL_PART 65536 /* bytes: smaller ones go by halves */
 
 struct message {
     MPI_Request request;
@@ -15,20 +14,30 @@ struct message {
 
 /* ---- making and releasing */
 
+static size_t element_bytes(bool bf16) {
+    return bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Addends of one part from all others, which is no less than half of the range. */
 static uint64_t received_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
-    const uint64_t part = rank_part((struct element_range){0, largest}, ranks->count, 0).count;
-    return (uint64_t)(ranks->count - 1) * part * (bf16 ? sizeof(uint16_t) : sizeof(float));
+    const int count = ranks->across.count;
+    const uint64_t part = range_part((struct element_range){0, largest}, count, 0).count;
+    return (uint64_t)(count - 1) * part * element_bytes(bf16);
 }
 
 uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
-    return received_bytes(ranks, largest, bf16) + (bf16 ? largest * sizeof(uint16_t) : 0);
+    return ranks->across.count == 1
+               ? 0
+               : received_bytes(ranks, largest, bf16) + (bf16 ? largest * sizeof(uint16_t) : 0);
 }
 
 int range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest, bool bf16) {
+    const size_t count = (size_t)ranks->across.count;
     *messages = (struct range_messages){.ranks = ranks};
-    messages->received = malloc(range_messages_bytes(ranks, largest, bf16));
-    messages->messages = calloc(2 * (size_t)(ranks->count - 1), sizeof *messages->messages);
-    if (!messages->received || !messages->messages) {
+    messages->received = malloc(range_messages_bytes(ranks, largest, bf16) + 1);
+    messages->addends = calloc(count, sizeof *messages->addends);
+    messages->messages = calloc(2 * count, sizeof *messages->messages);
+    if (!messages->received || !messages->addends || !messages->messages) {
         return error_set("out of memory for messages between ranks");
     }
     messages->packed = bf16 ? (uint16_t *)(messages->received + received_bytes(ranks, largest, bf16)) : NULL;
@@ -37,90 +46,90 @@ int range_messages_create(struct range_messages *messages, const struct ranks *r
 
 void range_messages_release(struct range_messages *messages) {
     free(messages->received);
+    free(messages->addends);
     free(messages->messages);
     *messages = (struct range_messages){0};
 }
 
 /* ---- a range, its parts, and how it travels */
 
-static struct element_range part_of(const struct range_messages *messages, int rank) {
-    return rank_part(messages->range, messages->ranks->count, rank);
+static int group_size(const struct range_messages *messages) {
+    return messages->ranks->across.count;
 }
 
-static size_t element_bytes(const struct range_messages *messages) {
-    return messages->bf16 ? sizeof *messages->packed : sizeof *messages->data;
+static int own_index(const struct range_messages *messages) {
+    return messages->ranks->across.index;
 }
 
-/* Where a part lies in the range as it travels. */
-static char *place_of(const struct range_messages *messages, struct element_range part) {
-    char *begin = messages->bf16 ? (char *)messages->packed : (char *)messages->data;
-    return begin + (part.offset - messages->range.offset) * element_bytes(messages);
+/* The parts of places [first, first + count), which lie together; count is a power of two, or 1. */
+static struct element_range parts_at(const struct range_messages *messages, int first, int count) {
+    const int size = group_size(messages);
+    const struct element_range low = range_part(messages->range, size, first);
+    const struct element_range high = range_part(messages->range, size, first + count - 1);
+    return (struct element_range){low.offset, high.offset + high.count - low.offset};
 }
 
-/* Where addends of this rank's part lie that came from another rank. */
-static char *addends_of(const struct range_messages *messages, int peer) {
-    const int place = peer < messages->ranks->index ? peer : peer - 1;
+static struct element_range part_of(const struct range_messages *messages, int index) {
+    return parts_at(messages, range_place(group_size(messages), index), 1);
+}
+
+static float *data_of(const struct range_messages *messages, struct element_range part) {
+    return messages->data + (part.offset - messages->range.offset);
+}
+
+static uint16_t *packed_of(const struct range_messages *messages, struct element_range part) {
+    return messages->packed + (part.offset - messages->range.offset);
+}
+
+/* Where a part lies as it travels. */
+static void *place_of(const struct range_messages *messages, struct element_range part) {
+    return messages->bf16 ? (void *)packed_of(messages, part) : data_of(messages, part);
+}
+
+/* Where addends come in; directly they are those of one rank for this rank's part. */
+static void *arrival_of(const struct range_messages *messages, int peer) {
+    const int place = peer < own_index(messages) ? peer : peer - 1;
     return messages->received +
-           (uint64_t)place * part_of(messages, messages->ranks->index).count * element_bytes(messages);
+           (uint64_t)place * part_of(messages, own_index(messages)).count * element_bytes(messages->bf16);
 }
 
-static void pack(const float *values, uint64_t count, uint16_t *packed) {
-    for (uint64_t i = 0; i < count; i++) {
+static void pack(const struct range_messages *messages, struct element_range part) {
+    const float *values = data_of(messages, part);
+    uint16_t *packed = packed_of(messages, part);
+    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
         packed[i] = element_to_bf16(values[i]);
     }
 }
 
-static void unpack(const uint16_t *packed, uint64_t count, float *values) {
-    for (uint64_t i = 0; i < count; i++) {
+static void unpack(const struct range_messages *messages, struct element_range part) {
+    float *values = data_of(messages, part);
+    const uint16_t *packed = packed_of(messages, part);
+    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
         values[i] = element_from_bf16(packed[i]);
     }
 }
 
 /* ---- messages */
 
-/* Nothing is sent of an empty part. */
-static int start_message(struct range_messages *messages, bool sends, int peer, int tag, char *data,
-                         struct element_range part) {
+/* With the group's rank `peer`. Nothing is sent of an empty part. */
+static int start_message(struct range_messages *messages, bool sends, int peer, void *data, uint64_t count,
+                         double *bytes) {
     const MPI_Datatype type = messages->bf16 ? MPI_UINT16_T : MPI_FLOAT;
     struct message *message = &messages->messages[messages->pending];
-    if (part.count == 0) {
+    const int tag = 2 * messages->tag + messages->gathers, rank = messages->ranks->across.members[peer];
+    if (count == 0) {
         return 0;
     }
     messages->pending++;
-    message->peer = peer;
-    return sends ? ranks_check(MPI_Isend(data, (int)part.count, type, peer, tag, MPI_COMM_WORLD, &message->request),
+    message->peer = rank;
+    *bytes += sends ? (double)(count * element_bytes(messages->bf16)) : 0.0;
+    return sends ? ranks_check(MPI_Isend(data, (int)count, type, rank, tag, MPI_COMM_WORLD, &message->request),
                                "cannot send gradients")
-                 : ranks_check(MPI_Irecv(data, (int)part.count, type, peer, tag, MPI_COMM_WORLD, &message->request),
+                 : ranks_check(MPI_Irecv(data, (int)count, type, rank, tag, MPI_COMM_WORLD, &message->request),
                                "cannot receive gradients");
 }
 
-/* Each rank has its peers in another order, so that not all send to the same one first. */
-int range_messages_start(struct range_messages *messages, bool gathers, double *bytes) {
-    const int count = messages->ranks->count, index = messages->ranks->index, tag = 2 * messages->tag + gathers;
-    const struct element_range own = part_of(messages, index);
-    int status = 0;
-    messages->pending = 0;
-    if (messages->bf16) {
-        const struct element_range leaving = gathers ? own : messages->range;
-        const uint64_t first = leaving.offset - messages->range.offset;
-        pack(messages->data + first, leaving.count, messages->packed + first);
-    }
-    for (int turn = count - 1; turn > 0 && status == 0; turn--) {
-        const int peer = (index + turn) % count;
-        const struct element_range theirs = part_of(messages, peer);
-        status = gathers ? start_message(messages, false, peer, tag, place_of(messages, theirs), theirs)
-                         : start_message(messages, false, peer, tag, addends_of(messages, peer), own);
-    }
-    for (int turn = 1; turn < count && status == 0; turn++) {
-        const int peer = (index + turn) % count;
-        const struct element_range part = gathers ? own : part_of(messages, peer);
-        status = start_message(messages, true, peer, tag, place_of(messages, part), part);
-        *bytes += (double)(part.count * element_bytes(messages));
-    }
-    return status;
-}
-
-int range_messages_arrived(struct range_messages *messages, bool *arrived) {
+static int have_arrived(struct range_messages *messages, bool *arrived) {
     int done = 1;
     while (done && messages->pending > 0) {
         struct message *last = &messages->messages[messages->pending - 1];
@@ -134,62 +143,131 @@ int range_messages_arrived(struct range_messages *messages, bool *arrived) {
     return 0;
 }
 
-static bool owes_message(const struct range_messages *messages, int rank) {
-    int done = 1;
-    for (int i = 0; i < messages->pending && done; i++) {
-        if (messages->messages[i].peer == rank) {
-            MPI_Request_get_status(messages->messages[i].request, &done, MPI_STATUS_IGNORE);
-        }
-    }
-    return !done;
-}
-
 void range_messages_name_late(const struct range_messages *messages, char names[128]) {
-    size_t length = 0;
-    strcpy(names, "another rank");
-    for (int rank = 0; rank < messages->ranks->count && length < 100; rank++) {
-        if (owes_message(messages, rank)) {
-            length += (size_t)snprintf(names + length, 128 - length, "%s %d", length ? " or" : "rank", rank);
-        }
-    }
-}
-
-/* ---- sums */
-
-/* A rank's addends for elements [at, at + count) of this rank's part; `wide` is room to unpack them in. */
-static const float *addends_line(const struct range_messages *messages, const float *own, int rank, uint64_t at,
-                                 uint64_t count, float wide[LINE]) {
-    if (rank == messages->ranks->index) {
-        return own + at;
-    }
-    const char *addends = addends_of(messages, rank) + at * element_bytes(messages);
-    if (!messages->bf16) {
-        return (const float *)addends;
-    }
-    unpack((const uint16_t *)addends, count, wide);
-    return wide;
-}
-
-static void add(struct range_messages *messages) {
-    const struct element_range part = part_of(messages, messages->ranks->index);
-    float *own = messages->data + (part.offset - messages->range.offset), sum[LINE], wide[LINE];
-    for (uint64_t at = 0; at < part.count; at += LINE) {
-        const uint64_t count = part.count - at < LINE ? part.count - at : LINE;
-        memcpy(sum, addends_line(messages, own, 0, at, count, wide), count * sizeof *sum);
-        for (int rank = 1; rank < messages->ranks->count; rank++) {
-            const float *line = addends_line(messages, own, rank, at, count, wide);
-            for (uint64_t i = 0; i < count; i++) {
-                sum[i] += line[i];
+    const struct rank_group *group = &messages->ranks->across;
+    for (int peer = 0; peer < group->count; peer++) {
+        int done = 1;
+        for (int i = 0; i < messages->pending && done; i++) {
+            if (messages->messages[i].peer == group->members[peer]) {
+                MPI_Request_get_status(messages->messages[i].request, &done, MPI_STATUS_IGNORE);
             }
         }
-        memcpy(own + at, sum, count * sizeof *sum);
+        if (!done) {
+            ranks_add_name(names, group->members[peer]);
+        }
     }
 }
 
-void range_messages_finish(struct range_messages *messages, bool gathers) {
-    if (!gathers) {
-        add(messages);
-    } else if (messages->bf16) { /* the own part too: its owner goes on with what the others get */
-        unpack(messages->packed, messages->range.count, messages->data);
+/* ---- directly. Each rank has its peers in another order, so that not all send to the same one first */
+
+static int start_direct(struct range_messages *messages, double *bytes) {
+    const int count = group_size(messages), index = own_index(messages);
+    const struct element_range own = part_of(messages, index);
+    int status = 0;
+    pack(messages, messages->gathers ? own : messages->range);
+    for (int turn = count - 1; turn > 0 && status == 0; turn--) {
+        const int peer = (index + turn) % count;
+        const struct element_range part = messages->gathers ? part_of(messages, peer) : own;
+        void *into = messages->gathers ? place_of(messages, part) : arrival_of(messages, peer);
+        status = start_message(messages, false, peer, into, part.count, bytes);
     }
+    for (int turn = 1; turn < count && status == 0; turn++) {
+        const int peer = (index + turn) % count;
+        const struct element_range part = messages->gathers ? own : part_of(messages, peer);
+        status = start_message(messages, true, peer, place_of(messages, part), part.count, bytes);
+    }
+    return status;
+}
+
+static void finish_direct(struct range_messages *messages) {
+    const struct element_range own = part_of(messages, own_index(messages));
+    float *target = data_of(messages, own);
+    for (int i = 0; !messages->gathers && i < group_size(messages); i++) {
+        messages->addends[i] = i == own_index(messages) ? (void *)target : arrival_of(messages, i);
+    }
+    if (!messages->gathers) {
+        pairwise_sum(&(struct pairwise_sum){messages->addends, group_size(messages), messages->bf16,
+                                            own_index(messages), &target, 1},
+                     0, own.count);
+    }
+}
+
+/* ---- by halves: step s is with the rank that differs in bit s, in an all-gather from the highest bit down */
+
+/* The parts that this rank has in reduce-scatter's step, before it, or in all-gather's after it: those of ranks with the same last
+ * bits. */
+static struct element_range span_of(const struct range_messages *messages, int bit, int index) {
+    const int count = group_size(messages) >> bit;
+    return parts_at(messages, range_place(group_size(messages), index) & ~(count - 1), count);
+}
+
+static int bit_of(const struct range_messages *messages) {
+    return messages->gathers ? messages->steps - 1 - messages->step : messages->step;
+}
+
+static int start_half(struct range_messages *messages, double *bytes) {
+    const int bit = bit_of(messages), index = own_index(messages), peer = index ^ 1 << bit;
+    const struct element_range mine = span_of(messages, bit + 1, index), theirs = span_of(messages, bit + 1, peer);
+    const struct element_range in = messages->gathers ? theirs : mine, out = messages->gathers ? mine : theirs;
+    void *into = messages->gathers ? place_of(messages, in) : messages->received;
+    if (!messages->gathers || messages->step == 0) { /* what is passed on later is packed already */
+        pack(messages, out);
+    }
+    return start_message(messages, false, peer, into, in.count, bytes) ||
+                   start_message(messages, true, peer, place_of(messages, out), out.count, bytes)
+               ? -1
+               : 0;
+}
+
+static void finish_half(struct range_messages *messages) {
+    const int bit = bit_of(messages), index = own_index(messages);
+    const struct element_range mine = span_of(messages, bit + 1, index);
+    float *target = data_of(messages, mine);
+    const void *addends[] = {target, messages->received};
+    if (!messages->gathers) { /* a + b is b + a */
+        pairwise_sum(&(struct pairwise_sum){addends, 2, messages->bf16, 0, &target, 1}, 0, mine.count);
+    }
+}
+
+/* ---- an operation */
+
+static int start_step(struct range_messages *messages, double *bytes) {
+    messages->pending = 0;
+    return messages->halves ? start_half(messages, bytes) : start_direct(messages, bytes);
+}
+
+static bool goes_by_halves(const struct range_messages *messages) {
+    const uint64_t part = range_part(messages->range, group_size(messages), 0).count;
+    const int count = group_size(messages);
+    return count > 2 && (count & (count - 1)) == 0 && part * element_bytes(messages->bf16) < SMALL_PART;
+}
+
+int range_messages_start(struct range_messages *messages, bool gathers, double *bytes) {
+    messages->gathers = gathers;
+    messages->halves = goes_by_halves(messages);
+    messages->step = 0;
+    messages->steps = messages->halves ? __builtin_ctz((unsigned)group_size(messages)) : 1;
+    return start_step(messages, bytes);
+}
+
+int range_messages_advance(struct range_messages *messages, bool *done, double *bytes) {
+    bool arrived = true;
+    *done = false;
+    while (arrived && messages->step < messages->steps) {
+        if (have_arrived(messages, &arrived)) {
+            return -1;
+        }
+        if (!arrived) {
+            return 0;
+        }
+        messages->halves ? finish_half(messages) : finish_direct(messages);
+        if (++messages->step < messages->steps && start_step(messages, bytes)) {
+            return -1;
+        }
+    }
+    if (messages->gathers) { /* the own part too: its owner goes on with what the others get */
+        unpack(messages, messages->range);
+    }
+    *done = true;
+    return 0;
 }

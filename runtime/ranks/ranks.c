@@ -1,4 +1,5 @@
 #include "runtime/ranks/ranks.h"
+#include "runtime/ranks/neighbours.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/progress.h"
@@ -35,25 +36,33 @@ int ranks_check(int code, const char *doing) {
     return error_set("%s: %s", doing, name);
 }
 
-/* Ranks on this host, by a communicator of those that share memory; hosts, as those that are first on theirs. */
-static int count_hosts(struct ranks *ranks) {
+/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs. */
+static int find_hosts(struct ranks *ranks) {
     MPI_Comm local;
+    int first_here = ranks->index;
     if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
                     "cannot tell the ranks of this host")) {
         return -1;
     }
     MPI_Comm_rank(local, &ranks->local_index);
     MPI_Comm_size(local, &ranks->local_count);
+    const int code = MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     double first = ranks->local_index == 0;
-    if (ranks_sum(ranks, &first, 1)) {
+    if (ranks_check(code, "cannot tell the ranks of this host") || ranks_sum(ranks, &first, 1)) {
         return -1;
     }
     ranks->hosts = (int)first;
-    return 0;
+    return neighbours_find(ranks, first_here);
 }
 
-const struct ranks ranks_alone = {.count = 1, .local_count = 1, .hosts = 1, .host = "localhost"};
+static const int alone[] = {0};
+const struct ranks ranks_alone = {.count = 1,
+                                  .local_count = 1,
+                                  .hosts = 1,
+                                  .host = "localhost",
+                                  .near = {0, 1, alone},
+                                  .across = {0, 1, alone}};
 
 int ranks_start(struct ranks *ranks) {
     int provided;
@@ -73,7 +82,7 @@ int ranks_start(struct ranks *ranks) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &ranks->index);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks->count);
-    return count_hosts(ranks);
+    return find_hosts(ranks);
 }
 
 static bool is_open(void) {
@@ -84,6 +93,7 @@ static bool is_open(void) {
 }
 
 void ranks_stop(struct ranks *ranks) {
+    neighbours_release(ranks);
     if (is_open()) {
         MPI_Finalize();
     }
@@ -205,6 +215,26 @@ int ranks_merge(const struct ranks *ranks, float *values, size_t count) {
         }
     }
     return 0;
+}
+
+int ranks_unite(const struct ranks *ranks, uint32_t *words, size_t count) {
+    MPI_Request request;
+    if (ranks->count == 1) {
+        return 0;
+    }
+    if (count > PIECE) {
+        return error_set("%zu words are too many to unite", count);
+    }
+    const int code =
+        MPI_Iallreduce(MPI_IN_PLACE, words, (int)count, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
+    return complete(code, &request, ranks, "cannot unite what the ranks have");
+}
+
+void ranks_add_name(char names[128], int rank) {
+    const size_t length = strlen(names);
+    if (length < 100) {
+        snprintf(names + length, 128 - length, "%s %d", length ? " or" : "rank", rank);
+    }
 }
 
 /* What a rank tells the others about its failure. */

@@ -8,6 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Some ranks of the job, one of which is this one. */
+struct rank_group {
+    int index, count;
+    const int *members; /* [count] their numbers in the job, ascending */
+};
+
 struct ranks {
     int index, count;
     int local_index, local_count; /* among the ranks on this host */
@@ -15,6 +21,10 @@ struct ranks {
     char host[256];  /* this rank's */
     double patience; /* seconds to wait for others before that is an error; 0: for ever */
     bool agreed;     /* the error text is one that all ranks have, see ranks_agree */
+    /* The ranks as a table, near.count times across.count: those that share memory with this one, and those of the same place
+     * among theirs. Without shared memory, or where hosts have different numbers of ranks, each is the only one near. */
+    struct rank_group near, across;
+    struct neighbours *neighbours; /* what near ranks share, see neighbours.h; NULL: this rank is alone in the job */
 };
 
 /* For what is done without a job: one rank, alone. */
@@ -49,6 +59,9 @@ int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes);
 /* Collective: everybody's `bytes` at data, in the order of the ranks, to all [count * bytes]. */
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all);
 
+/* Collective: words [count] become the bitwise or of all ranks' words, everywhere. */
+int ranks_unite(const struct ranks *ranks, uint32_t *words, size_t count);
+
 /* Collective: on rank 0 values [count] become the bitwise or of all ranks' values. For numbers of which each is on
  * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
 int ranks_merge(const struct ranks *ranks, float *values, size_t count);
@@ -64,6 +77,9 @@ bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved
  * after a tenth of a second of them, if `patient`, of a millisecond. *turns counts the looks, from 0. */
 void ranks_rest(unsigned *turns, bool patient);
 
+/* Adds a rank to a list in words: "rank 1", then "rank 1 or 3". Begins as "". */
+void ranks_add_name(char names[128], int rank);
+
 /* -1 with an error text made of what was being done and MPI's name of the error; 0 for success. */
 int ranks_check(int code, const char *doing);
 
@@ -75,11 +91,35 @@ struct element_range {
 };
 
 /* The part of a range that one of `count` ranks owns: multiples of 64 elements from its beginning, so that parts
- * begin where vectors do; maybe none. Rank 0's is the largest. */
-static inline struct element_range rank_part(struct element_range range, int count, int rank) {
-    const uint64_t ranks = (uint64_t)count, index = (uint64_t)rank;
+ * begin where vectors do; maybe none. Place 0's is the largest. */
+static inline struct element_range range_part(struct element_range range, int count, int place) {
+    const uint64_t ranks = (uint64_t)count, index = (uint64_t)place;
     const uint64_t each = ((range.count + ranks - 1) / ranks + 63) / 64 * 64;
     const uint64_t first = index * each < range.count ? index * each : range.count;
     const uint64_t rest = range.count - first;
     return (struct element_range){range.offset + first, rest < each ? rest : each};
+}
+
+/* The place in a range of the part of the group's rank `index`. Where the group's size is a power of two its bits are
+ * turned round, so that those whose numbers agree in the last bits own what lies together (range_messages.h). */
+static inline int range_place(int count, int index) {
+    int place = 0;
+    if (count & (count - 1)) {
+        return index;
+    }
+    for (int bit = 1; bit < count; bit *= 2) {
+        place = 2 * place + ((index & bit) != 0);
+    }
+    return place;
+}
+
+/* The part of a range that this rank owns: of the near ranks' parts its own, of that the one that it has across. */
+static inline struct element_range ranks_own_part(const struct ranks *ranks, struct element_range range) {
+    const struct element_range near = range_part(range, ranks->near.count, ranks->near.index);
+    return range_part(near, ranks->across.count, range_place(ranks->across.count, ranks->across.index));
+}
+
+/* Elements of the largest part that a rank owns. */
+static inline uint64_t ranks_largest_part(const struct ranks *ranks, struct element_range range) {
+    return range_part(range_part(range, ranks->near.count, 0), ranks->across.count, 0).count;
 }

@@ -12,7 +12,8 @@
 /* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
 struct bench_result {
     struct bench_figure figures[BENCH_KINDS]; /* of seconds */
-    double exchange_alone, bytes_alone; /* seconds for the same sums with an idle device, median; sent for them */
+    double exchange_alone; /* seconds for the same sums with an idle device, median */
+    struct collective_times alone;      /* what one of those sent and moved */
 };
 
 struct bench_state {
@@ -81,13 +82,10 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
             return -1;
         }
         const double start = progress_clock();
-        collective_begin(bench->model.parallel.collective, COLLECTIVE_ALL_REDUCE,
-                         bench->model.gpt.parameters.gradients);
-        struct collective_times times = {0};
-        if (collective_finish(bench->model.parallel.collective, &times)) {
+        result->alone = (struct collective_times){0};
+        if (data_parallel_exchange(&bench->model.parallel, &result->alone)) {
             return -1;
         }
-        result->bytes_alone = times.bytes;
         seconds[i] = progress_clock() - start;
     }
     result->exchange_alone = bench_figure_of(seconds, 5).median;
@@ -120,12 +118,13 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
     }
     const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
     const double hidden = active > exposed ? 1.0 - exposed / active : 0.0;
-    printf("exchange %.2f MiB of gradients in %zu buckets, %.2f MiB sent a step by each rank\n"
+    printf("exchange %.2f MiB of gradients in %zu buckets among %d ranks that share memory and %d across, %.2f MiB sent a step\n"
            "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n"
-           "         alone %.2f ms: %.2f GB/s sent by each rank\n",
+           "         alone %.2f ms: each rank sends %.2f GB/s, and reads and writes %.2f GB/s in memory\n",
            (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0,
-           bench->model.parallel.buckets.count, bench->model.bytes / 1048576.0, 1e3 * active, 100.0 * hidden,
-           1e3 * result->exchange_alone, gigabyte * result->bytes_alone / result->exchange_alone);
+           bench->model.parallel.buckets.count, bench->model.ranks->near.count, bench->model.ranks->across.count,
+           bench->model.sent / 1048576.0, 1e3 * active, 100.0 * hidden, 1e3 * result->exchange_alone,
+           gigabyte * result->alone.sent / result->exchange_alone, gigabyte * result->alone.moved / result->exchange_alone);
 }
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
@@ -162,8 +161,8 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
                              model->ranks->hosts, "tokens_per_second",
                              bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
-                             (json_int_t)model->parallel.buckets.count, "bytes_sent", model->bytes, "bytes_alone",
-                             result->bytes_alone, "seconds", seconds_json(result));
+                             (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
+                             result->alone.sent, "seconds", seconds_json(result));
     json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
     const int status = json_object_update(json, more)
                            ? error_set("out of memory for %s", bench->settings->json)

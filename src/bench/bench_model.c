@@ -30,8 +30,8 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
     }
     gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
     gpt_loss(&bench->gpt, 1.0f / (float)bench->train->gradient_accumulation_steps, true);
-    data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
-    return compute_check(bench->compute);
+    return data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps) || compute_check(bench->compute) ? -1
+                                                                                                                      : 0;
 }
 
 /* The clock when all gradients are there; what was exchanged on the way is in the times. */
@@ -68,7 +68,7 @@ int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BE
     seconds[BENCH_EXPOSED] = exposed;
     seconds[BENCH_REST] = end - bench->parallel.gradients_at;
     seconds[BENCH_ACTIVE] = bench->parallel.gradient_times.active;
-    bench->bytes = bench->parallel.times.bytes;
+    bench->sent = bench->parallel.times.sent;
     return 0;
 }
 
@@ -106,9 +106,8 @@ int bench_model_set_up(struct bench_model *bench) {
     }
     struct parameters *parameters = &bench->gpt.parameters;
     const bool dry = bench->compute->dry; /* without memory that weights could go to */
-    const int status = (!dry && parameters_initialise(bench->compute, parameters, &bench->config, 1)) ||
-                       data_parallel_create(&bench->parallel);
-    return ranks_agree(bench->ranks, status);
+    const int status = dry ? 0 : parameters_initialise(bench->compute, parameters, &bench->config, 1);
+    return ranks_agree(bench->ranks, status) || data_parallel_create(&bench->parallel) ? -1 : 0;
 }
 
 int bench_model_measure_rate(struct bench_model *bench) {

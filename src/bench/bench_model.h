@@ -20,7 +20,7 @@ struct bench_model {
     int64_t micro_steps; /* of this rank in a step */
     int32_t *tokens;     /* [2, batch, block_size] */
     double gemm_rate;    /* FLOP/s of all ranks in products alone, after bench_model_measure_rate */
-    double bytes;        /* sent in the last step */
+    double sent;         /* bytes, in messages of the last step */
 };
 
 /* Whether the settings can be measured at all; fills in micro_steps. */

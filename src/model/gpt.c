@@ -126,6 +126,19 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
     }
 }
 
+/* The token embedding's part goes to its gradient, or to rows of its own. */
+static void back_to_tokens(struct gpt *gpt) {
+    const struct row_gradients *rows = &gpt->row_gradients;
+    struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);
+    struct token_groups groups = gpt->groups;
+    if (rows->count) {
+        gradients.tokens = (struct span){rows->rows, 0};
+        groups.ids = rows->places;
+    }
+    embedding_backward(&gpt->operations, gpt->shape, groups, gpt_dropout(gpt, "embedding"), gpt->scratch.d_streams,
+                       gpt->scratch.d_embedding, gradients);
+}
+
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
@@ -135,6 +148,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
+    tell(listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
         if (gpt->options.recompute && layer < last) { /* what the last one kept is still there */
@@ -143,8 +157,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
         layer_backward(gpt, first, listener);
     }
     compute_part(gpt->compute, "embedding");
-    embedding_backward(&gpt->operations, gpt->shape, gpt->groups, gpt_dropout(gpt, "embedding"), scratch->d_streams,
-                       scratch->d_embedding, embedding_of(gpt, parameters->gradients));
+    back_to_tokens(gpt);
     gpt->operations.gradients_empty = false;
     tell(listener, -1);
 }

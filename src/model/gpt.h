@@ -27,8 +27,9 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
  * gradients of the head and of the top, for the loss times scale and times gpt->loss_scale. */
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
-/* Told during gpt_backward, after the launches that complete the gradients of a sublayer (2 n_layer - 1 down to 0),
- * and after the last ones (-1). */
+/* Told during gpt_backward, after the launches that complete the gradients of the final norm (2 n_layer) and of a sublayer
+ * (2 n_layer - 1 down to 0), and after the last ones (-1). Where rows are kept apart (row_gradients.h) the token embedding's own
+ * gradient is complete with the final norm's. */
 struct gpt_listener {
     void (*gradients_launched)(void *context, int64_t sublayer);
     void *context;

@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/model/gpt.h"
+#include "src/model/row_gradients.h"
 #include "src/operations/attention_check.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -52,12 +53,16 @@ static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements;
-    parameters->weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
+    struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
+    weights->shareable = gpt->options.shareable;
+    parameters->weights = weights;
     parameters->operands = gpt->options.type == ELEMENT_FP32
                                ? parameters->weights
                                : memory_plan_add(plan, "weights in 16 bits", elements, gpt->options.type);
     if (is_training(gpt)) {
-        parameters->gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
+        struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
+        gradients->shareable = gpt->options.shareable;
+        parameters->gradients = gradients;
         const uint64_t moments = gpt->options.moments ? gpt->options.moments->elements : elements;
         parameters->first_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
         parameters->second_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
@@ -347,6 +352,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     plan_projections(gpt, &sizes);
     plan_sublayers(gpt, &sizes);
     plan_head(gpt, &sizes);
+    row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
     plan_scratch(gpt, &sizes);
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
@@ -383,7 +389,8 @@ static int create_upload(struct gpt *gpt) {
 int gpt_create(struct gpt *gpt) {
     const struct operation_shape shape = operation_shape(gpt);
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt)) {
+        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt) ||
+        row_gradients_create(gpt)) {
         return -1;
     }
     return attention_open_units(&gpt->operations);
@@ -394,6 +401,7 @@ void gpt_release(struct gpt *gpt) {
         return;
     }
     upload_release(&gpt->upload);
+    row_gradients_release(gpt);
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     parameters_release(&gpt->parameters);

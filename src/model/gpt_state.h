@@ -36,6 +36,8 @@ struct gpt_options {
     int64_t vocabulary;                 /* the softmax is over the first so many tokens; 0: over all */
     enum element_type type;             /* of activations and of the weights that products read */
     const struct moment_share *moments; /* NULL: all of them are kept here */
+    size_t row_gradients; /* rows of token gradients that may be kept apart, see row_gradients.h; 0: none */
+    bool shareable; /* on devices that work on host memory, other processes can map weights and gradients */
     bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
                        forward again, to the same bits */
 };
@@ -92,6 +94,17 @@ struct gpt_pass {
     int64_t position;  /* CACHE_STEP: of the tokens; else 0 */
 };
 
+/* The embedding's part of the token embedding's gradient where it is kept apart: see row_gradients.h. */
+struct row_gradients {
+    size_t most;                  /* rows that there is room for; 0: the gradient is always in one piece */
+    const struct buffer *rows;    /* [most, C] float */
+    const struct buffer *ids;     /* [most] int, the token of each row */
+    const struct buffer *places;  /* [N] int, the row of each of the batch's distinct tokens, as in token_groups */
+    const struct buffer *numbers; /* [most + 1] int: 0, 1, 2 ... */
+    struct upload upload;         /* of ids and places */
+    size_t count;                 /* rows of the pass; 0: in one piece */
+};
+
 struct gpt {
     struct compute *compute;
     struct model_config config;
@@ -116,6 +129,7 @@ struct gpt {
     struct loss_scale loss_scale;       /* of the gradients in the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
+    struct row_gradients row_gradients;
     struct token_shape shape;              /* of the batch that is set */
     struct gpt_pass pass;
     size_t valid_targets; /* targets of the batch that are not -1 */

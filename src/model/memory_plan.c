@@ -121,14 +121,19 @@ void memory_plan_print(const struct memory_plan *plan, FILE *file) {
     fprintf(file, "  %-28s %12s\n", "in all", memory_text(plan->total_bytes, text));
 }
 
+static int create(struct compute *compute, struct memory_item *item) {
+    return item->buffer.shareable ? buffer_create_shareable(compute, &item->buffer, item->bytes)
+                                  : buffer_create(compute, &item->buffer, item->bytes);
+}
+
 int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
     for (size_t i = 0; i < plan->count; i++) {
         char text[16];
-        if (!plan->items[i]->elsewhere && buffer_create(compute, &plan->items[i]->buffer, plan->items[i]->bytes)) {
-            return error_prefix("cannot allocate %s for the %s", memory_text(plan->items[i]->bytes, text),
-                                plan->items[i]->group);
+        struct memory_item *item = plan->items[i];
+        if (!item->elsewhere && create(compute, item)) {
+            return error_prefix("cannot allocate %s for the %s", memory_text(item->bytes, text), item->group);
         }
-        plan->items[i]->buffer.type = plan->items[i]->type;
+        item->buffer.type = item->type;
     }
     return 0;
 }

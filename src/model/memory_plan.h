@@ -15,8 +15,8 @@ struct memory_plan {
 };
 
 /* Puts a buffer of `elements` of this type on the plan. `group` is what users see ("streams"); a literal. The buffer
- * is owned by the plan and has no memory until memory_plan_allocate. Never NULL: failures are kept for
- * memory_plan_check. */
+ * is owned by the plan and has no memory until memory_plan_allocate, which makes it shareable if it was marked so by
+ * then. Never NULL: failures are kept for memory_plan_check. */
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                enum element_type type);
 

@@ -99,6 +99,10 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
                         struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
                         struct embedding gradients);
 
+/* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count + 1] int: 0, 1, 2 ... */
+void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows, const struct buffer *ids,
+                        const struct buffer *numbers, struct span gradients);
+
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
 /* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the arenas, its

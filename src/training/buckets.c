@@ -27,7 +27,9 @@ static void cut(const struct parameters *parameters, struct buckets *buckets, ui
         end -= count;
         const struct element_range range = {end, count};
         buckets->table[buckets->count++] =
-            (struct bucket){.range = range, .complete_after = lowest_sublayer(parameters, range)};
+            (struct bucket){.range = range,
+                            .complete_after = lowest_sublayer(parameters, range),
+                            .of_tokens = range.offset < parameters->position_embedding};
     }
 }
 
@@ -40,13 +42,13 @@ static int by_completion(const void *a, const void *b) {
     return first->range.offset < second->range.offset ? -1 : 1;
 }
 
-/* Rank 0's parts are the largest, so that buffers of this size do for all. */
-static void share(struct buckets *buckets, int count, int index) {
+/* Places for the largest parts do for those of all ranks. */
+static void share(struct buckets *buckets, const struct ranks *ranks) {
     for (size_t i = 0; i < buckets->count; i++) {
         struct bucket *bucket = &buckets->table[i];
-        bucket->own = rank_part(bucket->range, count, index);
+        bucket->own = ranks_own_part(ranks, bucket->range);
         bucket->moments = buckets->share.elements;
-        buckets->share.elements += rank_part(bucket->range, count, 0).count;
+        buckets->share.elements += ranks_largest_part(ranks, bucket->range);
         buckets->largest = bucket->range.count > buckets->largest ? bucket->range.count : buckets->largest;
     }
 }
@@ -111,20 +113,34 @@ static int write_own(const struct moment_share *share, struct compute *compute, 
 
 /* ---- all of it */
 
+/* Where the arena's embeddings end, which lie at its beginning: those of tokens, then those of positions. */
+static uint64_t first_of_layers(const struct parameters *parameters) {
+    uint64_t first = parameters->decayed;
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        if (parameter->sublayer >= 0 && parameter->offset < first) {
+            first = parameter->offset;
+        }
+    }
+    return first;
+}
+
 int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                    struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
     const uint64_t wanted = elements && elements < MOST ? (elements + ALIGNED - 1) / ALIGNED * ALIGNED : MOST;
-    const uint64_t decayed = parameters->decayed, rest = parameters->elements - decayed;
-    const uint64_t most = (decayed + wanted - 1) / wanted + (rest + wanted - 1) / wanted;
-    buckets->table = calloc(most + 1, sizeof *buckets->table);
+    const uint64_t ends[] = {parameters->position_embedding, first_of_layers(parameters), parameters->decayed,
+                             parameters->elements};
+    const size_t pieces = sizeof ends / sizeof *ends;
+    buckets->table = calloc(parameters->elements / wanted + 2 * pieces, sizeof *buckets->table);
     if (!buckets->table) {
         return error_set("out of memory for the buckets of gradients");
     }
-    cut(parameters, buckets, 0, decayed, wanted);
-    cut(parameters, buckets, decayed, parameters->elements, wanted);
+    for (size_t i = 0; i < pieces; i++) {
+        cut(parameters, buckets, i ? ends[i - 1] : parameters->token_embedding, ends[i], wanted);
+    }
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
-    share(buckets, ranks->count, ranks->index);
+    share(buckets, ranks);
     return 0;
 }
 

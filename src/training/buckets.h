@@ -10,6 +10,7 @@ struct bucket {
     int64_t
         complete_after; /* the sublayer after whose backward pass its gradients are complete; -1: the last of all */
     struct element_range own; /* this rank's part of it */
+    bool of_tokens;           /* it is of the token embedding, and has nothing else */
     uint64_t moments;         /* where that part's moments begin in buffers that hold only own ones */
 };
 

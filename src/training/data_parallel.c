@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm_measure.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
+#include "src/model/row_gradients.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,19 +12,84 @@
 
 /* ---- making and releasing */
 
+static void add_item(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
+                     struct element_range range, int64_t complete_after) {
+    parallel->items[parallel->item_count] = (struct collective_item){kind, buffer, range};
+    parallel->complete_after[parallel->item_count++] = complete_after;
+}
+
+/* All buckets of an arena, or those of the token embedding only, or the others. */
+enum choice { ALL_BUCKETS, TOKEN_BUCKETS, OTHER_BUCKETS };
+static void add_buckets(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer,
+                        enum choice choice) {
+    for (size_t i = 0; i < parallel->buckets.count; i++) {
+        const struct bucket *bucket = &parallel->buckets.table[i];
+        if (choice == ALL_BUCKETS || bucket->of_tokens == (choice == TOKEN_BUCKETS)) {
+            const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
+            add_item(parallel, kind, buffer, bucket->range, choice == TOKEN_BUCKETS ? top : bucket->complete_after);
+        }
+    }
+}
+
+/* The token embedding's rows that are kept apart, which every rank needs whatever it owns of that: in pieces no larger than the
+ * largest bucket. */
+static void add_rows(struct data_parallel *parallel) {
+    const struct gpt *gpt = parallel->gpt;
+    const uint64_t elements = gpt->row_gradients.count * (uint64_t)gpt->config.n_embd, most = parallel->buckets.largest;
+    for (uint64_t done = 0; done < elements; done += most) {
+        const struct element_range range = {done, elements - done < most ? elements - done : most};
+        add_item(parallel, COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, -1);
+    }
+}
+
+/* Of all buckets of an arena. */
+static void begin_round(struct data_parallel *parallel, enum collective_kind kind, const struct buffer *buffer) {
+    parallel->item_count = 0;
+    add_buckets(parallel, kind, buffer, ALL_BUCKETS);
+    collective_begin(parallel->collective, parallel->items, parallel->item_count);
+}
+
+/* Of gradients in a backward pass: in the order in which they will be complete. */
+static void begin_gradients(struct data_parallel *parallel) {
+    const enum collective_kind kind =
+        parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+    const struct buffer *gradients = parallel->gpt->parameters.gradients;
+    if (parallel->gpt->row_gradients.count == 0) {
+        begin_round(parallel, kind, gradients);
+        return;
+    }
+    parallel->item_count = 0;
+    add_buckets(parallel, kind, gradients, TOKEN_BUCKETS);
+    add_buckets(parallel, kind, gradients, OTHER_BUCKETS);
+    add_rows(parallel);
+    collective_begin(parallel->collective, parallel->items, parallel->item_count);
+}
+
+/* Of a round, at most. */
+static size_t most_items(const struct data_parallel *parallel) {
+    const struct gpt *gpt = parallel->gpt;
+    const uint64_t rows = gpt->row_gradients.most * (uint64_t)gpt->config.n_embd;
+    return parallel->buckets.count + (size_t)(rows / parallel->buckets.largest) + 1;
+}
+
 static int create_collective(struct data_parallel *parallel) {
-    const struct buckets *buckets = &parallel->buckets;
-    struct element_range *ranges = calloc(buckets->count + 1, sizeof *ranges);
-    if (!ranges) {
-        return error_set("out of memory for the buckets of gradients");
+    const struct gpt *gpt = parallel->gpt;
+    const struct buffer *buffers[3] = {gpt->parameters.gradients};
+    size_t count = 1;
+    if (parallel->shares_moments) {
+        buffers[count++] = gpt->parameters.weights;
     }
-    for (size_t i = 0; i < buckets->count; i++) {
-        ranges[i] = buckets->table[i].range;
+    if (gpt->row_gradients.most) {
+        buffers[count++] = gpt->row_gradients.rows;
     }
-    const int status = collective_create(parallel->gpt->compute, parallel->ranks, ranges, buckets->count,
-                                         parallel->bf16, &parallel->collective);
-    free(ranges);
-    return status;
+    const struct collective_settings settings = {
+        .items = most_items(parallel),
+        .largest = parallel->buckets.largest,
+        .bf16 = parallel->bf16,
+        .buffers = buffers,
+        .buffer_count = count,
+    };
+    return collective_create(gpt->compute, parallel->ranks, &settings, &parallel->collective);
 }
 
 int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_steps) {
@@ -67,6 +133,12 @@ static int create_buckets(struct data_parallel *parallel, const struct model_con
     return status;
 }
 
+/* Tokens of the last micro-batches of all ranks together, if no two are the same. */
+static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
+                        const struct ranks *ranks) {
+    return (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
+}
+
 int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
                              const struct train_settings *settings, struct compute *compute,
                              const struct model_config *config, struct gpt *gpt) {
@@ -83,6 +155,8 @@ int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
         .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
+        .shareable = ranks->near.count > 1,
+        .row_gradients = ranks->count > 1 ? most_rows(settings, config, ranks) : 0,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };
     if (gpt_plan(compute, config, &options, gpt)) {
@@ -105,21 +179,26 @@ int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
     return 0;
 }
 
+/* What this rank does by itself. */
+static int create_buffers(struct data_parallel *parallel) {
+    const size_t buckets = parallel->buckets.count, items = most_items(parallel);
+    parallel->items = calloc(items, sizeof *parallel->items);
+    parallel->complete_after = calloc(items, sizeof *parallel->complete_after);
+    parallel->tokens = calloc(row_gradients_words(parallel->gpt), sizeof *parallel->tokens);
+    parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
+    if (!parallel->items || !parallel->complete_after || !parallel->tokens || !parallel->host_squares) {
+        return error_set("out of memory for the buckets of gradients");
+    }
+    return parallel->shares_moments
+               ? buffer_create(parallel->gpt->compute, &parallel->squares, buckets * sizeof(float))
+               : 0;
+}
+
 int data_parallel_create(struct data_parallel *parallel) {
-    const size_t buckets = parallel->buckets.count;
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    if (parallel->shares_moments) {
-        parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
-        if (!parallel->host_squares) {
-            return error_set("out of memory for the buckets of gradients");
-        }
-        if (buffer_create(parallel->gpt->compute, &parallel->squares, buckets * sizeof(float))) {
-            return -1;
-        }
-    }
-    return create_collective(parallel);
+    return ranks_agree(parallel->ranks, create_buffers(parallel)) || create_collective(parallel) ? -1 : 0;
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
@@ -128,33 +207,53 @@ void data_parallel_release(struct data_parallel *parallel) {
         buffer_release(parallel->gpt->compute, &parallel->squares);
     }
     free(parallel->host_squares);
+    free(parallel->items);
+    free(parallel->complete_after);
+    free(parallel->tokens);
     buckets_release(&parallel->buckets);
     memset(parallel, 0, sizeof *parallel);
 }
 
 /* ---- a step */
 
-/* The first buckets up to those that this sublayer completes. */
+/* The first items up to those that this sublayer completes. */
 static void send_complete(void *context, int64_t sublayer) {
     struct data_parallel *parallel = context;
-    const struct buckets *buckets = &parallel->buckets;
     size_t complete = 0;
-    while (complete < buckets->count && buckets->table[complete].complete_after >= sublayer) {
+    while (complete < parallel->item_count && parallel->complete_after[complete] >= sublayer) {
         complete++;
     }
     collective_ready(parallel->collective, complete);
 }
 
-void data_parallel_backward(struct data_parallel *parallel, bool last) {
+/* The tokens of all ranks' batches, whose rows go by themselves. */
+static int separate_rows(struct data_parallel *parallel) {
+    struct gpt *gpt = parallel->gpt;
+    const size_t words = row_gradients_words(gpt);
+    if (gpt->row_gradients.most == 0) {
+        return 0;
+    }
+    memset(parallel->tokens, 0, words * sizeof *parallel->tokens);
+    row_gradients_mark(gpt, parallel->tokens);
+    if (ranks_unite(parallel->ranks, parallel->tokens, words)) {
+        return -1;
+    }
+    row_gradients_begin(gpt, parallel->tokens);
+    return 0;
+}
+
+int data_parallel_backward(struct data_parallel *parallel, bool last) {
     const struct gpt_listener listener = {send_complete, parallel};
     if (!parallel->collective || !last) {
         gpt_backward(parallel->gpt, NULL);
-        return;
+        return 0;
     }
-    collective_begin(parallel->collective,
-                     parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                     parallel->gpt->parameters.gradients);
+    if (separate_rows(parallel)) {
+        return -1;
+    }
+    begin_gradients(parallel);
     gpt_backward(parallel->gpt, &listener);
+    return 0;
 }
 
 /* gradient_norm from the squares of all ranks' parts. */
@@ -187,7 +286,7 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
     if (share_norm(parallel)) {
         return -1;
     }
-    collective_begin(parallel->collective, COLLECTIVE_ALL_GATHER, gpt->parameters.weights);
+    begin_round(parallel, COLLECTIVE_ALL_GATHER, gpt->parameters.weights);
     for (size_t i = 0; i < parallel->buckets.count; i++) {
         const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
@@ -206,15 +305,22 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
     if (parallel->collective && collective_finish(parallel->collective, times)) {
         return -1;
     }
+    row_gradients_join(parallel->gpt);
     parallel->times.active += times->active;
     parallel->times.exposed += times->exposed;
-    parallel->times.bytes += times->bytes;
+    parallel->times.sent += times->sent;
+    parallel->times.moved += times->moved;
     parallel->gradients_at = progress_clock();
     if (parallel->collective && parallel->shares_moments) {
         return step_parts(parallel, settings, iteration);
     }
     optimizer_step(parallel->gpt, settings, iteration);
     return 0;
+}
+
+int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times) {
+    begin_round(parallel, COLLECTIVE_ALL_REDUCE, parallel->gpt->parameters.gradients);
+    return collective_finish(parallel->collective, times);
 }
 
 /* ---- weights */

@@ -13,6 +13,10 @@ struct data_parallel {
     bool shares_moments;                    /* each rank keeps those of its parts of the buckets only */
     bool bf16;                              /* gradients travel between ranks in bfloat16 */
     struct collective *collective;          /* NULL: alone */
+    struct collective_item *items;          /* [buckets and pieces of rows] of a round */
+    int64_t *complete_after;                /* of each, as of buckets */
+    size_t item_count;                      /* of the round */
+    uint32_t *tokens; /* [row_gradients_words] those of the last micro-batch on any rank, for row_gradients.h */
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
@@ -37,16 +41,19 @@ int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks
  */
 int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
 
-/* After the model that was planned here was created: what steps need. Talks to no other rank. */
+/* After the model that was planned here was created: what steps need. Collective. */
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
-/* gpt_backward; after the last micro-step's, buckets go out as they become complete. A launch. */
-void data_parallel_backward(struct data_parallel *parallel, bool last);
+/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches. */
+int data_parallel_backward(struct data_parallel *parallel, bool last);
 
 /* Waits for the sums of gradients and makes the step. Collective. */
 int data_parallel_step(struct data_parallel *parallel, const struct optimizer_settings *settings,
                        int64_t iteration);
+
+/* Adds up what is in the gradients, by itself, to be timed: there are other ranks. Collective. */
+int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times);
 
 /* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
 int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);

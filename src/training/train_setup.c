@@ -429,9 +429,8 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
-    const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer) ||
-                       data_parallel_create(&trainer->parallel);
-    return ranks_agree(trainer->ranks, status) || take_best(trainer) ||
+    const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer);
+    return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) || take_best(trainer) ||
                    data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1

@@ -1,0 +1,205 @@
+#include "runtime/ranks/neighbours.h"
+#include "runtime/system/error.h"
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A rank's counts, where the others read them. */
+struct tally {
+    _Alignas(64) uint64_t counts[NEIGHBOUR_COUNTS];
+};
+
+struct neighbours {
+    struct host_memory tally;
+    struct host_memory *others; /* [near.count] their tallies */
+    uint64_t ranges;
+    int *members; /* [near.count + across.count] of both groups */
+};
+
+/* What each rank tells all when they look for one another. */
+struct introduction {
+    int host; /* the lowest rank there */
+    int shares;
+    struct host_memory_name tally;
+};
+
+/* ---- who is where */
+
+/* What HCTRAIN_RANKS_PER_HOST says; 0: nothing that would do. */
+static int told_per_host(const struct ranks *ranks) {
+    const char *text = getenv("HCTRAIN_RANKS_PER_HOST");
+    const long told = text ? strtol(text, NULL, 10) : 0;
+    return told > 0 && told <= ranks->count && ranks->count % told == 0 && ranks->hosts == 1 ? (int)told : 0;
+}
+
+/* The table of ranks by host, in the order of their lowest ranks, into members [count]; 0: hosts differ in their number of
+ * ranks. */
+static int sort_by_host(const struct introduction *all, int count, int *members) {
+    int placed = 0, per_host = 0;
+    for (int host = 0; host < count; host++) {
+        const int before = placed;
+        for (int rank = 0; rank < count; rank++) {
+            if (all[rank].host == host) {
+                members[placed++] = rank;
+            }
+        }
+        const int here = placed - before;
+        if (here && per_host && here != per_host) {
+            return 0;
+        }
+        per_host = here ? here : per_host;
+    }
+    return per_host;
+}
+
+static int index_in(const int *members, int count, int rank) {
+    int index = 0;
+    while (index < count && members[index] != rank) {
+        index++;
+    }
+    return index;
+}
+
+/* The two groups, from a table with `near` ranks in a row. */
+static void take_groups(struct ranks *ranks, const int *table, int near) {
+    int *members = ranks->neighbours->members;
+    const int place = index_in(table, ranks->count, ranks->index), across = ranks->count / near;
+    memcpy(members, table + place / near * near, (size_t)near * sizeof *members);
+    for (int i = 0; i < across; i++) {
+        members[near + i] = table[i * near + place % near];
+    }
+    ranks->near = (struct rank_group){place % near, near, members};
+    ranks->across = (struct rank_group){place / near, across, members + near};
+}
+
+/* ---- their memory */
+
+/* Whether all ranks could. */
+static int all_could(const struct ranks *ranks, bool could, bool *all) {
+    double failures = !could;
+    const int status = ranks_sum(ranks, &failures, 1);
+    *all = failures == 0.0;
+    return status;
+}
+
+static bool open_others(const struct ranks *ranks, const struct introduction *all, struct host_memory *others) {
+    bool could = true;
+    for (int i = 0; i < ranks->near.count && could; i++) {
+        const struct introduction *other = &all[ranks->near.members[i]];
+        could = i == ranks->near.index || (other->shares && host_memory_open(&others[i], &other->tally));
+    }
+    return could;
+}
+
+static void close_others(const struct ranks *ranks, struct host_memory *others) {
+    for (int i = 0; others && i < ranks->near.count; i++) {
+        host_memory_release(&others[i]);
+    }
+}
+
+int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others) {
+    struct introduction introduction = {.host = 0}, *all = calloc((size_t)ranks->count, sizeof *all);
+    bool could;
+    if (!all) {
+        return error_set("out of memory for memory shared between ranks");
+    }
+    introduction.shares = host_memory_name(own, &introduction.tally);
+    int status = ranks_gather(ranks, &introduction, sizeof introduction, all);
+    if (status == 0) {
+        status = all_could(ranks, open_others(ranks, all, others), &could);
+    }
+    free(all);
+    return status == 0 && !could ? error_set("ranks of one host can no longer map each other's memory") : status;
+}
+
+/* ---- all of it */
+
+/* Every rank tells all where it is. Where some cannot share memory each is alone. table [count]: room */
+static int meet(struct ranks *ranks, const struct introduction *introduction, struct introduction *all, int *table) {
+    bool could;
+    if (ranks_gather(ranks, introduction, sizeof *introduction, all)) {
+        return -1;
+    }
+    const int per_host = sort_by_host(all, ranks->count, table);
+    take_groups(ranks, table, per_host ? per_host : 1);
+    ranks->neighbours->others = calloc((size_t)ranks->near.count, sizeof *ranks->neighbours->others);
+    if (all_could(ranks, ranks->neighbours->others && open_others(ranks, all, ranks->neighbours->others), &could)) {
+        return -1;
+    }
+    if (!could) {
+        close_others(ranks, ranks->neighbours->others);
+        for (int i = 0; i < ranks->count; i++) {
+            table[i] = i;
+        }
+        take_groups(ranks, table, 1);
+    }
+    return 0;
+}
+
+int neighbours_find(struct ranks *ranks, int first_here) {
+    const int told = told_per_host(ranks);
+    const size_t count = (size_t)ranks->count;
+    struct introduction introduction = {.host = told ? ranks->index / told * told : first_here};
+    struct neighbours *neighbours = ranks->neighbours = calloc(1, sizeof *neighbours);
+    struct introduction *all = calloc(count, sizeof *all);
+    int *table = calloc(count, sizeof *table);
+    if (neighbours) {
+        neighbours->members = calloc(2 * count + 1, sizeof *neighbours->members);
+        introduction.shares = host_memory_create(&neighbours->tally, sizeof(struct tally), true) &&
+                              host_memory_name(&neighbours->tally, &introduction.tally);
+    }
+    const bool made = all && table && neighbours && neighbours->members && neighbours->tally.data;
+    const int status = made ? meet(ranks, &introduction, all, table) : error_set("out of memory for a job of ranks");
+    free(all);
+    free(table);
+    return status;
+}
+
+void neighbours_release(struct ranks *ranks) {
+    struct neighbours *neighbours = ranks->neighbours;
+    if (!neighbours) {
+        return;
+    }
+    close_others(ranks, neighbours->others);
+    host_memory_release(&neighbours->tally);
+    free(neighbours->others);
+    free(neighbours->members);
+    free(neighbours);
+    ranks->neighbours = NULL;
+}
+
+/* ---- counts */
+
+static struct tally *tally_of(const struct ranks *ranks, int index) {
+    const struct neighbours *neighbours = ranks->neighbours;
+    return index == ranks->near.index ? neighbours->tally.data : neighbours->others[index].data;
+}
+
+void neighbours_tell(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
+    __atomic_store_n(&tally_of(ranks, ranks->near.index)->counts[kind], count, __ATOMIC_RELEASE);
+}
+
+static bool has_reached(const struct ranks *ranks, int index, enum neighbour_count kind, uint64_t count) {
+    return __atomic_load_n(&tally_of(ranks, index)->counts[kind], __ATOMIC_ACQUIRE) >= count;
+}
+
+bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
+    bool reached = true;
+    for (int i = 0; i < ranks->near.count && reached; i++) {
+        reached = has_reached(ranks, i, kind, count);
+    }
+    return reached;
+}
+
+void neighbours_name_late(const struct ranks *ranks, enum neighbour_count kind, uint64_t count, char names[128]) {
+    names[0] = '\0';
+    for (int i = 0; i < ranks->near.count; i++) {
+        if (!has_reached(ranks, i, kind, count)) {
+            ranks_add_name(names, ranks->near.members[i]);
+        }
+    }
+}
+
+uint64_t *neighbours_ranges(const struct ranks *ranks) {
+    return &ranks->neighbours->ranges;
+}

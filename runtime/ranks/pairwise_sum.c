@@ -1,0 +1,57 @@
+#include "runtime/ranks/pairwise_sum.h"
+#include "runtime/system/element.h"
+#include <string.h>
+
+enum {
+    LINE = 1024, /* elements at a time: what is under way stays in the nearest cache */
+    DEPTH = 17,  /* lines that are under way at most: log2 of PAIRWISE_MOST, and one */
+};
+
+/* An addend's elements as float: where they are, or unpacked to `room`. */
+static const float *line_of(const struct pairwise_sum *sum, int index, uint64_t at, uint64_t count,
+                            float room[LINE]) {
+    if (!sum->bf16 || index == sum->wide) {
+        return (const float *)sum->addends[index] + at;
+    }
+    const uint16_t *packed = (const uint16_t *)sum->addends[index] + at;
+    for (uint64_t i = 0; i < count; i++) {
+        room[i] = element_from_bf16(packed[i]);
+    }
+    return room;
+}
+
+/* The largest power of two below `count`. */
+static int first_half(int count) {
+    int half = 1;
+    while (2 * half < count) {
+        half *= 2;
+    }
+    return half;
+}
+
+/* The sum of `addends` of them from `first` on: in rooms[0], or where a single one lies. */
+static const float *subtotal(const struct pairwise_sum *sum, int first, int addends, uint64_t at, uint64_t count,
+                             float (*rooms)[LINE]) {
+    if (addends == 1) {
+        return line_of(sum, first, at, count, rooms[0]);
+    }
+    const int half = first_half(addends);
+    const float *a = subtotal(sum, first, half, at, count, rooms);
+    const float *b = subtotal(sum, first + half, addends - half, at, count, rooms + 1);
+    float *total = rooms[0];
+    for (uint64_t i = 0; i < count; i++) {
+        total[i] = a[i] + b[i];
+    }
+    return total;
+}
+
+void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count) {
+    float rooms[DEPTH][LINE];
+    for (uint64_t done = 0; done < count; done += LINE) {
+        const uint64_t at = first + done, line = count - done < LINE ? count - done : LINE;
+        const float *total = subtotal(sum, 0, sum->count, at, line, rooms);
+        for (int i = 0; i < sum->target_count; i++) {
+            memmove(sum->targets[i] + at, total, line * sizeof *total); /* of one addend it may be the target */
+        }
+    }
+}

@@ -1,0 +1,113 @@
+#include "runtime/system/host_memory.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Whole pages, at least one. 0 when it does not fit a size_t. */
+static size_t whole_pages(size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = bytes ? (bytes - 1) / page + 1 : 1;
+    size_t length;
+    return __builtin_mul_overflow(pages, page, &length) ? 0 : length;
+}
+
+/* Large mappings start at a huge page, so that the kernel can back them with such: room for one is taken first, and then
+ * the mapping is put there. NULL on failure. */
+static void *map_pages(size_t length, int file) {
+    const size_t slack = length >= 2 * HUGE_PAGE ? HUGE_PAGE : 0;
+    size_t total;
+    if (!length || __builtin_add_overflow(length, slack, &total)) {
+        return NULL;
+    }
+    char *start = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) {
+        return NULL;
+    }
+    const size_t head = slack ? (HUGE_PAGE - (size_t)((uintptr_t)start % HUGE_PAGE)) % HUGE_PAGE : 0;
+    const int kind = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *data = mmap(start + head, length, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
+    if (data == MAP_FAILED) {
+        munmap(start, total);
+        return NULL;
+    }
+    if (head) {
+        munmap(start, head);
+    }
+    if (slack - head) {
+        munmap(start + head + length, slack - head);
+    }
+    if (slack) {
+        madvise(data, length, MADV_HUGEPAGE); /* advice: failure changes nothing */
+    }
+    return data;
+}
+
+/* -1 where the system has no files without a name, or allows none. */
+static int create_file(size_t length) {
+    const int file = memfd_create("hctrain", MFD_CLOEXEC);
+    if (file >= 0 && ftruncate(file, (off_t)length) != 0) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+/* Takes over the file, and closes it on failure. */
+static bool map_memory(struct host_memory *memory, size_t length, int file) {
+    void *data = map_pages(length, file);
+    if (!data && file >= 0) {
+        close(file);
+    }
+    *memory = data ? (struct host_memory){data, length, file} : (struct host_memory){0};
+    return data != NULL;
+}
+
+bool host_memory_create(struct host_memory *memory, size_t bytes, bool shareable) {
+    const size_t length = whole_pages(bytes);
+    return map_memory(memory, length, shareable && length ? create_file(length) : -1);
+}
+
+void host_memory_release(struct host_memory *memory) {
+    if (memory->data) {
+        munmap(memory->data, memory->bytes);
+        if (memory->file >= 0) {
+            close(memory->file);
+        }
+    }
+    *memory = (struct host_memory){0};
+}
+
+bool host_memory_name(const struct host_memory *memory, struct host_memory_name *name) {
+    struct stat facts;
+    if (!memory->data || memory->file < 0 || fstat(memory->file, &facts) != 0) {
+        return false;
+    }
+    *name = (struct host_memory_name){.process = getpid(),
+                                      .file = memory->file,
+                                      .device = (uint64_t)facts.st_dev,
+                                      .inode = (uint64_t)facts.st_ino,
+                                      .bytes = memory->bytes};
+    return true;
+}
+
+/* The path leads to whatever that process, or one of the same number in this container, has open there. */
+static bool is_named(int file, const struct host_memory_name *name) {
+    struct stat facts;
+    return fstat(file, &facts) == 0 && (uint64_t)facts.st_dev == name->device &&
+           (uint64_t)facts.st_ino == name->inode && (uint64_t)facts.st_size == name->bytes;
+}
+
+bool host_memory_open(struct host_memory *memory, const struct host_memory_name *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)name->process, (long long)name->file);
+    *memory = (struct host_memory){0};
+    const int file = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (file >= 0 && !is_named(file, name)) {
+        close(file);
+        return false;
+    }
+    return file >= 0 && map_memory(memory, (size_t)name->bytes, file);
+}

@@ -1,0 +1,105 @@
+#include "src/model/row_gradients.h"
+#include "runtime/system/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+size_t row_gradients_words(const struct gpt *gpt) {
+    return ((size_t)gpt->config.vocab_size + 31) / 32;
+}
+
+/* ---- making and releasing */
+
+void row_gradients_plan(struct gpt *gpt, size_t most) {
+    const char *const group = "gradients of token rows";
+    const size_t half = (size_t)gpt->config.vocab_size / 2;
+    struct row_gradients *rows = &gpt->row_gradients;
+    rows->most = most < half ? most : half;
+    if (rows->most) {
+        struct buffer *sums = memory_plan_add(&gpt->plan, group, rows->most * (uint64_t)gpt->config.n_embd, ELEMENT_FP32);
+        sums->shareable = gpt->options.shareable;
+        rows->rows = sums;
+        rows->ids = memory_plan_add(&gpt->plan, group, rows->most, ELEMENT_FP32);
+        rows->places = memory_plan_add(&gpt->plan, group, gpt_tokens(gpt), ELEMENT_FP32);
+        rows->numbers = memory_plan_add(&gpt->plan, group, rows->most + 1, ELEMENT_FP32);
+    }
+}
+
+static int write_numbers(struct gpt *gpt) {
+    const size_t count = gpt->row_gradients.most + 1;
+    int32_t *numbers = malloc(count * sizeof *numbers);
+    for (size_t i = 0; numbers && i < count; i++) {
+        numbers[i] = (int32_t)i;
+    }
+    const int status =
+        numbers ? buffer_write(gpt->compute, gpt->row_gradients.numbers, 0, numbers, count * sizeof *numbers)
+                : error_set("out of memory");
+    free(numbers);
+    return status;
+}
+
+int row_gradients_create(struct gpt *gpt) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t bytes = (rows->most + gpt_tokens(gpt)) * sizeof(int32_t);
+    return rows->most && (upload_create(gpt->compute, &rows->upload, bytes) || write_numbers(gpt)) ? -1 : 0;
+}
+
+void row_gradients_release(struct gpt *gpt) {
+    upload_release(&gpt->row_gradients.upload);
+}
+
+/* ---- a pass */
+
+static bool has_token(const uint32_t *words, size_t id) {
+    return words[id / 32] >> id % 32 & 1;
+}
+
+/* The batch's counts are those of its groups by now: an end of each group, zero where there is none. */
+static bool is_in_batch(const struct gpt *gpt, size_t id) {
+    return gpt->token_counts[id] > 0;
+}
+
+void row_gradients_mark(const struct gpt *gpt, uint32_t *words) {
+    for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
+        words[id / 32] |= (uint32_t)is_in_batch(gpt, id) << id % 32;
+    }
+}
+
+static size_t count_tokens(const struct gpt *gpt, const uint32_t *words) {
+    size_t count = 0;
+    for (size_t i = 0; i < row_gradients_words(gpt); i++) {
+        count += (size_t)__builtin_popcount(words[i]);
+    }
+    return count;
+}
+
+void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t count = count_tokens(gpt, words), width = (size_t)gpt->config.n_embd;
+    rows->count = 0;
+    if (count > rows->most) {
+        return;
+    }
+    int32_t *ids = upload_begin(&rows->upload), *places = ids + rows->most;
+    size_t distinct = 0;
+    for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
+        if (has_token(words, id)) {
+            if (is_in_batch(gpt, id)) {
+                places[distinct++] = (int32_t)rows->count;
+            }
+            ids[rows->count++] = (int32_t)id;
+        }
+    }
+    upload_send(&rows->upload, 0, rows->ids, count * sizeof *ids);
+    upload_send(&rows->upload, rows->most * sizeof *ids, rows->places, distinct * sizeof *places);
+    buffer_zero(gpt->compute, rows->rows, 0, count * width * sizeof(float));
+}
+
+void row_gradients_join(struct gpt *gpt) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    if (rows->count) {
+        const struct parameters *parameters = &gpt->parameters;
+        embedding_add_rows(&gpt->operations, rows->count, rows->rows, rows->ids, rows->numbers,
+                           (struct span){parameters->gradients, parameters->token_embedding});
+        rows->count = 0;
+    }
+}
