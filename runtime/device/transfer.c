@@ -1,4 +1,5 @@
 #include "runtime/device/transfer.h"
+#include "runtime/device/convert.h"
 #include "runtime/system/error.h"
 
 int transfer_create(struct compute *compute, struct transfer *transfer) {
@@ -114,4 +115,22 @@ cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, 
     const cl_int code =
         clEnqueueWriteBuffer(transfer->queue, buffer->memory, CL_FALSE, offset, bytes, data, 0, NULL, &event);
     return started(transfer, "copy to the device", event, code);
+}
+
+/* The compute's launches go to its own queue, and are timed there. */
+void transfer_convert(struct transfer *transfer, struct span from, struct span to, size_t count) {
+    struct compute *compute = transfer->compute;
+    cl_command_queue queue = compute->queue;
+    struct profiler *profiler = compute->profiler;
+    compute->queue = transfer->queue;
+    compute->profiler = NULL;
+    convert_elements(compute, from, to, count);
+    compute->queue = queue;
+    compute->profiler = profiler;
+}
+
+cl_event transfer_last(struct transfer *transfer) {
+    cl_event event = NULL;
+    const cl_int code = clEnqueueMarkerWithWaitList(transfer->queue, 0, NULL, &event);
+    return started(transfer, "mark the end of copies", event, code);
 }

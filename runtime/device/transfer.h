@@ -34,6 +34,12 @@ cl_event transfer_mark(struct transfer *transfer);
 /* Whether work up to the mark, or a copy, is done. A failure counts as done and is kept in the compute. */
 bool transfer_done(struct transfer *transfer, cl_event event);
 
+/* Rounds a range on the device to another type, or widens it, see convert_elements, behind the copies so far. */
+void transfer_convert(struct transfer *transfer, struct span from, struct span to, size_t count);
+
+/* An event for all copies and conversions so far; NULL on failure, as above. */
+cl_event transfer_last(struct transfer *transfer);
+
 /* Waits until then, without taking a core's time from a device that is a CPU. */
 void transfer_wait(struct transfer *transfer, cl_event event);
 

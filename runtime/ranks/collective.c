@@ -3,6 +3,7 @@
 #include "runtime/ranks/neighbours.h"
 #include "runtime/ranks/pairwise_sum.h"
 #include "runtime/ranks/range_messages.h"
+#include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
@@ -43,15 +44,18 @@ struct shared {
 /* What an item under way works with. */
 struct slot {
     struct range_messages messages;
-    struct host_memory memory; /* the range, where the device does not work on host memory */
+    /* where the device does not work on host memory */
+    struct host_memory memory; /* the range */
     struct shared shared;
     struct pinned *pinned; /* [near.count] the same for the driver, so that it can copy directly where it knows how */
+    struct buffer packed;  /* the range in bfloat16, on the device; nothing where it travels in float */
+    float *sums;           /* this rank's near part, which is added in float */
 };
 
 struct collective {
     struct compute *compute;
     const struct ranks *ranks;
-    struct transfer transfer;
+    struct transfer reads, writes; /* two queues beside the compute's: copies both ways at a time */
     struct collective_settings settings;
     struct slot slots[WINDOW];
     struct shared *buffers; /* [settings.buffer_count] */
@@ -74,9 +78,15 @@ static bool is_staged(const struct compute *compute) {
     return !compute->device.native_kernels;
 }
 
+/* Elements of the largest part of a range that a rank adds up for the near ranks. */
+static uint64_t largest_part(const struct ranks *ranks, uint64_t largest) {
+    return range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
+}
+
 uint64_t collective_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest, bool bf16) {
-    const uint64_t part = range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
-    return WINDOW * (range_messages_bytes(ranks, part, bf16) + (is_staged(compute) ? largest * sizeof(float) : 0));
+    const uint64_t part = largest_part(ranks, largest), sums = bf16 ? part : 0;
+    return WINDOW * (range_messages_bytes(ranks, part, bf16) +
+                     (is_staged(compute) ? (largest + sums) * sizeof(float) : 0));
 }
 
 static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared *shared) {
@@ -92,15 +102,28 @@ static void release_shared(const struct ranks *ranks, struct shared *shared) {
     free(shared->others);
 }
 
+/* What ranges in bfloat16 need. */
+static int make_packed(struct collective *collective, struct slot *slot) {
+    const uint64_t largest = collective->settings.largest, part = largest_part(collective->ranks, largest);
+    if (buffer_create(collective->compute, &slot->packed, largest * sizeof(uint16_t))) {
+        return -1;
+    }
+    slot->packed.type = ELEMENT_BF16;
+    slot->sums = malloc(part * sizeof *slot->sums + 1);
+    return slot->sums ? 0 : error_set("out of memory for sums over ranks");
+}
+
 static int make_slot(struct collective *collective, struct slot *slot) {
     const struct ranks *ranks = collective->ranks;
-    const uint64_t largest = collective->settings.largest;
-    const uint64_t part = range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
+    const uint64_t largest = collective->settings.largest, part = largest_part(ranks, largest);
     if (range_messages_create(&slot->messages, ranks, part, collective->settings.bf16)) {
         return -1;
     }
     if (!is_staged(collective->compute)) {
         return 0;
+    }
+    if (collective->settings.bf16 && make_packed(collective, slot)) {
+        return -1;
     }
     slot->pinned = calloc((size_t)ranks->near.count, sizeof *slot->pinned);
     if (!slot->pinned || !host_memory_create(&slot->memory, largest * sizeof(float), ranks->near.count > 1)) {
@@ -122,7 +145,8 @@ static int make(struct collective *collective) {
     if (settings->largest > (uint64_t)1 << 28) {
         return error_set("a range of %" PRIu64 " elements is too large", settings->largest);
     }
-    int status = transfer_create(collective->compute, &collective->transfer);
+    int status = transfer_create(collective->compute, &collective->reads) ||
+                 transfer_create(collective->compute, &collective->writes);
     for (size_t i = 0; i < WINDOW && status == 0; i++) {
         status = make_slot(collective, &collective->slots[i]);
     }
@@ -147,7 +171,7 @@ static int map(struct collective *collective) {
         struct slot *slot = &collective->slots[i];
         for (int k = 0; k < ranks->near.count; k++) {
             const struct host_memory *memory = k == ranks->near.index ? &slot->memory : &slot->shared.others[k];
-            transfer_pin(&collective->transfer, &slot->pinned[k], memory->data, memory->bytes);
+            transfer_pin(&collective->writes, &slot->pinned[k], memory->data, memory->bytes);
         }
     }
     return status;
@@ -178,16 +202,18 @@ static void drop_event(struct item *item) {
 
 static void release_slot(struct collective *collective, struct slot *slot) {
     for (int i = 0; slot->pinned && i < collective->ranks->near.count; i++) {
-        transfer_free(&collective->transfer, &slot->pinned[i]);
+        transfer_free(&collective->writes, &slot->pinned[i]);
     }
     free(slot->pinned);
     release_shared(collective->ranks, &slot->shared);
     host_memory_release(&slot->memory);
+    buffer_release(collective->compute, &slot->packed);
+    free(slot->sums);
     range_messages_release(&slot->messages);
 }
 
 void collective_release(struct collective *collective) {
-    if (!collective || !transfer_settle(&collective->transfer)) {
+    if (!collective || !transfer_settle(&collective->reads) || !transfer_settle(&collective->writes)) {
         return;
     }
     for (size_t i = 0; i < collective->count; i++) {
@@ -199,7 +225,8 @@ void collective_release(struct collective *collective) {
     for (size_t i = 0; collective->buffers && i < collective->settings.buffer_count; i++) {
         release_shared(collective->ranks, &collective->buffers[i]);
     }
-    transfer_release(&collective->transfer);
+    transfer_release(&collective->reads);
+    transfer_release(&collective->writes);
     free(collective->buffers);
     free(collective->targets);
     free(collective->addends);
@@ -225,14 +252,32 @@ static const struct shared *find_shared(const struct collective *collective, con
     return NULL;
 }
 
-/* The beginning of the item's range in a near rank's memory. */
-static float *range_at(struct collective *collective, size_t index, int near) {
-    const struct collective_item *what = &collective->items[index].what;
+/* Whether a range is rounded on the device, and travels from there on in bfloat16. */
+static bool is_packed(const struct collective *collective, const struct item *item) {
+    return collective->settings.bf16 && !item->what.buffer->host && item->what.kind != COLLECTIVE_ALL_GATHER;
+}
+
+static size_t element_bytes(const struct collective *collective, const struct item *item) {
+    return is_packed(collective, item) ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* An element of the item's range, which is in the buffer at `element`, in a near rank's memory on the host. */
+static void *place_at(struct collective *collective, size_t index, int near, uint64_t element) {
+    const struct item *item = &collective->items[index];
     const struct slot *slot = slot_of(collective, index);
-    const bool staged = !what->buffer->host, own = near == collective->ranks->near.index;
-    const struct shared *shared = staged ? &slot->shared : find_shared(collective, what->buffer);
-    char *memory = !own ? shared->others[near].data : staged ? slot->memory.data : what->buffer->host;
-    return (float *)memory + (staged ? 0 : what->range.offset);
+    const bool staged = !item->what.buffer->host, own = near == collective->ranks->near.index;
+    const struct shared *shared = staged ? &slot->shared : find_shared(collective, item->what.buffer);
+    char *memory = !own ? shared->others[near].data : staged ? slot->memory.data : item->what.buffer->host;
+    return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
+}
+
+/* This rank's near part as floats, on the way to sums and then they. */
+static float *own_sums(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const int own = collective->ranks->near.index;
+    return is_packed(collective, item)
+               ? slot_of(collective, index)->sums
+               : place_at(collective, index, own, near_part(collective, item, own).offset);
 }
 
 /* ---- sums and copies by this rank */
@@ -244,29 +289,30 @@ static bool has_threads(const struct collective *collective) {
 
 struct addition {
     struct pairwise_sum sum;
-    uint64_t first, count;
+    uint64_t count;
 };
 
 static int add_piece(void *context, size_t index) {
     const struct addition *addition = context;
     const uint64_t begin = index * PIECE, left = addition->count - begin;
-    pairwise_sum(&addition->sum, addition->first + begin, left < PIECE ? left : PIECE);
+    pairwise_sum(&addition->sum, begin, left < PIECE ? left : PIECE);
     return 0;
 }
 
-/* The sum of `count` arrays in collective->addends into collective->targets [target_count], over this rank's near part. */
+/* The sum of `count` arrays in collective->addends into collective->targets [target_count], each at this rank's near part. */
 static void add(struct collective *collective, const struct item *item, int count, int target_count) {
-    const struct element_range part = near_part(collective, item, collective->ranks->near.index);
+    const uint64_t elements = near_part(collective, item, collective->ranks->near.index).count;
+    const bool packed = is_packed(collective, item);
     struct addition addition = {
-        .sum = {collective->addends, count, false, -1, collective->targets, target_count},
-        .first = part.offset - item->what.range.offset,
-        .count = part.count,
+        .sum = {collective->addends, count, packed, -1, collective->targets, target_count},
+        .count = elements,
     };
-    collective->times.moved += (double)(part.count * sizeof(float)) * (count + target_count);
+    collective->times.moved += (double)elements * (double)(element_bytes(collective, item) * (size_t)count +
+                                                           sizeof(float) * (size_t)target_count);
     if (has_threads(collective)) {
-        parallel_run((part.count + PIECE - 1) / PIECE, add_piece, &addition);
+        parallel_run((elements + PIECE - 1) / PIECE, add_piece, &addition);
     } else {
-        pairwise_sum(&addition.sum, addition.first, addition.count);
+        pairwise_sum(&addition.sum, 0, elements);
     }
 }
 
@@ -276,13 +322,13 @@ static bool hands_out(const struct collective *collective, const struct item *it
            collective->ranks->near.count > 1;
 }
 
-/* This rank's memory, or that of all others. The number. */
-static int take_targets(struct collective *collective, size_t index, bool own, bool others) {
+/* Adds this rank's near part in the other near ranks' memory to the targets; their number. */
+static int add_targets(struct collective *collective, size_t index, int count) {
     const struct rank_group *near = &collective->ranks->near;
-    int count = 0;
+    const uint64_t first = near_part(collective, &collective->items[index], near->index).offset;
     for (int i = 0; i < near->count; i++) {
-        if (i == near->index ? own : others) {
-            collective->targets[count++] = range_at(collective, index, i);
+        if (i != near->index) {
+            collective->targets[count++] = place_at(collective, index, i, first);
         }
     }
     return count;
@@ -291,22 +337,31 @@ static int take_targets(struct collective *collective, size_t index, bool own, b
 static void add_near(struct collective *collective, size_t index) {
     const struct ranks *ranks = collective->ranks;
     const struct item *item = &collective->items[index];
-    const bool at_once = hands_out(collective, item) && ranks->across.count == 1;
-    if (item->what.kind == COLLECTIVE_ALL_GATHER || ranks->near.count == 1) {
+    const uint64_t first = near_part(collective, item, ranks->near.index).offset;
+    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->near.count == 1 && !is_packed(collective, item))) {
         return;
     }
     for (int i = 0; i < ranks->near.count; i++) {
-        collective->addends[i] = range_at(collective, index, i);
+        collective->addends[i] = place_at(collective, index, i, first);
     }
-    add(collective, item, ranks->near.count, take_targets(collective, index, true, at_once));
+    collective->targets[0] = own_sums(collective, index);
+    const bool at_once = hands_out(collective, item) && ranks->across.count == 1;
+    add(collective, item, ranks->near.count, at_once ? add_targets(collective, index, 1) : 1);
 }
 
+/* The sums of this rank's near part go to where the others get them. */
 static void hand_out(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
+    const struct element_range part = near_part(collective, item, collective->ranks->near.index);
     const bool handed = item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->across.count == 1;
-    if (hands_out(collective, item) && !handed) {
-        collective->addends[0] = range_at(collective, index, collective->ranks->near.index);
-        add(collective, item, 1, take_targets(collective, index, false, true));
+    if (is_packed(collective, item)) {
+        uint16_t *packed = place_at(collective, index, collective->ranks->near.index, part.offset);
+        for (uint64_t i = 0; i < part.count; i++) {
+            packed[i] = element_to_bf16(own_sums(collective, index)[i]);
+        }
+    } else if (hands_out(collective, item) && !handed) {
+        collective->addends[0] = own_sums(collective, index);
+        add(collective, item, 1, add_targets(collective, index, 0));
     }
 }
 
@@ -314,31 +369,66 @@ static void hand_out(struct collective *collective, size_t index) {
 
 static void start_reading(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
+    struct slot *slot = slot_of(collective, index);
+    const struct buffer *buffer = item->what.buffer;
     const struct element_range range = item->what.range;
-    const struct element_range wanted =
-        item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_part(collective->ranks, range) : range;
-    float *memory = range_at(collective, index, collective->ranks->near.index);
-    if (wanted.count) {
-        item->event = transfer_read(&collective->transfer, item->what.buffer, wanted.offset * sizeof(float),
-                                    wanted.count * sizeof(float), memory + (wanted.offset - range.offset));
+    const bool gathers = item->what.kind == COLLECTIVE_ALL_GATHER;
+    const struct element_range wanted = gathers ? ranks_own_part(collective->ranks, range) : range;
+    void *memory = place_at(collective, index, collective->ranks->near.index, wanted.offset);
+    if (is_packed(collective, item)) {
+        transfer_convert(&collective->reads, (struct span){buffer, range.offset}, (struct span){&slot->packed, 0},
+                         range.count);
+        item->event = transfer_read(&collective->reads, &slot->packed, 0, range.count * sizeof(uint16_t), memory);
+    } else if (wanted.count) {
+        item->event = transfer_read(&collective->reads, buffer, wanted.offset * sizeof(float),
+                                    wanted.count * sizeof(float), memory);
     }
 }
 
-/* From each near rank's memory its part, or this rank's alone. The last copy's event stands for all. */
+static void write_part(struct collective *collective, const struct buffer *buffer, size_t offset, const void *from,
+                       size_t bytes) {
+    cl_event event = bytes ? transfer_write(&collective->writes, buffer, offset, bytes, from) : NULL;
+    if (event) {
+        clReleaseEvent(event);
+    }
+}
+
+/* The part that this rank owns, as the sums of it are. */
+static void write_own(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const struct element_range own = ranks_own_part(collective->ranks, item->what.range);
+    const uint64_t first = near_part(collective, item, collective->ranks->near.index).offset;
+    write_part(collective, item->what.buffer, own.offset * sizeof(float), own_sums(collective, index) + (own.offset - first),
+               own.count * sizeof(float));
+}
+
+/* From each near rank's memory its part. */
+static void write_all(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const struct slot *slot = slot_of(collective, index);
+    const struct element_range range = item->what.range;
+    const size_t size = element_bytes(collective, item);
+    const bool packed = is_packed(collective, item);
+    for (int i = 0; i < collective->ranks->near.count; i++) {
+        const struct element_range part = near_part(collective, item, i);
+        const uint64_t at = packed ? part.offset - range.offset : part.offset;
+        write_part(collective, packed ? &slot->packed : item->what.buffer, at * size,
+                   place_at(collective, index, i, part.offset), part.count * size);
+    }
+    if (packed) {
+        transfer_convert(&collective->writes, (struct span){&slot->packed, 0},
+                         (struct span){item->what.buffer, range.offset}, range.count);
+    }
+}
+
 static void start_writing(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
-    const struct rank_group *near = &collective->ranks->near;
-    const bool scatters = item->what.kind == COLLECTIVE_REDUCE_SCATTER;
-    for (int i = 0; i < near->count; i++) {
-        const struct element_range part =
-            scatters ? ranks_own_part(collective->ranks, item->what.range) : near_part(collective, item, i);
-        if (part.count && (!scatters || i == near->index)) {
-            const float *memory = range_at(collective, index, i) + (part.offset - item->what.range.offset);
-            drop_event(item);
-            item->event = transfer_write(&collective->transfer, item->what.buffer, part.offset * sizeof(float),
-                                         part.count * sizeof(float), memory);
-        }
+    if (item->what.kind == COLLECTIVE_REDUCE_SCATTER) {
+        write_own(collective, index);
+    } else {
+        write_all(collective, index);
     }
+    item->event = transfer_last(&collective->writes);
 }
 
 /* ---- an item from stage to stage */
@@ -348,7 +438,7 @@ static void start_messages(struct collective *collective, size_t index, bool gat
     struct range_messages *messages = &slot_of(collective, index)->messages;
     const int own = collective->ranks->near.index;
     messages->range = near_part(collective, item, own);
-    messages->data = range_at(collective, index, own) + (messages->range.offset - item->what.range.offset);
+    messages->data = own_sums(collective, index);
     messages->bf16 = collective->settings.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
     messages->tag = (int)((collective->before + index) % TAGS);
     collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
@@ -391,7 +481,7 @@ static void enter(struct collective *collective, size_t index) {
 }
 
 static bool event_is_done(struct collective *collective, const struct item *item) {
-    return !item->event || transfer_done(&collective->transfer, item->event);
+    return !item->event || transfer_done(&collective->reads, item->event);
 }
 
 /* Whether the item is through with its stage. */
@@ -505,7 +595,7 @@ void collective_ready(struct collective *collective, size_t count) {
     if (count <= collective->marked || collective->failed || collective->compute->failure) {
         return;
     }
-    cl_event mark = transfer_mark(&collective->transfer);
+    cl_event mark = transfer_mark(&collective->reads);
     for (; mark && collective->marked < count; collective->marked++) {
         struct item *item = &collective->items[collective->marked];
         item->event = mark;
@@ -567,7 +657,7 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         if (moved) {
             turns = 0;
         } else if (computing) {
-            transfer_wait(&collective->transfer, collective->items[collective->done].event);
+            transfer_wait(&collective->reads, collective->items[collective->done].event);
         } else {
             rest(collective, &turns);
         }

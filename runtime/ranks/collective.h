@@ -31,7 +31,8 @@ struct collective_item {
 struct collective_settings {
     size_t items;          /* of a round, at most */
     uint64_t largest;      /* elements of a range, at most; no more than 2^28 */
-    bool bf16;             /* what ranks across send each other is rounded to bfloat16: each addend and the sum; it is added in float */
+    bool bf16;             /* gradients travel in bfloat16: from devices and back, and between ranks across, each addend and each sum
+                              rounded; they are added in float. Where ranks read each other's own memory nothing is rounded */
     size_t buffer_count;
     const struct buffer *const *buffers; /* [buffer_count] those that items will be in: shareable where they are on the host */
 };

@@ -9,7 +9,7 @@
 enum { PAIRWISE_MOST = 1 << 16 }; /* addends */
 
 struct pairwise_sum {
-    const void *const *addends; /* [count] arrays  */
+    const void *const *addends; /* [count] arrays */
     int count;                  /* at least 1 */
     bool bf16;                  /* addends are bfloat16, but for that at `wide`; else all are float */
     int wide;                   /* -1: none */

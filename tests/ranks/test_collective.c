@@ -65,20 +65,26 @@ static float in_pairs(const float *values, int count) {
     return sums[0];
 }
 
-static float near_sum(int group, uint64_t element, uint64_t round) {
+/* What is rounded of sums in bfloat16. */
+struct rounding {
+    bool addends; /* on the device, which copies them */
+    bool sums;    /* between ranks across: all but the owner's own */
+};
+
+static float near_sum(int group, uint64_t element, uint64_t round, struct rounding rounding) {
     float values[64];
     for (int i = 0; i < ranks.near.count; i++) {
-        values[i] = value_of(rank_at(group, i), element, round);
+        const float value = value_of(rank_at(group, i), element, round);
+        values[i] = rounding.addends ? bf16(value) : value;
     }
     return in_pairs(values, ranks.near.count);
 }
 
-/* The owner's own addend is not rounded, the others' are; so is the sum when it goes to all. */
-static float sum_at(uint64_t element, uint64_t round, int owner_group, bool narrow) {
+static float sum_at(uint64_t element, uint64_t round, int owner_group, struct rounding rounding) {
     float values[64];
     for (int group = 0; group < ranks.across.count; group++) {
-        const float value = near_sum(group, element, round);
-        values[group] = narrow && group != owner_group ? bf16(value) : value;
+        const float value = near_sum(group, element, round, rounding);
+        values[group] = rounding.sums && group != owner_group ? bf16(value) : value;
     }
     return in_pairs(values, ranks.across.count);
 }
@@ -109,19 +115,20 @@ static void fill(const struct buffer *buffer, uint64_t round) {
     require(buffer_write(compute, buffer, 0, values, sizeof values));
 }
 
-static float expected(enum collective_kind kind, int owner, uint64_t element, uint64_t round, bool narrow) {
+static float expected(enum collective_kind kind, int owner, uint64_t element, uint64_t round,
+                      struct rounding rounding) {
     if (kind == COLLECTIVE_ALL_GATHER) {
         return value_of(table[owner], element, round);
     }
-    const bool wire = narrow && ranks.across.count > 1;
-    const float sum = sum_at(element, round, owner / ranks.near.count, wire);
-    return wire && kind == COLLECTIVE_ALL_REDUCE ? bf16(sum) : sum;
+    const float sum = sum_at(element, round, owner / ranks.near.count, rounding);
+    return (rounding.addends || rounding.sums) && kind == COLLECTIVE_ALL_REDUCE ? bf16(sum) : sum;
 }
 
 static void check(const struct buffer *buffer, enum collective_kind kind, uint64_t round, bool narrow) {
     static float values[ELEMENTS];
     struct element_range owned[64];
     bool covered[ELEMENTS] = {false};
+    const struct rounding rounding = {narrow && !buffer->host, narrow && ranks.across.count > 1};
     require(buffer_read(compute, buffer, 0, values, sizeof values));
     for (size_t i = 0; i < RANGES; i++) {
         gather_owners(ranges[i], owned);
@@ -131,7 +138,7 @@ static void check(const struct buffer *buffer, enum collective_kind kind, uint64
             if (kind == COLLECTIVE_REDUCE_SCATTER && table[owner] != ranks.index) {
                 continue;
             }
-            const float right = expected(kind, owner, at, round, narrow);
+            const float right = expected(kind, owner, at, round, rounding);
             const bool near = narrow && fabsf(values[at] - right) <= ranks.across.count / 256.0f; /* sent by halves */
             if (memcmp(&values[at], &right, sizeof right) != 0 && !(near && ranks.across.count > 2)) {
                 fail_msg("rank %d of %d, kind %d, element %d: %.9g instead of %.9g", ranks.index, ranks.count,
