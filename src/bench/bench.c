@@ -6,6 +6,7 @@
 #include "runtime/system/host.h"
 #include "runtime/system/progress.h"
 #include "src/bench/bench_model.h"
+#include "src/bench/memory_rate.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -13,7 +14,8 @@
 struct bench_result {
     struct bench_figure figures[BENCH_KINDS]; /* of seconds */
     double exchange_alone; /* seconds for the same sums with an idle device, median */
-    struct collective_times alone;      /* what one of those sent and moved */
+    struct collective_times alone; /* what one of those sent and moved */
+    double memory_rate;            /* bytes a second of a rank, while all read and write */
 };
 
 struct bench_state {
@@ -89,7 +91,7 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
         seconds[i] = progress_clock() - start;
     }
     result->exchange_alone = bench_figure_of(seconds, 5).median;
-    return 0;
+    return memory_rate_measure(bench->model.ranks, &result->memory_rate);
 }
 
 static int collect(struct bench_state *bench, struct bench_result *result) {
@@ -107,8 +109,24 @@ static void print_part(const char *name, const struct bench_figure *figure, doub
     printf("  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
 }
 
+static void print_exchange(const struct bench_state *bench, const struct bench_result *result) {
+    const struct bench_model *model = &bench->model;
+    const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
+    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9, mebibyte = 1.0 / 1048576.0;
+    const double moved = result->alone.moved / result->exchange_alone;
+    printf("exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
+           "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
+           (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
+           model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
+    printf("alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f GB/s: %.0f %% of the "
+           "%.2f GB/s that it has\n",
+           1e3 * result->exchange_alone, mebibyte * result->alone.sent,
+           gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
+           100.0 * moved / result->memory_rate, gigabyte * result->memory_rate);
+}
+
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {
-    const double step = result->figures[BENCH_STEP].median, gigabyte = 1e-9;
+    const double step = result->figures[BENCH_STEP].median;
     printf("  %-24s %10s %10s\n", "", "ms a step", "share");
     print_part("forward and backward", &result->figures[BENCH_COMPUTE], step);
     print_part("exposed communication", &result->figures[BENCH_EXPOSED], step);
@@ -116,15 +134,7 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
     if (bench->model.ranks->count == 1) {
         return;
     }
-    const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
-    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0;
-    printf("exchange %.2f MiB of gradients in %zu buckets among %d ranks that share memory and %d across, %.2f MiB sent a step\n"
-           "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n"
-           "         alone %.2f ms: each rank sends %.2f GB/s, and reads and writes %.2f GB/s in memory\n",
-           (double)bench->model.gpt.parameters.elements * sizeof(float) / 1048576.0,
-           bench->model.parallel.buckets.count, bench->model.ranks->near.count, bench->model.ranks->across.count,
-           bench->model.sent / 1048576.0, 1e3 * active, 100.0 * hidden, 1e3 * result->exchange_alone,
-           gigabyte * result->alone.sent / result->exchange_alone, gigabyte * result->alone.moved / result->exchange_alone);
+    print_exchange(bench, result);
 }
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
@@ -157,12 +167,14 @@ static json_t *seconds_json(const struct bench_result *result) {
 static int write_json(struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
     json_t *json = bench_model_facts(&bench->model);
-    json_t *more = json_pack("{s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", model->ranks->count, "hosts",
-                             model->ranks->hosts, "tokens_per_second",
+    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "ranks", model->ranks->count,
+                             "hosts", model->ranks->hosts, "near", model->ranks->near.count, "across",
+                             model->ranks->across.count, "tokens_per_second",
                              bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
-                             result->alone.sent, "seconds", seconds_json(result));
+                             result->alone.sent, "bytes_moved_alone", result->alone.moved, "memory_rate",
+                             result->memory_rate, "seconds", seconds_json(result));
     json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
     const int status = json_object_update(json, more)
                            ? error_set("out of memory for %s", bench->settings->json)
