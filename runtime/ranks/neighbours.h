@@ -5,7 +5,7 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
-/* Collective, once, from ranks_start: finds out which ranks share memory and fills in ranks->near, ->across and ->neighbours. The
+/* Collective, once, from job_start: finds out which ranks share memory and fills in ranks->near, ->across and ->neighbours. The
  * first_here is the lowest rank of this host. The environment's HCTRAIN_RANKS_PER_HOST=N takes N ranks in a row for a host, where all are on one: for trials of jobs on several.
  * neighbours_release frees what a failure leaves. */
 int neighbours_find(struct ranks *ranks, int first_here);

@@ -1,5 +1,4 @@
 #include "runtime/ranks/ranks.h"
-#include "runtime/ranks/neighbours.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/progress.h"
@@ -9,22 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define PIECE ((size_t)1 << 26) /* bytes or values in one call: MPI counts in int */
-
-/* Set by the launchers of Open MPI, MPICH and Intel MPI, MVAPICH2 and those that speak PMIx for every rank. Without
- * one of them MPI would start a daemon of its own for this single process. */
-static bool is_launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                        "PMIX_RANK"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (getenv(names[i])) {
-            return true;
-        }
-    }
-    return false;
-}
 
 int ranks_check(int code, const char *doing) {
     char name[MPI_MAX_ERROR_STRING] = "";
@@ -36,26 +21,6 @@ int ranks_check(int code, const char *doing) {
     return error_set("%s: %s", doing, name);
 }
 
-/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs. */
-static int find_hosts(struct ranks *ranks) {
-    MPI_Comm local;
-    int first_here = ranks->index;
-    if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
-                    "cannot tell the ranks of this host")) {
-        return -1;
-    }
-    MPI_Comm_rank(local, &ranks->local_index);
-    MPI_Comm_size(local, &ranks->local_count);
-    const int code = MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
-    MPI_Comm_free(&local);
-    double first = ranks->local_index == 0;
-    if (ranks_check(code, "cannot tell the ranks of this host") || ranks_sum(ranks, &first, 1)) {
-        return -1;
-    }
-    ranks->hosts = (int)first;
-    return neighbours_find(ranks, first_here);
-}
-
 static const int alone[] = {0};
 const struct ranks ranks_alone = {.count = 1,
                                   .local_count = 1,
@@ -64,44 +29,15 @@ const struct ranks ranks_alone = {.count = 1,
                                   .near = {0, 1, alone},
                                   .across = {0, 1, alone}};
 
-int ranks_start(struct ranks *ranks) {
-    int provided;
-    *ranks = ranks_alone;
-    if (gethostname(ranks->host, sizeof ranks->host - 1) != 0) {
-        memcpy(ranks->host, ranks_alone.host, sizeof ranks->host);
-    }
-    if (!is_launched()) {
-        return 0;
-    }
-    /* Over one TCP connection Open MPI 4 lets large messages wait for each other: 61 % of a gigabit wire, 95 % over
-     * four. What the user or mpirun has set stays. */
-    setenv("OMPI_MCA_btl_tcp_links", "4", 0);
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
-        return error_set("cannot start MPI, though this process was started by its launcher");
-    }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &ranks->index);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks->count);
-    return find_hosts(ranks);
-}
-
-static bool is_open(void) {
+bool ranks_are_joined(void) {
     int started = 0, finished = 0;
     MPI_Initialized(&started);
     MPI_Finalized(&finished);
     return started && !finished;
 }
 
-void ranks_stop(struct ranks *ranks) {
-    neighbours_release(ranks);
-    if (is_open()) {
-        MPI_Finalize();
-    }
-    *ranks = ranks_alone;
-}
-
 void ranks_abort(const struct ranks *ranks, int status) {
-    if (ranks->count > 1 && is_open()) {
+    if (ranks->count > 1 && ranks_are_joined()) {
         MPI_Abort(MPI_COMM_WORLD, status);
     }
 }

@@ -30,11 +30,8 @@ struct ranks {
 /* For what is done without a job: one rank, alone. */
 extern const struct ranks ranks_alone;
 
-/* Joins the job that this process was started in. Call it once, early in main. */
-int ranks_start(struct ranks *ranks);
-
-/* Leaves in good order; all ranks must come here. */
-void ranks_stop(struct ranks *ranks);
+/* Whether this process is in a job of MPI's now. */
+bool ranks_are_joined(void);
 
 /* After a failure: where it is this rank's alone, so that the others wait and know nothing, says it under the
  * program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one only. Where

@@ -1,4 +1,5 @@
 #include "src/programs/program.h"
+#include "runtime/ranks/job.h"
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
@@ -18,7 +19,7 @@ int program_failed(const struct program *program) {
 }
 
 static int join_job(struct program *program) {
-    if (ranks_start(&program->ranks)) {
+    if (job_start(&program->ranks)) {
         program_print_error(program);
         exit(PROGRAM_FAILED); /* there is no job that could be left in good order */
     }
@@ -82,6 +83,6 @@ int program_end(struct program *program) {
     }
     options_given_free(program->given);
     options_free(program->specs, program->spec_count);
-    ranks_stop(&program->ranks);
+    job_stop(&program->ranks);
     return program->status;
 }

@@ -58,13 +58,14 @@ static void test_alone(void **state) {
 
 /* With one step measured, the parts of the mean rank add up to no more than the step of the slowest one, and to
  * much of it, since all wait for the sums. */
-static void test_three_ranks(void **state) {
-    (void)state;
+static json_t *run_three_ranks(const char *per_host) {
     const char *path = scratch_path("ranks.json");
     json_t *json;
     const char *const arguments[] = {HC_MPIRUN,
                                      "-np",
                                      "3",
+                                     "-x",
+                                     per_host,
                                      program,
                                      SMALL,
                                      path,
@@ -78,15 +79,36 @@ static void test_three_ranks(void **state) {
     assert_done(child_finish(child_start(CHILD_UNLIMITED, arguments)));
     assert_int_equal(json_file_read(path, 10000, &json), 0);
     const double parts = median(json, "compute") + median(json, "exposed") + median(json, "rest");
-    const double step = median(json, "step"), bytes = number(json, "gradient_bytes");
+    const double step = median(json, "step");
     assert_float_equal(number(json, "ranks"), 3, 0);
     assert_float_equal(number(json, "micro_steps"), 2, 0);
     assert_float_equal(number(json, "tokens"), 6 * 2 * 16, 0);
     assert_true(number(json, "buckets") > 2);
     assert_true(parts <= 1.001 * step && parts >= 0.5 * step);
     assert_true(median(json, "active") > 0.0 && number(json_object_get(json, "seconds"), "exchange_alone") > 0.0);
-    /* reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts */
-    assert_float_equal(number(json, "bytes_sent") / (bytes * 4.0 / 3.0), 1.0, 0.2);
+    assert_true(number(json, "memory_rate") > 0.0);
+    return json;
+}
+
+/* Each adds a third of three ranks' gradients and puts the sums where all three have them: reads and writes the size of them. */
+static void test_three_ranks_that_share_memory(void **state) {
+    (void)state;
+    json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=3");
+    assert_float_equal(number(json, "near"), 3, 0);
+    assert_float_equal(number(json, "bytes_sent"), 0.0, 0);
+    assert_float_equal(number(json, "bytes_moved_alone") / (2.0 * number(json, "gradient_bytes")), 1.0, 0.2);
+    json_decref(json);
+}
+
+/* Reduce-scatter and all-gather: 2 (R - 1) / R of the gradients, up to the rounding of parts; in steps the rows of tokens go, too. */
+static void test_three_ranks_across(void **state) {
+    (void)state;
+    json_t *json = run_three_ranks("HCTRAIN_RANKS_PER_HOST=1");
+    const double least = number(json, "gradient_bytes") * 4.0 / 3.0;
+    assert_float_equal(number(json, "across"), 3, 0);
+    assert_float_equal(number(json, "bytes_alone") / least, 1.0, 0.2);
+    assert_true(number(json, "bytes_sent") >= number(json, "bytes_alone") && number(json, "bytes_sent") < 1.5 * least);
+    assert_float_equal(number(json, "bytes_moved_alone"), 0.0, 0);
     json_decref(json);
 }
 
@@ -202,7 +224,8 @@ static void test_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_three_ranks),
+        cmocka_unit_test(test_three_ranks_that_share_memory),
+        cmocka_unit_test(test_three_ranks_across),
         cmocka_unit_test(test_recomputing_needs_less_memory),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_turns),

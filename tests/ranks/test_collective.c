@@ -10,6 +10,7 @@
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
+#include "runtime/ranks/job.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
@@ -274,14 +275,14 @@ int main(int argc, char **argv) {
     };
     device = argc > 1 ? argv[1] : device;
     device_prepare_environment();
-    if (ranks_start(&ranks)) {
+    if (job_start(&ranks)) {
         fprintf(stderr, "%s\n", error_text());
         return 1;
     }
     const struct compute_options options = {.device = device, .gemm = "portable"};
     if (gemm_compute_open(&compute, &options)) {
         fprintf(stderr, "skipped: %s\n", error_text());
-        ranks_stop(&ranks);
+        job_stop(&ranks);
         return 77;
     }
     ranks.patience = 60.0;
@@ -291,6 +292,6 @@ int main(int argc, char **argv) {
     if (failed) {
         ranks_abort(&ranks, 1); /* the others may wait for this one */
     }
-    ranks_stop(&ranks);
+    job_stop(&ranks);
     return failed ? 1 : 0;
 }
