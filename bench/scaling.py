@@ -1,111 +1,98 @@
 #!/usr/bin/env python3
-"""A model of the time of a data-parallel training step, checked against hc_bench and carried to machines one lacks.
+"""How long a data-parallel training step takes on machines that one does not have: build/hc_scaling runs the program's own exchange of
+gradients for each of their ranks, on links, memories and clocks that are simulated (bench/scaling/).
 
-  bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several;
-                                                    ranks that share a host: ONE while the other cores are as busy
-  bench/scaling.py predict                          the table of docs/scaling.md
+  bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several, beside predictions
+  bench/scaling.py predict                          the tables of docs/scaling.md: M on GPUs by the ledger (hc_bench --ledger)
 
-A rank computes its micro-batches; in the backward pass of the last one, buckets of gradients become complete, from the
-top layers down. One after the other they go out: a rank sends 2 (R - 1) / R of a bucket's bytes in 2 (R - 1) messages.
-What is not through when the backward pass ends is exposed. docs/scaling.md says where the assumptions come from.
+When gradients are complete, and how long a micro-step takes, is measured or from the ledger; links are the table below. BUILD (build)
+in the environment names the folder with hc_bench and hc_scaling.
 """
 import argparse
 import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 
-BACKWARD = 2 / 3  # of a micro-batch's time: the backward pass has twice the products of the forward pass
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent / "build"))
 
+# Bytes a second and seconds; what they are is said in bench/scaling/world.h. `pcie`: PCIe 4 x16 from pinned memory. `memory`: a host
+# with two sockets of eight DDR4-3200 channels has 410e9 by its data sheet. `rank_memory`: four threads of a rank. `wire`: 100 Gbit/s.
+GPUS = dict(cpu=0, per_host=8, pcie=22e9, memory=250e9, rank_memory=30e9, wire=12.5e9, latency=5e-6, overhead=1e-6, nap=50e-6, long_nap=50e-6,
+            jitter=0.01, straggler=0.0, steps=5)
 
-def parameters_m(streams=4, layers=12, width=768, vocabulary=50304, context=1024):
-    """(elements, sublayer that completes them) in the order of the arena, for M with shc; -1: embeddings."""
-    columns = 2 * streams + 2 * (streams - 1) * (streams - 2) + 1  # pre, post, two rotations and a scale, about
-    table = [(vocabulary * width, -1), (context * width, -1)]
-    for layer in range(layers):
-        table += [(4 * width * width, 2 * layer), (8 * width * width, 2 * layer + 1)]
-        table += [(streams * width * columns, 2 * layer), (streams * width * columns, 2 * layer + 1)]
-    return table
-
-
-def cut(table, bucket_bytes, layers):
-    """Buckets as (bytes, share of the backward pass that is done when they are complete), in the order of completion."""
-    buckets, left, lowest = [], bucket_bytes, 2 * layers
-    for elements, sublayer in reversed(table):
-        size = 4 * elements
-        while size > 0:
-            part = min(size, left)
-            size, left, lowest = size - part, left - part, min(lowest, sublayer)
-            if left == 0:
-                buckets.append((bucket_bytes, lowest))
-                left, lowest = bucket_bytes, 2 * layers
-    if left < bucket_bytes:
-        buckets.append((bucket_bytes - left, lowest))
-    buckets.sort(key=lambda bucket: -bucket[1])
-    return [(size, 1.0 if lowest < 0 else 1 - lowest / (2 * layers)) for size, lowest in buckets]
-
-
-def even(gradient_bytes, count):
-    """The same for a model of which only the size is known: its last third, the vocabulary, is complete at the end."""
-    size = gradient_bytes / count
-    return [(size, min(1.0, 1.5 * (i + 1) / count)) for i in range(count)]
-
-
-def exposed(buckets, ranks, micro, rate, latency):
-    """Seconds after the backward pass until all sums are there. rate: bytes a second that a rank sends."""
-    if ranks == 1:
-        return 0.0
-    backward, free = BACKWARD * micro, 0.0
-    for size, share in buckets:
-        begin = max(free, backward * share)
-        free = begin + 2 * (ranks - 1) * (size / ranks / rate + latency)
-    return max(0.0, free - backward)
-
-
-def check(paths):
-    one = json.load(open(paths[0]))
-    micro = one["seconds"]["compute"]["median"] / one["micro_steps"]
-    print("| model | ranks | measured ms: compute, exposed, rest, step | predicted | step |")
-    print("| --- | --- | --- | --- | --- |")
-    for path in paths[1:]:
-        many = json.load(open(path))
-        ranks, seconds = many["ranks"], many["seconds"]
-        rate = 2 * (ranks - 1) / ranks * many["gradient_bytes"] / (seconds["exchange_alone"] or 1.0)
-        after = exposed(even(many["gradient_bytes"], many["buckets"]), ranks, micro, rate, 0.0)
-        compute = micro * many["micro_steps"]
-        if many["cpu"]:  # what is hidden there still takes the time of the cores that compute
-            compute += seconds["exchange_alone"] - after
-        predicted = [compute, after, one["seconds"]["rest"]["median"]]
-        measured = [seconds[name]["median"] for name in ("compute", "exposed", "rest")]
-        text = [", ".join("%.0f" % (1e3 * value) for value in values) for values in (measured, predicted)]
-        step = seconds["step"]["median"]
-        print("| %s, %d layers | %d | %s, %.0f | %s, %.0f | %+.0f %% |" % (
-            many["residual"], many["n_layer"], ranks, text[0], 1e3 * step, text[1], 1e3 * sum(predicted),
-            100 * (sum(predicted) / step - 1)))
-
-
-# name, ranks, bytes a second that a rank sends, seconds a message, accumulation steps over all ranks
+# name, ranks, and what is other than above
 MACHINES = [
-    ("8 A6000, PCIe 4, one host", 8, 3e9, 10e-6, 16),
-    ("8 A6000, PCIe 4, one host", 8, 10e9, 10e-6, 16),
-    ("64 devices, 8 hosts, 100 Gbit/s a host", 64, 12.5e9 / 8, 10e-6, 64),
-    ("64 devices, 8 hosts, 100 Gbit/s a device", 64, 10e9, 10e-6, 64),
-    ("1024 devices, 128 hosts, 100 Gbit/s a host", 1024, 12.5e9 / 8, 10e-6, 1024),
-    ("1024 devices, 128 hosts, 100 Gbit/s a device", 1024, 10e9, 10e-6, 1024),
+    ("8 A6000 on PCIe 4, one host", dict(ranks=8)),
+    ("the same, copies at 6 GB/s, memory at 100 GB/s", dict(ranks=8, pcie=6e9, memory=100e9)),
+    ("the same as the first, one rank 5 % slower", dict(ranks=8, straggler=0.05)),
+    ("64 devices, 8 hosts, 100 Gbit/s a host", dict(ranks=64)),
+    ("1024 devices, 128 hosts, 100 Gbit/s a host", dict(ranks=1024)),
+    ("1024 devices, 128 hosts, 400 Gbit/s a host", dict(ranks=1024, wire=50e9)),
 ]
 
 
-def predict(flops, bucket_mib):
-    tokens, per_token = 8 * 1024, 0.855e9
-    micro = tokens * per_token / flops
-    buckets = cut(parameters_m(), bucket_mib * 2 ** 20, 12)
-    print("| machine | GB/s a rank | gradients | compute ms | exposed ms | step ms | tokens/s | efficiency |")
+def simulate(facts):
+    result = subprocess.run([BUILD / "hc_scaling"], input=json.dumps(facts), text=True, check=True, stdout=subprocess.PIPE)
+    return json.loads(result.stdout)
+
+
+# ---- what was measured on this machine, beside what is predicted from one rank
+
+def rates_of(many):
+    """The memory as hc_bench measured it on all ranks at once; the wire and messages by the exchange alone."""
+    sent = many["bytes_alone"] / many["seconds"]["exchange_alone"] if many["seconds"]["exchange_alone"] else 1e9
+    near = many["near"]
+    return dict(GPUS, cpu=int(many["cpu"]), ranks=many["ranks"], per_host=near, memory=many["memory_rate"] * near,
+                rank_memory=many["memory_rate"], wire=max(sent * near, 1.0), long_nap=0.5e-3, jitter=0.0, steps=5, pcie=1e12)
+
+
+def check(paths):
+    one = json.loads(pathlib.Path(paths[0]).read_text())
+    micro = one["seconds"]["compute"]["median"] / one["micro_steps"]
+    print("| model | ranks | hosts | measured ms: compute, exposed, rest, step | predicted | step |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for path in paths[1:]:
+        many = json.loads(pathlib.Path(path).read_text())
+        measured = [many["seconds"][name]["median"] for name in ("compute", "exposed", "rest", "step")]
+        computing = micro * many["micro_steps"]
+        result = simulate(dict(rates_of(many), computing=computing, schedule=many["schedule"], rows=0, bf16=0))
+        rest = one["seconds"]["rest"]["median"]
+        predicted = [result["gradients_at"] - result["exposed"], result["exposed"], rest, result["gradients_at"] + rest]
+        text = [", ".join("%.0f" % (1e3 * value) for value in values) for values in (measured, predicted)]
+        print("| %s, %d layers | %d | %d | %s | %s | %+.0f %% |" % (many["residual"], many["n_layer"], many["ranks"], many["across"], *text,
+                                                              100 * (predicted[-1] / measured[-1] - 1)))
+
+
+# ---- machines that are not here
+
+def ledger(options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "ledger.json"
+        subprocess.run([BUILD / "hc_bench", "--ledger", *options, "--json", path], check=True, stdout=subprocess.DEVNULL)
+        return json.loads(path.read_text())
+
+
+def predict(arguments):
+    facts = ledger(["--as", arguments.device, "--config", HERE.parent / "configs" / "M.conf", "--residual", "shc", "--dtype", "bf16",
+                    "--batch-size", "8", "--gradient-accumulation-steps", "2"])
+    micro, rest = facts["micro_step"]["seconds"], facts["optimiser_step"]["seconds"]
+    print("| machine | micro-steps a rank | gradients | compute ms | exposed ms | step ms | tokens/s | efficiency |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, ranks, rate, latency, steps in MACHINES:
-        for dtype, scale in (("fp32", 1.0), ("bf16", 0.5)):
-            compute = micro * steps / ranks
-            after = exposed([(scale * size, share) for size, share in buckets], ranks, micro, rate, latency)
-            step = compute + after
-            print("| %s | %.1f | %s | %.0f | %.0f | %.0f | %.3g | %.0f %% |" % (
-                name, rate / 1e9, dtype, 1e3 * compute, 1e3 * after, 1e3 * step, tokens * steps / step,
-                100 * compute / step))
+    for name, machine in MACHINES:
+        for steps in arguments.micro_steps:
+            for dtype, bf16 in (("fp32", 0), ("bf16", 1)):
+                tokens = machine["ranks"] * 8 * 1024
+                rows = min(arguments.distinct * (tokens / 65536) ** 0.5, 50304)
+                apart = int(rows) * 768 if rows <= 50304 / 2 else 0
+                result = simulate(dict(GPUS, **machine, computing=micro * steps, schedule=facts["schedule"], rows=apart, bf16=bf16))
+                alone, step = micro * steps + rest, result["gradients_at"] + rest
+                print("| %s | %d | %s | %.0f | %.1f | %.0f | %.3g | %.0f %% |" % (
+                    name, steps, dtype, 1e3 * alone, 1e3 * result["exposed"], 1e3 * step, tokens * steps / step, 100 * alone / step))
+                sys.stdout.flush()
 
 
 def main():
@@ -114,13 +101,15 @@ def main():
     one = commands.add_parser("check", help="predictions beside measurements")
     one.add_argument("files", nargs="+")
     two = commands.add_parser("predict", help="machines of docs/scaling.md")
-    two.add_argument("--tflops", type=float, default=12.0, help="TFLOP/s that a device reaches on the model")
-    two.add_argument("--bucket", type=float, default=16.0, help="MiB, as --allreduce-bucket")
+    two.add_argument("--device", default="a6000", help="for the ledger, as hc_bench --as")
+    two.add_argument("--micro-steps", type=int, nargs="+", default=[1, 2], help="of each rank in a step")
+    two.add_argument("--distinct", type=float, default=12000,
+                     help="distinct tokens among 65536 of a corpus; in other numbers of tokens there are more by the square root")
     arguments = parser.parse_args()
     if arguments.command == "check":
         check(arguments.files)
     else:
-        predict(1e12 * arguments.tflops, arguments.bucket)
+        predict(arguments)
 
 
 if __name__ == "__main__":

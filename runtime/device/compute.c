@@ -55,6 +55,12 @@ void compute_record(struct compute *compute, const struct record *record) {
     }
 }
 
+void compute_flush(struct compute *compute) {
+    if (!compute->dry) {
+        clFlush(compute->queue);
+    }
+}
+
 int compute_finish(struct compute *compute) {
     compute_record(compute, &(struct record){.name = "finish", .waits = true});
     if (compute->dry) {

@@ -78,6 +78,9 @@ void compute_forget(struct compute *compute);
 /* 0, or -1 with the kept failure as the error text. Does not wait. */
 int compute_check(struct compute *compute);
 
+/* Sends all launches so far to the device, which drivers may put off until the host waits. */
+void compute_flush(struct compute *compute);
+
 /* Waits for all work; then as compute_check. Collects the profile of what ran. */
 int compute_finish(struct compute *compute);
 
@@ -94,10 +97,10 @@ bool compute_settle(struct compute *compute);
 struct buffer {
     cl_mem memory;
     size_t bytes;
-    void *host;             /* the storage itself where the device works on host memory, else NULL */
+    void *host;               /* the storage itself where the device works on host memory, else NULL */
     struct host_memory pages; /* which it then is */
     bool shareable;           /* made so that other processes of the host can map it */
-    enum element_type type; /* of what matrix products read and write there; ELEMENT_FP32 unless set */
+    enum element_type type;   /* of what matrix products read and write there; ELEMENT_FP32 unless set */
 };
 
 /* A place inside a buffer, counted in elements of the type that the reader expects. */

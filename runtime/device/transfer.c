@@ -28,8 +28,8 @@ void transfer_release(struct transfer *transfer) {
 /* Maps what was created for as long as there is the memory. 0, or an OpenCL code, and nothing is left. */
 static cl_int hold(struct transfer *transfer, struct pinned *pinned, size_t bytes, cl_int code) {
     if (code == CL_SUCCESS) {
-        pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0,
-                                          NULL, NULL, &code);
+        pinned->host = clEnqueueMapBuffer(transfer->queue, pinned->memory, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                          bytes, 0, NULL, NULL, &code);
     }
     if (code != CL_SUCCESS) {
         transfer_free(transfer, pinned);
@@ -48,12 +48,12 @@ int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t b
                                           transfer->compute->device.name, bytes, device_error_text(code));
 }
 
-void transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes) {
+bool transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes) {
     cl_int code;
     *pinned = (struct pinned){0};
     pinned->memory =
         clCreateBuffer(transfer->compute->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, host, &code);
-    hold(transfer, pinned, bytes, code);
+    return hold(transfer, pinned, bytes, code) == CL_SUCCESS;
 }
 
 void transfer_free(struct transfer *transfer, struct pinned *pinned) {
@@ -117,7 +117,7 @@ cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, 
     return started(transfer, "copy to the device", event, code);
 }
 
-/* The compute's launches go to its own queue, and are timed there. */
+/* The profiler is for the compute's own queue: this one keeps no times. */
 void transfer_convert(struct transfer *transfer, struct span from, struct span to, size_t count) {
     struct compute *compute = transfer->compute;
     cl_command_queue queue = compute->queue;

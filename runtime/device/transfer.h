@@ -23,8 +23,8 @@ void transfer_release(struct transfer *transfer); /* waits for what is under way
 
 int transfer_allocate(struct transfer *transfer, struct pinned *pinned, size_t bytes);
 
-/* Tells the driver of memory that there is, and that stays until transfer_free. A driver that takes none copies in its own way. */
-void transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes);
+/* Tells the driver of memory that there is, and that stays until transfer_free. Whether it wants to know. */
+bool transfer_pin(struct transfer *transfer, struct pinned *pinned, void *host, size_t bytes);
 void transfer_free(struct transfer *transfer, struct pinned *pinned);
 
 /* A mark in the compute's queue behind all launches so far, which are sent to the device. NULL on failure, which is

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define WINDOW 4                   /* ranges under way at a time: enough that the next one starts while the last waits */
-#define TAGS   4096                /* no two ranges under way have the same remainder */
+#define WINDOW 4    /* ranges under way at a time: enough that the next one starts while the last waits */
+#define TAGS   4096 /* no two ranges under way have the same remainder */
 #define PIECE  ((uint64_t)1 << 16) /* elements that a thread adds at a time */
 
 /* In the order in which an item goes through them. */
@@ -22,7 +22,7 @@ enum stage {
     STAGE_MARKED,    /* the device works on it, or the window is full */
     STAGE_READING,   /* from the device to the host */
     STAGE_FILLED,    /* until it is there on all near ranks */
-    STAGE_ADDING,    /* the near ranks' addends by this rank, then a reduce-scatter across */
+    STAGE_ADDING,    /* what the near ranks have is added: a reduce-scatter across */
     STAGE_GATHERING, /* across */
     STAGE_SUMMED,    /* until the sums are there on all near ranks */
     STAGE_WRITING,   /* from the host to the device */
@@ -33,6 +33,7 @@ struct item {
     struct collective_item what;
     enum stage stage;
     cl_event event; /* the mark or copy that it waits for */
+    double ready;   /* when the mark was seen to be reached */
 };
 
 /* Memory of one purpose on all near ranks. */
@@ -45,11 +46,13 @@ struct shared {
 struct slot {
     struct range_messages messages;
     /* where the device does not work on host memory */
-    struct host_memory memory; /* the range */
-    struct shared shared;
-    struct pinned *pinned; /* [near.count] the same for the driver, so that it can copy directly where it knows how */
-    struct buffer packed;  /* the range in bfloat16, on the device; nothing where it travels in float */
-    float *sums;           /* this rank's near part, which is added in float */
+    void *data;                /* the range */
+    struct host_memory memory; /* which it is where others can read it, too; */
+    struct shared shared;      /* theirs; */
+    struct pinned *pinned;     /* [near.count] all of these for the driver, so that it can copy directly */
+    struct pinned bounce;      /* what it copies from and to where it does not take that; nothing where it does */
+    struct buffer packed;      /* the range in bfloat16, on the device; nothing where it travels in float */
+    float *sums;               /* this rank's near part, which is added in float */
 };
 
 struct collective {
@@ -57,13 +60,14 @@ struct collective {
     const struct ranks *ranks;
     struct transfer reads, writes; /* two queues beside the compute's: copies both ways at a time */
     struct collective_settings settings;
+    bool staged; /* ranges are copied to slots and back: some rank's device does not work on the host's memory */
     struct slot slots[WINDOW];
     struct shared *buffers; /* [settings.buffer_count] */
     float **targets;        /* [near.count] room for those of a sum, and its addends */
     const void **addends;
     /* of the round */
-    uint64_t before; /* items of earlier rounds */
-    size_t count, marked, done; /* items, those said to be ready, those done */
+    uint64_t before;                  /* items of earlier rounds */
+    size_t count, marked, seen, done; /* items, those said to be ready, those found to be, those done */
     size_t under_way;
     double since;       /* when something began to be under way */
     double device_done; /* when the last mark was reached; 0: not yet */
@@ -74,19 +78,20 @@ struct collective {
 
 /* ---- making and releasing */
 
-static bool is_staged(const struct compute *compute) {
-    return !compute->device.native_kernels;
-}
-
 /* Elements of the largest part of a range that a rank adds up for the near ranks. */
-static uint64_t largest_part(const struct ranks *ranks, uint64_t largest) {
+static uint64_t largest_near_part(const struct ranks *ranks, uint64_t largest) {
     return range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
 }
 
-uint64_t collective_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest, bool bf16) {
-    const uint64_t part = largest_part(ranks, largest), sums = bf16 ? part : 0;
-    return WINDOW * (range_messages_bytes(ranks, part, bf16) +
-                     (is_staged(compute) ? (largest + sums) * sizeof(float) : 0));
+uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
+                               bool bf16) {
+    const uint64_t part = largest_near_part(ranks, largest), sums = bf16 ? part : 0;
+    const uint64_t slot = compute->device.native_kernels ? 0 : (largest + sums) * sizeof(float);
+    return WINDOW * (range_messages_bytes(ranks, part, bf16) + slot);
+}
+
+uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest, bool bf16) {
+    return compute->device.native_kernels || !bf16 ? 0 : WINDOW * largest * sizeof(uint16_t);
 }
 
 static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared *shared) {
@@ -104,32 +109,45 @@ static void release_shared(const struct ranks *ranks, struct shared *shared) {
 
 /* What ranges in bfloat16 need. */
 static int make_packed(struct collective *collective, struct slot *slot) {
-    const uint64_t largest = collective->settings.largest, part = largest_part(collective->ranks, largest);
+    const uint64_t largest = collective->settings.largest, part = largest_near_part(collective->ranks, largest);
     if (buffer_create(collective->compute, &slot->packed, largest * sizeof(uint16_t))) {
         return -1;
     }
     slot->packed.type = ELEMENT_BF16;
+    /* builds the kernels, while nobody waits */
+    const struct span any = {collective->settings.buffers[0], 0}, packed = {&slot->packed, 0};
+    transfer_convert(&collective->reads, any, packed, 1);
     slot->sums = malloc(part * sizeof *slot->sums + 1);
-    return slot->sums ? 0 : error_set("out of memory for sums over ranks");
+    return slot->sums ? compute_check(collective->compute) : error_set("out of memory for sums over ranks");
+}
+
+/* Where ranges are on the host: in memory of the driver's, if nobody else reads it. */
+static int make_data(struct collective *collective, struct slot *slot) {
+    const size_t bytes = collective->settings.largest * sizeof(float), near = (size_t)collective->ranks->near.count;
+    slot->pinned = calloc(near, sizeof *slot->pinned);
+    if (!slot->pinned || (near > 1 && !host_memory_create(&slot->memory, bytes, true))) {
+        return error_set("out of memory for copies of gradients");
+    }
+    if (near == 1 && transfer_allocate(&collective->writes, &slot->pinned[0], bytes)) {
+        return -1;
+    }
+    slot->data = near == 1 ? slot->pinned[0].host : slot->memory.data;
+    return 0;
 }
 
 static int make_slot(struct collective *collective, struct slot *slot) {
     const struct ranks *ranks = collective->ranks;
-    const uint64_t largest = collective->settings.largest, part = largest_part(ranks, largest);
+    const uint64_t largest = collective->settings.largest, part = largest_near_part(ranks, largest);
     if (range_messages_create(&slot->messages, ranks, part, collective->settings.bf16)) {
         return -1;
     }
-    if (!is_staged(collective->compute)) {
+    if (!collective->staged) {
         return 0;
     }
     if (collective->settings.bf16 && make_packed(collective, slot)) {
         return -1;
     }
-    slot->pinned = calloc((size_t)ranks->near.count, sizeof *slot->pinned);
-    if (!slot->pinned || !host_memory_create(&slot->memory, largest * sizeof(float), ranks->near.count > 1)) {
-        return error_set("out of memory for copies of gradients");
-    }
-    return make_shared(ranks, NULL, &slot->shared);
+    return make_data(collective, slot) || make_shared(ranks, NULL, &slot->shared) ? -1 : 0;
 }
 
 /* All that this rank does by itself. */
@@ -142,8 +160,8 @@ static int make(struct collective *collective) {
     if (!collective->buffers || !collective->targets || !collective->addends) {
         return error_set("out of memory for sums over ranks");
     }
-    if (settings->largest > (uint64_t)1 << 28) {
-        return error_set("a range of %" PRIu64 " elements is too large", settings->largest);
+    if (settings->largest < 1 || settings->largest > (uint64_t)1 << 28) {
+        return error_set("a range of %" PRIu64 " elements cannot be summed", settings->largest);
     }
     int status = transfer_create(collective->compute, &collective->reads) ||
                  transfer_create(collective->compute, &collective->writes);
@@ -159,20 +177,35 @@ static int make(struct collective *collective) {
 /* Maps what the near ranks have made. */
 static int map(struct collective *collective) {
     const struct ranks *ranks = collective->ranks;
-    const bool staged = is_staged(collective->compute);
     int status = 0;
-    for (size_t i = 0; ranks->near.count > 1 && i < WINDOW && status == 0 && staged; i++) {
+    if (ranks->near.count == 1) {
+        return 0;
+    }
+    for (size_t i = 0; collective->staged && i < WINDOW && status == 0; i++) {
         status = neighbours_map(ranks, &collective->slots[i].memory, collective->slots[i].shared.others);
     }
-    for (size_t i = 0; ranks->near.count > 1 && i < collective->settings.buffer_count && status == 0 && !staged; i++) {
+    for (size_t i = 0; !collective->staged && i < collective->settings.buffer_count && status == 0; i++) {
         status = neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others);
     }
-    for (size_t i = 0; i < WINDOW && staged && status == 0; i++) {
-        struct slot *slot = &collective->slots[i];
-        for (int k = 0; k < ranks->near.count; k++) {
-            const struct host_memory *memory = k == ranks->near.index ? &slot->memory : &slot->shared.others[k];
-            transfer_pin(&collective->writes, &slot->pinned[k], memory->data, memory->bytes);
-        }
+    return status;
+}
+
+/* Tells the driver of the memory that it shall copy from and to, or has it make some. */
+static int pin(struct collective *collective, struct slot *slot) {
+    const struct rank_group *near = &collective->ranks->near;
+    struct transfer *transfer = &collective->writes;
+    bool taken = true;
+    for (int i = 0; i < near->count && taken; i++) {
+        const struct host_memory *memory = i == near->index ? &slot->memory : &slot->shared.others[i];
+        taken = transfer_pin(transfer, &slot->pinned[i], memory->data, memory->bytes);
+    }
+    return taken ? 0 : transfer_allocate(transfer, &slot->bounce, slot->memory.bytes);
+}
+
+static int pin_all(struct collective *collective) {
+    int status = 0;
+    for (size_t i = 0; collective->staged && collective->ranks->near.count > 1 && i < WINDOW && status == 0; i++) {
+        status = pin(collective, &collective->slots[i]);
     }
     return status;
 }
@@ -180,16 +213,24 @@ static int map(struct collective *collective) {
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
                       struct collective **created) {
     struct collective *collective = calloc(1, sizeof *collective + settings->items * sizeof *collective->items);
+    double staged = !compute->device.native_kernels;
     *created = collective;
+    if (ranks_sum(ranks, &staged, 1)) { /* the same on all ranks, whatever their devices */
+        free(collective);
+        *created = NULL;
+        return -1;
+    }
     if (collective) {
-        *collective = (struct collective){.compute = compute, .ranks = ranks, .settings = *settings};
+        *collective =
+            (struct collective){.compute = compute, .ranks = ranks, .settings = *settings, .staged = staged > 0.0};
     }
     if (ranks_agree(ranks, collective ? make(collective) : error_set("out of memory for sums over ranks")) ||
-        ranks_agree(ranks, map(collective))) {
+        map(collective) || ranks_agree(ranks, pin_all(collective))) {
         collective_release(collective);
         *created = NULL;
         return -1;
     }
+    collective->settings.buffers = NULL; /* the caller's */
     return 0;
 }
 
@@ -205,6 +246,7 @@ static void release_slot(struct collective *collective, struct slot *slot) {
         transfer_free(&collective->writes, &slot->pinned[i]);
     }
     free(slot->pinned);
+    transfer_free(&collective->writes, &slot->bounce);
     release_shared(collective->ranks, &slot->shared);
     host_memory_release(&slot->memory);
     buffer_release(collective->compute, &slot->packed);
@@ -254,7 +296,7 @@ static const struct shared *find_shared(const struct collective *collective, con
 
 /* Whether a range is rounded on the device, and travels from there on in bfloat16. */
 static bool is_packed(const struct collective *collective, const struct item *item) {
-    return collective->settings.bf16 && !item->what.buffer->host && item->what.kind != COLLECTIVE_ALL_GATHER;
+    return collective->settings.bf16 && collective->staged && item->what.kind != COLLECTIVE_ALL_GATHER;
 }
 
 static size_t element_bytes(const struct collective *collective, const struct item *item) {
@@ -265,9 +307,9 @@ static size_t element_bytes(const struct collective *collective, const struct it
 static void *place_at(struct collective *collective, size_t index, int near, uint64_t element) {
     const struct item *item = &collective->items[index];
     const struct slot *slot = slot_of(collective, index);
-    const bool staged = !item->what.buffer->host, own = near == collective->ranks->near.index;
+    const bool staged = collective->staged, own = near == collective->ranks->near.index;
     const struct shared *shared = staged ? &slot->shared : find_shared(collective, item->what.buffer);
-    char *memory = !own ? shared->others[near].data : staged ? slot->memory.data : item->what.buffer->host;
+    char *memory = !own ? shared->others[near].data : staged ? slot->data : item->what.buffer->host;
     return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
 }
 
@@ -275,9 +317,8 @@ static void *place_at(struct collective *collective, size_t index, int near, uin
 static float *own_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const int own = collective->ranks->near.index;
-    return is_packed(collective, item)
-               ? slot_of(collective, index)->sums
-               : place_at(collective, index, own, near_part(collective, item, own).offset);
+    return is_packed(collective, item) ? slot_of(collective, index)->sums
+                                       : place_at(collective, index, own, near_part(collective, item, own).offset);
 }
 
 /* ---- sums and copies by this rank */
@@ -318,8 +359,7 @@ static void add(struct collective *collective, const struct item *item, int coun
 
 /* Whether sums are put into the other near ranks' memory, which they are then done with. */
 static bool hands_out(const struct collective *collective, const struct item *item) {
-    return item->what.buffer->host && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
-           collective->ranks->near.count > 1;
+    return !collective->staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER && collective->ranks->near.count > 1;
 }
 
 /* Adds this rank's near part in the other near ranks' memory to the targets; their number. */
@@ -349,39 +389,75 @@ static void add_near(struct collective *collective, size_t index) {
     add(collective, item, ranks->near.count, at_once ? add_targets(collective, index, 1) : 1);
 }
 
-/* The sums of this rank's near part go to where the others get them. */
-static void hand_out(struct collective *collective, size_t index) {
+/* Rounds the sums of this rank's near part to where the others get them. */
+static void round_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
-    const struct element_range part = near_part(collective, item, collective->ranks->near.index);
-    const bool handed = item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->across.count == 1;
-    if (is_packed(collective, item)) {
-        uint16_t *packed = place_at(collective, index, collective->ranks->near.index, part.offset);
-        for (uint64_t i = 0; i < part.count; i++) {
-            packed[i] = element_to_bf16(own_sums(collective, index)[i]);
-        }
+    const int own = collective->ranks->near.index;
+    const struct element_range part = near_part(collective, item, own);
+    elements_to_bf16(own_sums(collective, index), part.count, place_at(collective, index, own, part.offset));
+}
+
+/* Puts them, or weights, where the others want them. */
+static void hand_out(struct collective *collective, size_t index) {
+    collective->addends[0] = own_sums(collective, index);
+    add(collective, &collective->items[index], 1, add_targets(collective, index, 0));
+}
+
+/* Sums are there: so are they for the others then. */
+static void publish(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    const bool handed =
+        item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->across.count == 1; /* by add_near */
+    if (is_packed(collective, item) && item->what.kind == COLLECTIVE_ALL_REDUCE) {
+        round_sums(collective, index);
     } else if (hands_out(collective, item) && !handed) {
-        collective->addends[0] = own_sums(collective, index);
-        add(collective, item, 1, add_targets(collective, index, 0));
+        hand_out(collective, index);
     }
 }
 
 /* ---- copies between device and host */
 
+/* What of a range is read: all of it, or what this rank owns. */
+static struct element_range wanted_of(const struct collective *collective, const struct item *item) {
+    return item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_part(collective->ranks, item->what.range)
+                                                    : item->what.range;
+}
+
+/* Where the driver copies from and to: an element's place in a near rank's memory, or in what bounces. */
+static void *copied_at(struct collective *collective, size_t index, int near, uint64_t element) {
+    const struct item *item = &collective->items[index];
+    const struct pinned *bounce = &slot_of(collective, index)->bounce;
+    return bounce->host
+               ? (char *)bounce->host + (element - item->what.range.offset) * element_bytes(collective, item)
+               : place_at(collective, index, near, element);
+}
+
 static void start_reading(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
     struct slot *slot = slot_of(collective, index);
     const struct buffer *buffer = item->what.buffer;
-    const struct element_range range = item->what.range;
-    const bool gathers = item->what.kind == COLLECTIVE_ALL_GATHER;
-    const struct element_range wanted = gathers ? ranks_own_part(collective->ranks, range) : range;
-    void *memory = place_at(collective, index, collective->ranks->near.index, wanted.offset);
+    const struct element_range wanted = wanted_of(collective, item);
+    void *memory = copied_at(collective, index, collective->ranks->near.index, wanted.offset);
+    if (wanted.count == 0) {
+        return;
+    }
     if (is_packed(collective, item)) {
-        transfer_convert(&collective->reads, (struct span){buffer, range.offset}, (struct span){&slot->packed, 0},
-                         range.count);
-        item->event = transfer_read(&collective->reads, &slot->packed, 0, range.count * sizeof(uint16_t), memory);
-    } else if (wanted.count) {
+        transfer_convert(&collective->reads, (struct span){buffer, wanted.offset}, (struct span){&slot->packed, 0},
+                         wanted.count);
+        item->event = transfer_read(&collective->reads, &slot->packed, 0, wanted.count * sizeof(uint16_t), memory);
+    } else {
         item->event = transfer_read(&collective->reads, buffer, wanted.offset * sizeof(float),
                                     wanted.count * sizeof(float), memory);
+    }
+}
+
+/* Between a near rank's memory and what bounces, a part of the range. */
+static void bounce(struct collective *collective, size_t index, int near, struct element_range part, bool in) {
+    void *memory = place_at(collective, index, near, part.offset),
+         *copied = copied_at(collective, index, near, part.offset);
+    if (slot_of(collective, index)->bounce.host) {
+        memcpy(in ? memory : copied, in ? copied : memory,
+               part.count * element_bytes(collective, &collective->items[index]));
     }
 }
 
@@ -398,8 +474,8 @@ static void write_own(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct element_range own = ranks_own_part(collective->ranks, item->what.range);
     const uint64_t first = near_part(collective, item, collective->ranks->near.index).offset;
-    write_part(collective, item->what.buffer, own.offset * sizeof(float), own_sums(collective, index) + (own.offset - first),
-               own.count * sizeof(float));
+    write_part(collective, item->what.buffer, own.offset * sizeof(float),
+               own_sums(collective, index) + (own.offset - first), own.count * sizeof(float));
 }
 
 /* From each near rank's memory its part. */
@@ -412,8 +488,9 @@ static void write_all(struct collective *collective, size_t index) {
     for (int i = 0; i < collective->ranks->near.count; i++) {
         const struct element_range part = near_part(collective, item, i);
         const uint64_t at = packed ? part.offset - range.offset : part.offset;
+        bounce(collective, index, i, part, false);
         write_part(collective, packed ? &slot->packed : item->what.buffer, at * size,
-                   place_at(collective, index, i, part.offset), part.count * size);
+                   copied_at(collective, index, i, part.offset), part.count * size);
     }
     if (packed) {
         transfer_convert(&collective->writes, (struct span){&slot->packed, 0},
@@ -439,7 +516,8 @@ static void start_messages(struct collective *collective, size_t index, bool gat
     const int own = collective->ranks->near.index;
     messages->range = near_part(collective, item, own);
     messages->data = own_sums(collective, index);
-    messages->bf16 = collective->settings.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
+    messages->bf16 =
+        collective->settings.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
     messages->tag = (int)((collective->before + index) % TAGS);
     collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
 }
@@ -449,8 +527,8 @@ static bool is_left_out(const struct collective *collective, const struct item *
     switch (item->stage) {
     case STAGE_READING:
     case STAGE_WRITING:
-        return item->what.buffer->host;
-    case STAGE_ADDING: /* but for messages that is done at once */
+        return !collective->staged;
+    case STAGE_ADDING: /* add_near has added all there is when the item left STAGE_FILLED */
         return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->across.count == 1;
     case STAGE_GATHERING:
         return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->across.count == 1;
@@ -470,7 +548,7 @@ static void enter(struct collective *collective, size_t index) {
         start_messages(collective, index, item->stage == STAGE_GATHERING);
         break;
     case STAGE_SUMMED:
-        hand_out(collective, index);
+        publish(collective, index);
         break;
     case STAGE_WRITING:
         start_writing(collective, index);
@@ -501,7 +579,8 @@ static bool is_through(struct collective *collective, size_t index) {
         return neighbours_reached(ranks, NEIGHBOUR_FILLED, number);
     case STAGE_ADDING:
     case STAGE_GATHERING:
-        collective->failed |= range_messages_advance(&slot_of(collective, index)->messages, &done, &collective->times.sent) != 0;
+        collective->failed |=
+            range_messages_advance(&slot_of(collective, index)->messages, &done, &collective->times.sent) != 0;
         return done;
     case STAGE_SUMMED:
         return neighbours_reached(ranks, NEIGHBOUR_SUMMED, number);
@@ -519,6 +598,16 @@ static void begin_or_end(struct collective *collective, enum stage left, enum st
     }
 }
 
+/* What there is to do with what has come. */
+static void finish_stage(struct collective *collective, size_t index) {
+    const struct item *item = &collective->items[index];
+    if (item->stage == STAGE_READING) {
+        bounce(collective, index, collective->ranks->near.index, wanted_of(collective, item), true);
+    } else if (item->stage == STAGE_FILLED) {
+        add_near(collective, index);
+    }
+}
+
 /* Whether the item came a stage further. */
 static bool advance(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
@@ -528,9 +617,7 @@ static bool advance(struct collective *collective, size_t index) {
         return false;
     }
     drop_event(item);
-    if (before == STAGE_FILLED) {
-        add_near(collective, index);
-    }
+    finish_stage(collective, index);
     do {
         item->stage++;
     } while (is_left_out(collective, item));
@@ -548,14 +635,24 @@ static uint64_t reached(const struct collective *collective, enum stage stage) {
     return collective->before + index;
 }
 
+/* Notes when items were ready, though the window may hold them back. */
+static void see_marks(struct collective *collective) {
+    while (collective->seen < collective->marked) {
+        struct item *item = &collective->items[collective->seen];
+        if (item->stage == STAGE_MARKED && !event_is_done(collective, item)) {
+            return;
+        }
+        item->ready = progress_clock();
+        if (++collective->seen == collective->count) {
+            collective->device_done = item->ready;
+        }
+    }
+}
+
 /* A look at everything under way. Whether something moved. */
 static bool progress(struct collective *collective) {
     bool moved_on = false;
-    const struct item *last = &collective->items[collective->count - 1];
-    if (collective->device_done == 0.0 && last->stage != STAGE_CLOSED &&
-        (last->stage != STAGE_MARKED || event_is_done(collective, last))) {
-        collective->device_done = progress_clock(); /* though the window may hold the last item back */
-    }
+    see_marks(collective);
     const size_t window_end = collective->done + WINDOW;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, i);
@@ -572,7 +669,7 @@ static bool progress(struct collective *collective) {
 /* ---- a round */
 
 void collective_begin(struct collective *collective, const struct collective_item *items, size_t count) {
-    collective->count = collective->marked = collective->done = collective->under_way = 0;
+    collective->count = collective->marked = collective->seen = collective->done = collective->under_way = 0;
     collective->times = (struct collective_times){0};
     collective->device_done = 0.0;
     collective->before = *neighbours_ranges(collective->ranks);
@@ -584,7 +681,8 @@ void collective_begin(struct collective *collective, const struct collective_ite
         const struct collective_item *what = &items[i];
         collective->items[i] = (struct item){.what = *what};
         if (what->range.count > collective->settings.largest || !find_shared(collective, what->buffer)) {
-            compute_fail(collective->compute, "a range of %" PRIu64 " elements was not expected", what->range.count);
+            compute_fail(collective->compute, "a range of %" PRIu64 " elements was not expected",
+                         what->range.count);
         }
     }
     collective->count = count;
@@ -617,12 +715,13 @@ static int fail_late(struct collective *collective) {
     if (stage == STAGE_ADDING || stage == STAGE_GATHERING) {
         range_messages_name_late(&slot_of(collective, collective->done)->messages, names);
     } else if (stage == STAGE_FILLED || stage == STAGE_SUMMED) {
-        neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number, names);
+        neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number,
+                             names);
     } else if (stage == STAGE_MARKED && number > WINDOW) {
         neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, number - WINDOW, names);
     }
-    return error_set("no answer from %s for %g seconds; is it stopped, or its host away?", *names ? names : "another rank",
-                     collective->ranks->patience);
+    return error_set("no answer from %s for %g seconds; is it stopped, or its host away?",
+                     *names ? names : "another rank", collective->ranks->patience);
 }
 
 /* Between two looks at messages and counts, which move on only when they are looked at. A look costs a CPU device about 20
@@ -639,6 +738,16 @@ static void rest(const struct collective *collective, unsigned *turns) {
 static bool waits_for_device(struct collective *collective) {
     const struct item *oldest = &collective->items[collective->done];
     return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);
+}
+
+bool collective_look(struct collective *collective, bool *done) {
+    const bool moved = progress(collective);
+    *done = collective->done == collective->count;
+    return moved;
+}
+
+double collective_lead(const struct collective *collective, size_t index) {
+    return collective->items[collective->count - 1].ready - collective->items[index].ready;
 }
 
 int collective_finish(struct collective *collective, struct collective_times *times) {

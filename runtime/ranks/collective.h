@@ -29,12 +29,14 @@ struct collective_item {
 };
 
 struct collective_settings {
-    size_t items;          /* of a round, at most */
-    uint64_t largest;      /* elements of a range, at most; no more than 2^28 */
-    bool bf16;             /* gradients travel in bfloat16: from devices and back, and between ranks across, each addend and each sum
+    size_t items;     /* of a round, at most */
+    uint64_t largest; /* elements of a range, at most; no more than 2^28 */
+    bool
+        bf16; /* gradients travel in bfloat16: from devices and back, and between ranks across, each addend and each sum
                               rounded; they are added in float. Where ranks read each other's own memory nothing is rounded */
     size_t buffer_count;
-    const struct buffer *const *buffers; /* [buffer_count] those that items will be in: shareable where they are on the host */
+    const struct buffer *const
+        *buffers; /* [buffer_count] those that items will be in: shareable where they are on the host */
 };
 
 struct collective_times {
@@ -46,13 +48,16 @@ struct collective_times {
 
 struct collective;
 
-/* Collective: memory is allocated and mapped here. There are other ranks. */
+/* Collective: memory is allocated and mapped here. There are other ranks. A failure of one is all ranks' (ranks->agreed), unless
+ * something is wrong between them. */
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
                       struct collective **created);
 void collective_release(struct collective *collective);
 
-/* Host bytes that collective_create allocates, for ranges up to this size. */
-uint64_t collective_staging_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest, bool bf16);
+/* Bytes that collective_create allocates for ranges up to this size, where all ranks have such a device. */
+uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
+                               bool bf16);
+uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest, bool bf16);
 
 /* Starts a round of items [count], the same on all ranks, in the order in which they will be ready. Then collective_ready says, as
  * often as wanted, that the launches so far complete the first `count` of them; collective_finish says so for all that are left, and
@@ -60,3 +65,10 @@ uint64_t collective_staging_bytes(const struct compute *compute, const struct ra
 void collective_begin(struct collective *collective, const struct collective_item *items, size_t count);
 void collective_ready(struct collective *collective, size_t count);
 int collective_finish(struct collective *collective, struct collective_times *times);
+
+/* What collective_finish does over and over, for those who have a clock of their own: a look at everything under way, after which
+ * *done says whether the round is over. Whether something moved. */
+bool collective_look(struct collective *collective, bool *done);
+
+/* After a round: how long before the last item each was found to be ready, in seconds. */
+double collective_lead(const struct collective *collective, size_t index);

@@ -9,18 +9,21 @@ struct tally {
     _Alignas(64) uint64_t counts[NEIGHBOUR_COUNTS];
 };
 
+struct introduction;
+
 struct neighbours {
     struct host_memory tally;
     struct host_memory *others; /* [near.count] their tallies */
     uint64_t ranges;
-    int *members; /* [near.count + across.count] of both groups */
+    int *members;                       /* [near.count + across.count] of both groups */
+    struct introduction *introductions; /* [count] room */
 };
 
 /* What each rank tells all when they look for one another. */
 struct introduction {
     int host; /* the lowest rank there */
     int shares;
-    struct host_memory_name tally;
+    struct host_memory_name memory;
 };
 
 /* ---- who is where */
@@ -32,22 +35,24 @@ static int told_per_host(const struct ranks *ranks) {
     return told > 0 && told <= ranks->count && ranks->count % told == 0 && ranks->hosts == 1 ? (int)told : 0;
 }
 
-/* The table of ranks by host, in the order of their lowest ranks, into members [count]; 0: hosts differ in their number of
- * ranks. */
-static int sort_by_host(const struct introduction *all, int count, int *members) {
+int neighbours_sort(const int *hosts, int count, int *table) {
     int placed = 0, per_host = 0;
     for (int host = 0; host < count; host++) {
         const int before = placed;
         for (int rank = 0; rank < count; rank++) {
-            if (all[rank].host == host) {
-                members[placed++] = rank;
+            if (hosts[rank] == host) {
+                table[placed++] = rank;
             }
         }
         const int here = placed - before;
         if (here && per_host && here != per_host) {
-            return 0;
+            per_host = 1;
+            break;
         }
         per_host = here ? here : per_host;
+    }
+    for (int rank = 0; per_host == 1 && rank < count; rank++) {
+        table[rank] = rank;
     }
     return per_host;
 }
@@ -86,7 +91,7 @@ static bool open_others(const struct ranks *ranks, const struct introduction *al
     bool could = true;
     for (int i = 0; i < ranks->near.count && could; i++) {
         const struct introduction *other = &all[ranks->near.members[i]];
-        could = i == ranks->near.index || (other->shares && host_memory_open(&others[i], &other->tally));
+        could = i == ranks->near.index || (other->shares && host_memory_open(&others[i], &other->memory));
     }
     return could;
 }
@@ -98,30 +103,33 @@ static void close_others(const struct ranks *ranks, struct host_memory *others) 
 }
 
 int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others) {
-    struct introduction introduction = {.host = 0}, *all = calloc((size_t)ranks->count, sizeof *all);
+    struct introduction introduction = {.host = 0}, *all = ranks->neighbours->introductions;
     bool could;
-    if (!all) {
-        return error_set("out of memory for memory shared between ranks");
+    introduction.shares = host_memory_name(own, &introduction.memory);
+    if (ranks_gather(ranks, &introduction, sizeof introduction, all) ||
+        all_could(ranks, open_others(ranks, all, others), &could)) {
+        return -1;
     }
-    introduction.shares = host_memory_name(own, &introduction.tally);
-    int status = ranks_gather(ranks, &introduction, sizeof introduction, all);
-    if (status == 0) {
-        status = all_could(ranks, open_others(ranks, all, others), &could);
-    }
-    free(all);
-    return status == 0 && !could ? error_set("ranks of one host can no longer map each other's memory") : status;
+    return could ? 0
+                 : error_set("cannot share %zu bytes of memory between the ranks of a host, though small pieces "
+                             "can be: is there a "
+                             "limit (ulimit -n, -f, -v) on one of them? HCTRAIN_RANKS_PER_HOST=1 does without",
+                             own->bytes);
 }
 
 /* ---- all of it */
 
-/* Every rank tells all where it is. Where some cannot share memory each is alone. table [count]: room */
-static int meet(struct ranks *ranks, const struct introduction *introduction, struct introduction *all, int *table) {
+/* Every rank tells all where it is. Where some cannot share memory each is alone. hosts, table [count]: room */
+static int meet(struct ranks *ranks, const struct introduction *introduction, struct introduction *all, int *hosts,
+                int *table) {
     bool could;
     if (ranks_gather(ranks, introduction, sizeof *introduction, all)) {
         return -1;
     }
-    const int per_host = sort_by_host(all, ranks->count, table);
-    take_groups(ranks, table, per_host ? per_host : 1);
+    for (int i = 0; i < ranks->count; i++) {
+        hosts[i] = all[i].host;
+    }
+    take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
     ranks->neighbours->others = calloc((size_t)ranks->near.count, sizeof *ranks->neighbours->others);
     if (all_could(ranks, ranks->neighbours->others && open_others(ranks, all, ranks->neighbours->others), &could)) {
         return -1;
@@ -129,9 +137,9 @@ static int meet(struct ranks *ranks, const struct introduction *introduction, st
     if (!could) {
         close_others(ranks, ranks->neighbours->others);
         for (int i = 0; i < ranks->count; i++) {
-            table[i] = i;
+            hosts[i] = i;
         }
-        take_groups(ranks, table, 1);
+        take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
     }
     return 0;
 }
@@ -141,16 +149,17 @@ int neighbours_find(struct ranks *ranks, int first_here) {
     const size_t count = (size_t)ranks->count;
     struct introduction introduction = {.host = told ? ranks->index / told * told : first_here};
     struct neighbours *neighbours = ranks->neighbours = calloc(1, sizeof *neighbours);
-    struct introduction *all = calloc(count, sizeof *all);
-    int *table = calloc(count, sizeof *table);
+    int *table = calloc(2 * count, sizeof *table);
     if (neighbours) {
         neighbours->members = calloc(2 * count + 1, sizeof *neighbours->members);
+        neighbours->introductions = calloc(count, sizeof *neighbours->introductions);
         introduction.shares = host_memory_create(&neighbours->tally, sizeof(struct tally), true) &&
-                              host_memory_name(&neighbours->tally, &introduction.tally);
+                              host_memory_name(&neighbours->tally, &introduction.memory);
     }
-    const bool made = all && table && neighbours && neighbours->members && neighbours->tally.data;
-    const int status = made ? meet(ranks, &introduction, all, table) : error_set("out of memory for a job of ranks");
-    free(all);
+    const bool made =
+        table && neighbours && neighbours->members && neighbours->introductions && neighbours->tally.data;
+    const int status = made ? meet(ranks, &introduction, neighbours->introductions, table + count, table)
+                            : error_set("out of memory for a job of ranks");
     free(table);
     return status;
 }
@@ -164,6 +173,7 @@ void neighbours_release(struct ranks *ranks) {
     host_memory_release(&neighbours->tally);
     free(neighbours->others);
     free(neighbours->members);
+    free(neighbours->introductions);
     free(neighbours);
     ranks->neighbours = NULL;
 }

@@ -5,9 +5,13 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
-/* Collective, once, from job_start: finds out which ranks share memory and fills in ranks->near, ->across and ->neighbours. The
- * first_here is the lowest rank of this host. The environment's HCTRAIN_RANKS_PER_HOST=N takes N ranks in a row for a host, where all are on one: for trials of jobs on several.
- * neighbours_release frees what a failure leaves. */
+/* The order of ranks by their hosts, each named by any number below `count`: the hosts' ranks one after the other into table
+ * [count]. Returns how many each host has; where that differs, each rank is alone: 1, and the table is 0, 1, 2 .. */
+int neighbours_sort(const int *hosts, int count, int *table);
+
+/* Collective, once, from job_start: finds out which ranks share memory and fills in ranks->near, ->across and ->neighbours. first_here
+ * is the lowest rank of this host. HCTRAIN_RANKS_PER_HOST=N in the environment takes N ranks in a row for a host where all are on
+ * one: for trials. neighbours_release frees what a failure leaves. */
 int neighbours_find(struct ranks *ranks, int first_here);
 void neighbours_release(struct ranks *ranks);
 

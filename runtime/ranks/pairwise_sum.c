@@ -13,10 +13,7 @@ static const float *line_of(const struct pairwise_sum *sum, int index, uint64_t 
     if (!sum->bf16 || index == sum->wide) {
         return (const float *)sum->addends[index] + at;
     }
-    const uint16_t *packed = (const uint16_t *)sum->addends[index] + at;
-    for (uint64_t i = 0; i < count; i++) {
-        room[i] = element_from_bf16(packed[i]);
-    }
+    elements_from_bf16((const uint16_t *)sum->addends[index] + at, count, room);
     return room;
 }
 
@@ -45,13 +42,34 @@ static const float *subtotal(const struct pairwise_sum *sum, int first, int adde
     return total;
 }
 
+/* a + b to all targets; arrays are the same or apart. */
+static void store(const float *a, const float *b, uint64_t count, float *const *targets, int target_count,
+                  uint64_t at) {
+    float *first = targets[0] + at, *second = targets[target_count > 1] + at;
+#pragma GCC ivdep
+    for (uint64_t i = 0; i < count; i++) {
+        const float total = a[i] + b[i];
+        first[i] = total;
+        second[i] = total;
+    }
+    for (int i = 2; i < target_count; i++) {
+        memcpy(targets[i] + at, first, count * sizeof *first);
+    }
+}
+
 void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count) {
     float rooms[DEPTH][LINE];
+    const int half = first_half(sum->count);
     for (uint64_t done = 0; done < count; done += LINE) {
         const uint64_t at = first + done, line = count - done < LINE ? count - done : LINE;
-        const float *total = subtotal(sum, 0, sum->count, at, line, rooms);
-        for (int i = 0; i < sum->target_count; i++) {
-            memmove(sum->targets[i] + at, total, line * sizeof *total); /* of one addend it may be the target */
+        const float *a = subtotal(sum, 0, half, at, line, rooms);
+        if (sum->count > 1) {
+            const float *b = subtotal(sum, half, sum->count - half, at, line, rooms + 1);
+            store(a, b, line, sum->targets, sum->target_count, at);
+        } else {
+            for (int i = 0; i < sum->target_count; i++) {
+                memmove(sum->targets[i] + at, a, line * sizeof *a); /* it may be there already */
+            }
         }
     }
 }

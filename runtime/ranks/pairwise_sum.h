@@ -1,6 +1,6 @@
 /* Sums of what several ranks have, added in pairs: neighbours first, then sums of two, of four and so on. The order depends on
- * nothing but the number of addends, so sums have the same bits from run to run; and groups of 2, 4, 8 .. ranks that are
- * added first, each by itself, do not change them. */
+ * nothing but the number of addends, so sums have the same bits from run to run; and groups of 2, 4, 8 .. ranks in a row that
+ * are added first, each by itself, do not change them. */
 #pragma once
 
 #include <stdbool.h>

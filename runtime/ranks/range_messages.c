@@ -94,18 +94,14 @@ static void *arrival_of(const struct range_messages *messages, int peer) {
 }
 
 static void pack(const struct range_messages *messages, struct element_range part) {
-    const float *values = data_of(messages, part);
-    uint16_t *packed = packed_of(messages, part);
-    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
-        packed[i] = element_to_bf16(values[i]);
+    if (messages->bf16) {
+        elements_to_bf16(data_of(messages, part), part.count, packed_of(messages, part));
     }
 }
 
 static void unpack(const struct range_messages *messages, struct element_range part) {
-    float *values = data_of(messages, part);
-    const uint16_t *packed = packed_of(messages, part);
-    for (uint64_t i = 0; messages->bf16 && i < part.count; i++) {
-        values[i] = element_from_bf16(packed[i]);
+    if (messages->bf16) {
+        elements_from_bf16(packed_of(messages, part), part.count, data_of(messages, part));
     }
 }
 

@@ -22,12 +22,8 @@ int ranks_check(int code, const char *doing) {
 }
 
 static const int alone[] = {0};
-const struct ranks ranks_alone = {.count = 1,
-                                  .local_count = 1,
-                                  .hosts = 1,
-                                  .host = "localhost",
-                                  .near = {0, 1, alone},
-                                  .across = {0, 1, alone}};
+const struct ranks ranks_alone = {
+    .count = 1, .local_count = 1, .hosts = 1, .host = "localhost", .near = {0, 1, alone}, .across = {0, 1, alone}};
 
 bool ranks_are_joined(void) {
     int started = 0, finished = 0;

@@ -11,7 +11,7 @@
 /* Some ranks of the job, one of which is this one. */
 struct rank_group {
     int index, count;
-    const int *members; /* [count] their numbers in the job, ascending */
+    const int *members; /* [count] their numbers in the job */
 };
 
 struct ranks {
@@ -24,7 +24,7 @@ struct ranks {
     /* The ranks as a table, near.count times across.count: those that share memory with this one, and those of the same place
      * among theirs. Without shared memory, or where hosts have different numbers of ranks, each is the only one near. */
     struct rank_group near, across;
-    struct neighbours *neighbours; /* what near ranks share, see neighbours.h; NULL: this rank is alone in the job */
+    struct neighbours *neighbours; /* what near ranks share, see neighbours.h; NULL: there is no job */
 };
 
 /* For what is done without a job: one rank, alone. */

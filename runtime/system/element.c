@@ -35,3 +35,15 @@ static uint16_t encode_fp16(float value) {
 uint16_t element_encode(float value, enum element_type type) {
     return type == ELEMENT_BF16 ? element_to_bf16(value) : encode_fp16(value);
 }
+
+void elements_to_bf16(const float *values, size_t count, uint16_t *bits) {
+    for (size_t i = 0; i < count; i++) {
+        bits[i] = element_to_bf16(values[i]);
+    }
+}
+
+void elements_from_bf16(const uint16_t *bits, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++) {
+        values[i] = element_from_bf16(bits[i]);
+    }
+}

@@ -43,6 +43,10 @@ static inline uint16_t element_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
+/* Arrays of them. */
+void elements_to_bf16(const float *values, size_t count, uint16_t *bits);
+void elements_from_bf16(const uint16_t *bits, size_t count, float *values);
+
 /* The number that 16 bits of this type stand for, exactly. */
 float element_decode(uint16_t bits, enum element_type type);
 

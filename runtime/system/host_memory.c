@@ -109,5 +109,10 @@ bool host_memory_open(struct host_memory *memory, const struct host_memory_name 
         close(file);
         return false;
     }
-    return file >= 0 && map_memory(memory, (size_t)name->bytes, file);
+    if (file < 0 || !map_memory(memory, (size_t)name->bytes, file)) {
+        return false;
+    }
+    close(file); /* the mapping stays */
+    memory->file = -1;
+    return true;
 }

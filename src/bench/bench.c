@@ -7,15 +7,16 @@
 #include "runtime/system/progress.h"
 #include "src/bench/bench_model.h"
 #include "src/bench/memory_rate.h"
+#include "src/bench/schedule.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
 /* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
 struct bench_result {
     struct bench_figure figures[BENCH_KINDS]; /* of seconds */
-    double exchange_alone; /* seconds for the same sums with an idle device, median */
-    struct collective_times alone; /* what one of those sent and moved */
-    double memory_rate;            /* bytes a second of a rank, while all read and write */
+    double exchange_alone;                    /* seconds for the same sums with an idle device, median */
+    struct collective_times alone;            /* what one of those sent and moved */
+    double memory_rate;                       /* bytes a second of a rank, while all read and write */
 };
 
 struct bench_state {
@@ -23,6 +24,7 @@ struct bench_state {
     struct bench_model model;
     double *seconds; /* [BENCH_KINDS, steps] */
     struct progress progress;
+    json_t *schedule; /* of the last step; NULL: alone */
 };
 
 /* ---- steps */
@@ -45,6 +47,7 @@ static int run_steps(struct bench_state *bench) {
         progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
     }
     progress_end(&bench->progress);
+    bench->schedule = bench->model.parallel.collective ? schedule_measured(&bench->model.parallel) : NULL;
     return 0;
 }
 
@@ -72,13 +75,14 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
     return status;
 }
 
-/* The sums of gradients with nothing else going on, a few times. */
+/* The sums of gradients with nothing else going on, and what memory gives, a few times in turn: machines change. */
 static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
-    double seconds[5];
+    enum { TURNS = 7 };
+    double seconds[TURNS], rates[TURNS];
     if (!bench->model.parallel.collective) {
         return 0;
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < TURNS; i++) {
         double together = 0.0;
         if (compute_finish(bench->model.compute) || ranks_sum(bench->model.ranks, &together, 1)) {
             return -1;
@@ -89,9 +93,13 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
             return -1;
         }
         seconds[i] = progress_clock() - start;
+        if (memory_rate_measure(bench->model.ranks, &rates[i])) {
+            return -1;
+        }
     }
-    result->exchange_alone = bench_figure_of(seconds, 5).median;
-    return memory_rate_measure(bench->model.ranks, &result->memory_rate);
+    result->exchange_alone = bench_figure_of(seconds, TURNS).median;
+    result->memory_rate = bench_figure_of(rates, TURNS).median;
+    return 0;
 }
 
 static int collect(struct bench_state *bench, struct bench_result *result) {
@@ -112,13 +120,15 @@ static void print_part(const char *name, const struct bench_figure *figure, doub
 static void print_exchange(const struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
     const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
-    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9, mebibyte = 1.0 / 1048576.0;
+    const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9,
+                 mebibyte = 1.0 / 1048576.0;
     const double moved = result->alone.moved / result->exchange_alone;
     printf("exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
            "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
            (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
            model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
-    printf("alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f GB/s: %.0f %% of the "
+    printf("alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
+           "GB/s: %.0f %% of the "
            "%.2f GB/s that it has\n",
            1e3 * result->exchange_alone, mebibyte * result->alone.sent,
            gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
@@ -167,15 +177,18 @@ static json_t *seconds_json(const struct bench_result *result) {
 static int write_json(struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
     json_t *json = bench_model_facts(&bench->model);
-    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "ranks", model->ranks->count,
-                             "hosts", model->ranks->hosts, "near", model->ranks->near.count, "across",
-                             model->ranks->across.count, "tokens_per_second",
+    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "ranks",
+                             model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->near.count,
+                             "across", model->ranks->across.count, "tokens_per_second",
                              bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
                              result->alone.sent, "bytes_moved_alone", result->alone.moved, "memory_rate",
                              result->memory_rate, "seconds", seconds_json(result));
     json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
+    if (bench->schedule) {
+        json_object_set(json, "schedule", bench->schedule);
+    }
     const int status = json_object_update(json, more)
                            ? error_set("out of memory for %s", bench->settings->json)
                            : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
@@ -231,6 +244,7 @@ enum bench_status bench_run(const struct bench_settings *settings, struct ranks 
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }
+    json_decref(bench.schedule);
     bench_model_release(&bench.model);
     free(bench.seconds);
     return status ? BENCH_FAILED : BENCH_DONE;

@@ -5,11 +5,33 @@
 #include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 #include "src/bench/ledger.h"
+#include "src/bench/schedule.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 struct ledgers {
     struct ledger micro, optimiser;
+    json_t *schedule;
 };
+
+static double seconds_of(const void *model, const struct record *record) {
+    return ledger_seconds(model, record);
+}
+
+/* The last micro-step, with when its gradients are complete. */
+static int record_last(struct bench_model *bench, const struct gpu_model *model, struct ledgers *ledgers) {
+    struct schedule_marks marks = {bench->compute->recorder,
+                                   calloc((size_t)(BRANCHES * bench->gpt.config.n_layer + 2), sizeof *marks.marks)};
+    int status = marks.marks ? 0 : error_set("out of memory for the ledger");
+    if (status == 0) {
+        bench->parallel.watcher = (struct gpt_listener){schedule_mark, &marks};
+        status = bench_model_micro_step(bench, 0, bench->micro_steps - 1);
+        bench->parallel.watcher = (struct gpt_listener){0};
+        ledgers->schedule = schedule_recorded(&bench->parallel, &marks, seconds_of, model);
+    }
+    free(marks.marks);
+    return status;
+}
 
 /* A later micro-step (the first one writes gradients, the others add to them), and what comes between it and the next
  * step. */
@@ -21,7 +43,7 @@ static int record(struct bench_model *bench, const struct gpu_model *model, stru
         return -1;
     }
     recorder_clear(recorder);
-    if (bench_model_micro_step(bench, 0, 1) || ledger_create(&ledgers->micro, model, recorder)) {
+    if (record_last(bench, model, ledgers) || ledger_create(&ledgers->micro, model, recorder)) {
         return -1;
     }
     recorder_clear(recorder);
@@ -75,12 +97,13 @@ static int write_json(const char *path, struct bench_model *bench, const struct 
                       const struct ledgers *ledgers) {
     json_t *json = bench_model_facts(bench);
     json_t *more = json_pack(
-        "{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o}", "as", model->name, "title", model->title, "cores",
+        "{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:O}", "as", model->name, "title", model->title, "cores",
         (json_int_t)model->cores, "ran", !bench->compute->dry, "micro_step", ledger_totals(&ledgers->micro),
         "optimiser_step", ledger_totals(&ledgers->optimiser), "parts",
         both(ledger_parts(&ledgers->micro, "micro_step"), ledger_parts(&ledgers->optimiser, "optimiser_step")),
         "kernels",
-        both(ledger_kernels(&ledgers->micro, "micro_step"), ledger_kernels(&ledgers->optimiser, "optimiser_step")));
+        both(ledger_kernels(&ledgers->micro, "micro_step"), ledger_kernels(&ledgers->optimiser, "optimiser_step")),
+        "schedule", ledgers->schedule);
     const int status = !more || json_object_update(json, more)
                            ? error_set("out of memory for %s", path)
                            : json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
@@ -120,6 +143,7 @@ enum bench_status bench_ledger_run(const struct bench_settings *settings, struct
         print(&bench, model, &ledgers);
         status = *settings->json ? write_json(settings->json, &bench, model, &ledgers) : 0;
     }
+    json_decref(ledgers.schedule);
     ledger_release(&ledgers.micro);
     ledger_release(&ledgers.optimiser);
     bench_model_release(&bench);

@@ -5,7 +5,7 @@
 
 /* ---- adding up */
 
-static double seconds_of(const struct gpu_model *model, const struct record *record) {
+double ledger_seconds(const struct gpu_model *model, const struct record *record) {
     const struct gpu_work work = {
         .groups = (double)record->groups,
         .local = (double)record->local,
@@ -23,7 +23,7 @@ static struct ledger_sum sum_of(const struct gpu_model *model, const struct reco
                                record->written,
                                record->flops,
                                record->padded_flops > record->flops ? record->padded_flops : record->flops,
-                               seconds_of(model, record)};
+                               ledger_seconds(model, record)};
 }
 
 static void add(struct ledger_sum *to, const struct ledger_sum *from) {

@@ -6,6 +6,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* What the model's roofline gives a record. */
+double ledger_seconds(const struct gpu_model *model, const struct record *record);
+
 /* Of one or more launches. */
 struct ledger_sum {
     size_t launches, waits;

@@ -5,7 +5,7 @@
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
 
-enum { PASSES = 7, PIECES = 64 };
+enum { PASSES = 3, PIECES = 64 };
 #define ELEMENTS ((size_t)64 << 20) /* floats of both arrays together: 256 MiB */
 #define PIECE    (ELEMENTS / 2 / PIECES)
 
@@ -47,7 +47,8 @@ int memory_rate_measure(const struct ranks *ranks, double *rate) {
     host_memory_release(&memory);
     if (status == 0) {
         percentile_sort(seconds, PASSES);
-        *rate = 1.5 * (double)ELEMENTS * sizeof(float) / percentile(seconds, PASSES, 0.5); /* reads both, writes one */
+        *rate =
+            1.5 * (double)ELEMENTS * sizeof(float) / percentile(seconds, PASSES, 0.5); /* reads both, writes one */
     }
     return status;
 }

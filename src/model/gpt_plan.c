@@ -54,7 +54,7 @@ static void plan_parameters(struct gpt *gpt) {
     struct memory_plan *plan = &gpt->plan;
     const uint64_t elements = parameters->elements;
     struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
-    weights->shareable = gpt->options.shareable;
+    weights->shareable = gpt->options.shareable && gpt->options.moments; /* else nobody else wants them */
     parameters->weights = weights;
     parameters->operands = gpt->options.type == ELEMENT_FP32
                                ? parameters->weights

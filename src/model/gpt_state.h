@@ -37,7 +37,8 @@ struct gpt_options {
     enum element_type type;             /* of activations and of the weights that products read */
     const struct moment_share *moments; /* NULL: all of them are kept here */
     size_t row_gradients; /* rows of token gradients that may be kept apart, see row_gradients.h; 0: none */
-    bool shareable; /* on devices that work on host memory, other processes can map weights and gradients */
+    bool
+        shareable; /* on devices that work on host memory, other processes can map gradients, and weights if moments are shared */
     bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
                        forward again, to the same bits */
 };
@@ -130,7 +131,7 @@ struct gpt {
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct row_gradients row_gradients;
-    struct token_shape shape;              /* of the batch that is set */
+    struct token_shape shape; /* of the batch that is set */
     struct gpt_pass pass;
     size_t valid_targets; /* targets of the batch that are not -1 */
     struct upload upload; /* of batches, [5, upload_tokens] int: tokens, targets, and groups */

@@ -120,30 +120,39 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_norm(&builder, &parameters->final, "ln_f");
 }
 
-/* ---- the arena: weights with decay first, so that decay is one comparison in the optimiser */
+/* ---- the arena: weights with decay first, so that decay is one comparison in the optimiser; in both halves one sublayer after the
+ * other, so that what a backward pass completes together lies together */
 
-/* Small leaves of a sublayer follow one another without gaps, as the kernels' theta expects. */
+/* Those of one sublayer, from `next` on; what comes behind them. Small leaves follow one another without gaps, as the kernels' theta
+ * expects. */
+static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, bool decayed, uint64_t next) {
+    bool after_small = false;
+    for (size_t i = 0; i < parameters->count; i++) {
+        struct parameter *parameter = &parameters->table[i];
+        if (parameter->decayed != decayed || parameter->sublayer != sublayer) {
+            continue;
+        }
+        const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
+        if (!small || !after_small) {
+            next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        }
+        parameter->offset = next;
+        if (parameter->home) {
+            *parameter->home = next;
+        }
+        next += parameter->elements;
+        after_small = small;
+    }
+    return (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 static void place(struct parameters *parameters) {
+    const int64_t top = parameters->table[parameters->count - 1].sublayer;
     uint64_t next = 0;
     for (int pass = 0; pass < 2; pass++) {
-        bool after_small = false;
-        for (size_t i = 0; i < parameters->count; i++) {
-            struct parameter *parameter = &parameters->table[i];
-            if (parameter->decayed != (pass == 0)) {
-                continue;
-            }
-            const bool small = parameter->leaf && residual_leaf_is_small(parameter->leaf);
-            if (!small || !after_small || parameter->sublayer != parameter[-1].sublayer) {
-                next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-            }
-            parameter->offset = next;
-            if (parameter->home) {
-                *parameter->home = next;
-            }
-            next += parameter->elements;
-            after_small = small;
+        for (int64_t sublayer = -1; sublayer <= top; sublayer++) {
+            next = place_sublayer(parameters, sublayer, pass == 0, next);
         }
-        next = (next + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         parameters->decayed = pass == 0 ? next : parameters->decayed;
     }
     parameters->elements = next;

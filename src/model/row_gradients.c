@@ -15,7 +15,8 @@ void row_gradients_plan(struct gpt *gpt, size_t most) {
     struct row_gradients *rows = &gpt->row_gradients;
     rows->most = most < half ? most : half;
     if (rows->most) {
-        struct buffer *sums = memory_plan_add(&gpt->plan, group, rows->most * (uint64_t)gpt->config.n_embd, ELEMENT_FP32);
+        struct buffer *sums =
+            memory_plan_add(&gpt->plan, group, rows->most * (uint64_t)gpt->config.n_embd, ELEMENT_FP32);
         sums->shareable = gpt->options.shareable;
         rows->rows = sums;
         rows->ids = memory_plan_add(&gpt->plan, group, rows->most, ELEMENT_FP32);
@@ -79,6 +80,7 @@ void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
     if (count > rows->most) {
         return;
     }
+    compute_part(gpt->compute, "embedding");
     int32_t *ids = upload_begin(&rows->upload), *places = ids + rows->most;
     size_t distinct = 0;
     for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
@@ -98,6 +100,7 @@ void row_gradients_join(struct gpt *gpt) {
     struct row_gradients *rows = &gpt->row_gradients;
     if (rows->count) {
         const struct parameters *parameters = &gpt->parameters;
+        compute_part(gpt->compute, "embedding");
         embedding_add_rows(&gpt->operations, rows->count, rows->rows, rows->ids, rows->numbers,
                            (struct span){parameters->gradients, parameters->token_embedding});
         rows->count = 0;

@@ -28,9 +28,9 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
 }
 
 /* As tokens of which each has one place, its own. */
-void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows, const struct buffer *ids,
-                        const struct buffer *numbers, struct span gradients) {
+void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows,
+                        const struct buffer *ids, const struct buffer *numbers, struct span gradients) {
     const size_t elements = count * (size_t)operations->shape.channels;
-    RUN_ROWS(embedding_backward_tokens, count, ARG_IN(rows, elements), ARG_IN(ids, count), ARG_IN(numbers, count + 1),
-             ARG_IN(numbers, count), ARG_SPAN_IN_OUT(gradients, elements));
+    RUN_ROWS(embedding_backward_tokens, count, ARG_IN(rows, elements), ARG_IN(ids, count),
+             ARG_IN(numbers, count + 1), ARG_IN(numbers, count), ARG_SPAN_IN_OUT(gradients, elements));
 }

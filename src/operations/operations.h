@@ -100,8 +100,8 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
                         struct embedding gradients);
 
 /* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count + 1] int: 0, 1, 2 ... */
-void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows, const struct buffer *ids,
-                        const struct buffer *numbers, struct span gradients);
+void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows,
+                        const struct buffer *ids, const struct buffer *numbers, struct span gradients);
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 

@@ -1,6 +1,6 @@
 #include "src/programs/program.h"
-#include "runtime/ranks/job.h"
 #include "runtime/device/device.h"
+#include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/training/same_job.h"

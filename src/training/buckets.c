@@ -113,24 +113,25 @@ static int write_own(const struct moment_share *share, struct compute *compute, 
 
 /* ---- all of it */
 
-/* Where the arena's embeddings end, which lie at its beginning: those of tokens, then those of positions. */
-static uint64_t first_of_layers(const struct parameters *parameters) {
-    uint64_t first = parameters->decayed;
+/* Where the arena's weights of this sublayer and those before it end: those of the embeddings (-1) lie at its beginning. */
+static uint64_t end_of(const struct parameters *parameters, int64_t sublayer) {
+    uint64_t end = parameters->decayed;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        if (parameter->sublayer >= 0 && parameter->offset < first) {
-            first = parameter->offset;
+        if (parameter->sublayer > sublayer && parameter->offset < end) {
+            end = parameter->offset;
         }
     }
-    return first;
+    return end;
 }
 
 int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
                    struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
     const uint64_t wanted = elements && elements < MOST ? (elements + ALIGNED - 1) / ALIGNED * ALIGNED : MOST;
-    const uint64_t ends[] = {parameters->position_embedding, first_of_layers(parameters), parameters->decayed,
-                             parameters->elements};
+    /* what comes last in a backward pass is by itself, and so is what may come early */
+    const uint64_t ends[] = {parameters->position_embedding, end_of(parameters, -1), end_of(parameters, 0),
+                             parameters->decayed, parameters->elements};
     const size_t pieces = sizeof ends / sizeof *ends;
     buckets->table = calloc(parameters->elements / wanted + 2 * pieces, sizeof *buckets->table);
     if (!buckets->table) {

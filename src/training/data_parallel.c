@@ -35,7 +35,8 @@ static void add_buckets(struct data_parallel *parallel, enum collective_kind kin
  * largest bucket. */
 static void add_rows(struct data_parallel *parallel) {
     const struct gpt *gpt = parallel->gpt;
-    const uint64_t elements = gpt->row_gradients.count * (uint64_t)gpt->config.n_embd, most = parallel->buckets.largest;
+    const uint64_t elements = gpt->row_gradients.count * (uint64_t)gpt->config.n_embd,
+                   most = parallel->buckets.largest;
     for (uint64_t done = 0; done < elements; done += most) {
         const struct element_range range = {done, elements - done < most ? elements - done : most};
         add_item(parallel, COLLECTIVE_ALL_REDUCE, gpt->row_gradients.rows, range, -1);
@@ -51,8 +52,7 @@ static void begin_round(struct data_parallel *parallel, enum collective_kind kin
 
 /* Of gradients in a backward pass: in the order in which they will be complete. */
 static void begin_gradients(struct data_parallel *parallel) {
-    const enum collective_kind kind =
-        parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+    const enum collective_kind kind = parallel->shares_moments ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
     const struct buffer *gradients = parallel->gpt->parameters.gradients;
     if (parallel->gpt->row_gradients.count == 0) {
         begin_round(parallel, kind, gradients);
@@ -133,10 +133,23 @@ static int create_buckets(struct data_parallel *parallel, const struct model_con
     return status;
 }
 
-/* Tokens of the last micro-batches of all ranks together, if no two are the same. */
+/* Tokens of the last micro-batches of all ranks together, if no two are the same. Where there are many more than the vocabulary has,
+ * most of it can be expected among them, which is not worth keeping apart. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
                         const struct ranks *ranks) {
-    return (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
+    const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
+    return tokens <= 4 * (size_t)config->vocab_size ? tokens : 0;
+}
+
+/* What is exchanged through: on the device, and on the host where that is the device's memory. */
+static void count_exchange(struct data_parallel *parallel) {
+    struct gpt *gpt = parallel->gpt;
+    const uint64_t largest = parallel->buckets.largest;
+    uint64_t bytes = collective_device_bytes(gpt->compute, largest, parallel->bf16);
+    if (gpt->compute->device.shares_host_memory) {
+        bytes += collective_host_bytes(gpt->compute, parallel->ranks, largest, parallel->bf16);
+    }
+    memory_plan_count(&gpt->plan, "exchange of gradients", bytes);
 }
 
 int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
@@ -162,9 +175,8 @@ int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks
     if (gpt_plan(compute, config, &options, gpt)) {
         return -1;
     }
-    if (ranks->count > 1 && compute->device.shares_host_memory) { /* what they exchange through is on the host */
-        memory_plan_count(&gpt->plan, "exchange of gradients",
-                          collective_staging_bytes(compute, ranks, parallel->buckets.largest, parallel->bf16));
+    if (ranks->count > 1) {
+        count_exchange(parallel);
     }
     return 0;
 }
@@ -233,6 +245,7 @@ static int separate_rows(struct data_parallel *parallel) {
     if (gpt->row_gradients.most == 0) {
         return 0;
     }
+    compute_flush(gpt->compute); /* the device goes on while ranks wait for each other */
     memset(parallel->tokens, 0, words * sizeof *parallel->tokens);
     row_gradients_mark(gpt, parallel->tokens);
     if (ranks_unite(parallel->ranks, parallel->tokens, words)) {
@@ -245,7 +258,7 @@ static int separate_rows(struct data_parallel *parallel) {
 int data_parallel_backward(struct data_parallel *parallel, bool last) {
     const struct gpt_listener listener = {send_complete, parallel};
     if (!parallel->collective || !last) {
-        gpt_backward(parallel->gpt, NULL);
+        gpt_backward(parallel->gpt, last && parallel->watcher.gradients_launched ? &parallel->watcher : NULL);
         return 0;
     }
     if (separate_rows(parallel)) {

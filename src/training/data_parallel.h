@@ -10,16 +10,17 @@ struct data_parallel {
     struct gpt *gpt;
     struct ranks *ranks;
     struct buckets buckets;
-    bool shares_moments;                    /* each rank keeps those of its parts of the buckets only */
-    bool bf16;                              /* gradients travel between ranks in bfloat16 */
-    struct collective *collective;          /* NULL: alone */
-    struct collective_item *items;          /* [buckets and pieces of rows] of a round */
-    int64_t *complete_after;                /* of each, as of buckets */
-    size_t item_count;                      /* of the round */
+    bool shares_moments;           /* each rank keeps those of its parts of the buckets only */
+    bool bf16;                     /* gradients travel between ranks in bfloat16 */
+    struct collective *collective; /* NULL: alone */
+    struct collective_item *items; /* [buckets and pieces of rows] of a round */
+    int64_t *complete_after;       /* of each, as of buckets */
+    size_t item_count;             /* of the round */
     uint32_t *tokens; /* [row_gradients_words] those of the last micro-batch on any rank, for row_gradients.h */
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */
+    struct gpt_listener watcher;            /* alone: told of each step's last backward pass, for measurements */
     struct buffer squares;                  /* [buckets] sums of squares of own parts, if it shares moments */
     float *host_squares;                    /* [buckets] */
 };

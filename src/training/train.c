@@ -139,7 +139,8 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
                                                  .iteration = iteration,
                                                  .first_row = (uint64_t)(row * sampler->shape.sequence)});
     gpt_loss(&trainer->gpt, 1.0f / (float)trainer->settings->gradient_accumulation_steps, true);
-    return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps) || compute_check(trainer->compute)
+    return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps) ||
+                   compute_check(trainer->compute)
                ? -1
                : 0;
 }
@@ -313,9 +314,9 @@ static void print_collectives(const struct trainer *trainer) {
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
     fprintf(trainer->console,
             "exchange %.1f ms a step under way, %.1f ms of them after the backward pass; %.0f %% hidden behind "
-            "computation; %.2f MiB sent a step by rank 0\n",
+            "computation; rank 0 sent %.2f MiB a step, and moved %.2f MiB in memory\n",
             1e3 * times->active / steps, 1e3 * exposed / steps, 100.0 * (1.0 - exposed / times->active),
-            times->sent / steps / 1048576.0);
+            times->sent / steps / 1048576.0, times->moved / steps / 1048576.0);
 }
 
 static int print_profile(struct trainer *trainer) {

@@ -83,7 +83,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
         HEADING("Data parallel (mpirun -np N)"),
         CHOICE("allreduce_dtype", &settings->allreduce_dtype, "fp32", ALLREDUCE_TYPE_WORDS,
-               "gradients travel between ranks as float, or as bfloat16: half the bytes, less exact"),
+               "gradients travel between hosts, and from GPUs and back, as float or as bfloat16: half the bytes, "
+               "less exact"),
         FLOAT("allreduce_bucket", &settings->allreduce_bucket, "16", 0.001, 1024,
               "MiB of gradients that are sent together, while the backward pass goes on"),
         BOOL("shard_optimizer", &settings->shard_optimizer, "false",

@@ -107,7 +107,8 @@ static void test_three_ranks_across(void **state) {
     const double least = number(json, "gradient_bytes") * 4.0 / 3.0;
     assert_float_equal(number(json, "across"), 3, 0);
     assert_float_equal(number(json, "bytes_alone") / least, 1.0, 0.2);
-    assert_true(number(json, "bytes_sent") >= number(json, "bytes_alone") && number(json, "bytes_sent") < 1.5 * least);
+    assert_true(number(json, "bytes_sent") >= number(json, "bytes_alone") &&
+                number(json, "bytes_sent") < 1.5 * least);
     assert_float_equal(number(json, "bytes_moved_alone"), 0.0, 0);
     json_decref(json);
 }

@@ -78,8 +78,7 @@ static void dropout_does_not_depend_on_it_either(void **state) {
 
 static void same_ranks_twice_are_bit_identical(void **state) {
     (void)state;
-    static const char *const more[][2] = {{"--allreduce-dtype", "bf16"},
-                                          {"--shard-optimizer", "--no-tensorboard"}};
+    static const char *const more[][2] = {{"--allreduce-dtype", "bf16"}, {"--shard-optimizer", "--no-tensorboard"}};
     for (size_t i = 0; i < 2; i++) {
         char first[32], second[32];
         snprintf(first, sizeof first, "once-%zu", i);
@@ -143,7 +142,8 @@ static void ranks_may_talk_over_tcp_only(void **state) {
     (void)state;
     assert_done(RANKS("2", "shared-memory"));
     assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--host",
-                          "localhost:1,127.0.0.1:1", "-x", "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", train_program, COMMON("tcp")));
+                          "localhost:1,127.0.0.1:1", "-x", "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", train_program,
+                          COMMON("tcp")));
     assert_same_metrics("shared-memory", "tcp");
     assert_same_checkpoint("shared-memory", "tcp", "ckpt-20");
 }
@@ -257,27 +257,31 @@ static int finish_soon(pid_t job, const pid_t *ranks, int count) {
     return status;
 }
 
-/* One of 2, 3 or 4 ranks is killed at some moment, over and over, in a run that goes on with another number each
- * time; what it was is what it would have been. */
+/* Starts the run, or goes on with it, on so many ranks; kills one of them at a random moment after the next checkpoint, and waits for
+ * the others to end. at: the newest checkpoint, before and after. */
+static void lose_rank(const char *run, const char *count, uint64_t turn, const char *more, long *at) {
+    pid_t ranks[MOST_RANKS];
+    const pid_t job =
+        child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS(count, run, "--gradient-accumulation-steps", "12",
+                                                     "--max-iters", "100000", "--checkpoint-interval", "1",
+                                                     "--init-from", turn == 0 ? "scratch" : "resume", more));
+    const int started = wait_for_ranks(job, atoi(count), ranks);
+    wait_for_checkpoint(run, *at);
+    wait_ms((long)random_below(random_key(5, "wait"), turn, 60));
+    kill(ranks[random_below(random_key(5, "rank"), turn, (uint64_t)started)], SIGKILL);
+    assert_int_not_equal(finish_soon(job, ranks, started), 0);
+    assert_non_null(strstr(child_message(), "signal 9 (Killed)"));
+    *at = newest(run, *at + 1);
+    assert_true(*at > 0);
+}
+
+/* One of 2, 3 or 4 ranks, over and over, in a run that goes on with another number each time; what it was is what it would have been. */
 static void killed_rank_ends_the_job_and_it_resumes(void **state) {
     (void)state;
     static const char *const counts[] = {"2", "4", "3", "2", "4"};
     long at = 0;
     for (uint64_t i = 0; i < KILLS; i++) {
-        pid_t ranks[MOST_RANKS];
-        const pid_t job =
-            child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS(counts[i], "killed", "--gradient-accumulation-steps", "12",
-                                                         "--max-iters", "100000", "--checkpoint-interval", "1",
-                                                         "--init-from", i == 0 ? "scratch" : "resume",
-                                                         i % 2 ? "--shard-optimizer" : "--bias=false"));
-        const int count = wait_for_ranks(job, atoi(counts[i]), ranks);
-        wait_for_checkpoint("killed", at);
-        wait_ms((long)random_below(random_key(5, "wait"), i, 60));
-        kill(ranks[random_below(random_key(5, "rank"), i, (uint64_t)count)], SIGKILL);
-        assert_int_not_equal(finish_soon(job, ranks, count), 0);
-        assert_non_null(strstr(child_message(), "signal 9 (Killed)"));
-        at = newest("killed", at + 1);
-        assert_true(at > 0);
+        lose_rank("killed", counts[i], i, i % 2 ? "--shard-optimizer" : "--bias=false", &at);
     }
     char last[32];
     snprintf(last, sizeof last, "%ld", at + ITERATIONS);
@@ -285,6 +289,27 @@ static void killed_rank_ends_the_job_and_it_resumes(void **state) {
         RANKS("2", "killed", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
     assert_done(ALONE("unharmed", "--gradient-accumulation-steps", "12", "--max-iters", last));
     assert_near("unharmed", "killed", 2e-4); /* after some hundred iterations at a large learning rate */
+}
+
+/* HC_KILLS=N, for a long run by hand: N jobs of 4 ranks in a row lose one of them, and the last one has the bits of a run that never
+ * lost any. */
+static void many_kills_leave_no_trace(void **state) {
+    (void)state;
+    const char *wanted = getenv("HC_KILLS");
+    long at = 0;
+    if (!wanted) {
+        skip();
+    }
+    for (uint64_t i = 0; i < strtoull(wanted, NULL, 10); i++) {
+        lose_rank("often", "4", i, "--bias=false", &at);
+    }
+    char last[32], checkpoint[64];
+    snprintf(last, sizeof last, "%ld", at + ITERATIONS);
+    snprintf(checkpoint, sizeof checkpoint, "ckpt-%s", last);
+    assert_done(
+        RANKS("4", "often", "--gradient-accumulation-steps", "12", "--max-iters", last, "--init-from", "resume"));
+    assert_done(RANKS("4", "never", "--gradient-accumulation-steps", "12", "--bias=false", "--max-iters", last));
+    assert_same_checkpoint("never", "often", checkpoint);
 }
 
 static void wait_for_lines(const char *run, size_t wanted) {
@@ -574,6 +599,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(runs_resume_on_other_numbers_of_ranks),
         cmocka_unit_test(shared_moments_resume_anywhere),
         cmocka_unit_test(killed_rank_ends_the_job_and_it_resumes),
+        cmocka_unit_test(many_kills_leave_no_trace),
         cmocka_unit_test(stopped_rank_is_named_once),
         cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
         cmocka_unit_test(unwritable_metrics_end_the_job_with_a_checkpoint),
