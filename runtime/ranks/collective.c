@@ -1,7 +1,7 @@
 #include "runtime/ranks/collective.h"
-#include "runtime/device/transfer.h"
 #include "runtime/ranks/neighbours.h"
 #include "runtime/ranks/pairwise_sum.h"
+#include "runtime/ranks/range_memory.h"
 #include "runtime/ranks/range_messages.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
@@ -12,9 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define WINDOW 4    /* ranges under way at a time: enough that the next one starts while the last waits */
-#define TAGS   4096 /* no two ranges under way have the same remainder */
-#define PIECE  ((uint64_t)1 << 16) /* elements that a thread adds at a time */
+#define TAGS  4096                /* no two ranges under way have the same remainder */
+#define PIECE ((uint64_t)1 << 16) /* elements that a thread adds at a time */
 
 /* In the order in which an item goes through them. */
 enum stage {
@@ -36,34 +35,13 @@ struct item {
     double ready;   /* when the mark was seen to be reached */
 };
 
-/* Memory of one purpose on all near ranks. */
-struct shared {
-    const struct buffer *buffer; /* which it is; NULL: a slot's */
-    struct host_memory *others;  /* [near.count], see neighbours_map */
-};
-
-/* What an item under way works with. */
-struct slot {
-    struct range_messages messages;
-    /* where the device does not work on host memory */
-    void *data;                /* the range */
-    struct host_memory memory; /* which it is where others can read it, too; */
-    struct shared shared;      /* theirs; */
-    struct pinned *pinned;     /* [near.count] all of these for the driver, so that it can copy directly */
-    struct pinned bounce;      /* what it copies from and to where it does not take that; nothing where it does */
-    struct buffer packed;      /* the range in bfloat16, on the device; nothing where it travels in float */
-    float *sums;               /* this rank's near part, which is added in float */
-};
-
 struct collective {
     struct compute *compute;
     const struct ranks *ranks;
-    struct transfer reads, writes; /* two queues beside the compute's: copies both ways at a time */
-    struct collective_settings settings;
-    bool staged; /* ranges are copied to slots and back: some rank's device does not work on the host's memory */
-    struct slot slots[WINDOW];
-    struct shared *buffers; /* [settings.buffer_count] */
-    float **targets;        /* [near.count] room for those of a sum, and its addends */
+    struct range_memory memory;
+    struct range_messages messages[RANGE_SLOTS];
+    size_t most;     /* items of a round */
+    float **targets; /* [near.count] room for those of a sum, and its addends */
     const void **addends;
     /* of the round */
     uint64_t before;                  /* items of earlier rounds */
@@ -78,136 +56,35 @@ struct collective {
 
 /* ---- making and releasing */
 
-/* Elements of the largest part of a range that a rank adds up for the near ranks. */
-static uint64_t largest_near_part(const struct ranks *ranks, uint64_t largest) {
-    return range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
-}
-
 uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
                                bool bf16) {
-    const uint64_t part = largest_near_part(ranks, largest), sums = bf16 ? part : 0;
+    const uint64_t part = range_memory_largest_part(ranks, largest), sums = bf16 ? part : 0;
     const uint64_t slot = compute->device.native_kernels ? 0 : (largest + sums) * sizeof(float);
-    return WINDOW * (range_messages_bytes(ranks, part, bf16) + slot);
+    return RANGE_SLOTS * (range_messages_bytes(ranks, part, bf16) + slot);
 }
 
 uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest, bool bf16) {
-    return compute->device.native_kernels || !bf16 ? 0 : WINDOW * largest * sizeof(uint16_t);
-}
-
-static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared *shared) {
-    shared->buffer = buffer;
-    shared->others = calloc((size_t)ranks->near.count, sizeof *shared->others);
-    return shared->others ? 0 : error_set("out of memory for memory shared between ranks");
-}
-
-static void release_shared(const struct ranks *ranks, struct shared *shared) {
-    for (int i = 0; shared->others && i < ranks->near.count; i++) {
-        host_memory_release(&shared->others[i]);
-    }
-    free(shared->others);
-}
-
-/* What ranges in bfloat16 need. */
-static int make_packed(struct collective *collective, struct slot *slot) {
-    const uint64_t largest = collective->settings.largest, part = largest_near_part(collective->ranks, largest);
-    if (buffer_create(collective->compute, &slot->packed, largest * sizeof(uint16_t))) {
-        return -1;
-    }
-    slot->packed.type = ELEMENT_BF16;
-    /* builds the kernels, while nobody waits */
-    const struct span any = {collective->settings.buffers[0], 0}, packed = {&slot->packed, 0};
-    transfer_convert(&collective->reads, any, packed, 1);
-    slot->sums = malloc(part * sizeof *slot->sums + 1);
-    return slot->sums ? compute_check(collective->compute) : error_set("out of memory for sums over ranks");
-}
-
-/* Where ranges are on the host: in memory of the driver's, if nobody else reads it. */
-static int make_data(struct collective *collective, struct slot *slot) {
-    const size_t bytes = collective->settings.largest * sizeof(float), near = (size_t)collective->ranks->near.count;
-    slot->pinned = calloc(near, sizeof *slot->pinned);
-    if (!slot->pinned || (near > 1 && !host_memory_create(&slot->memory, bytes, true))) {
-        return error_set("out of memory for copies of gradients");
-    }
-    if (near == 1 && transfer_allocate(&collective->writes, &slot->pinned[0], bytes)) {
-        return -1;
-    }
-    slot->data = near == 1 ? slot->pinned[0].host : slot->memory.data;
-    return 0;
-}
-
-static int make_slot(struct collective *collective, struct slot *slot) {
-    const struct ranks *ranks = collective->ranks;
-    const uint64_t largest = collective->settings.largest, part = largest_near_part(ranks, largest);
-    if (range_messages_create(&slot->messages, ranks, part, collective->settings.bf16)) {
-        return -1;
-    }
-    if (!collective->staged) {
-        return 0;
-    }
-    if (collective->settings.bf16 && make_packed(collective, slot)) {
-        return -1;
-    }
-    return make_data(collective, slot) || make_shared(ranks, NULL, &slot->shared) ? -1 : 0;
+    return compute->device.native_kernels || !bf16 ? 0 : RANGE_SLOTS * largest * sizeof(uint16_t);
 }
 
 /* All that this rank does by itself. */
-static int make(struct collective *collective) {
-    const struct collective_settings *settings = &collective->settings;
-    const size_t near = (size_t)collective->ranks->near.count;
-    collective->buffers = calloc(settings->buffer_count + 1, sizeof *collective->buffers);
+static int make(struct collective *collective, const struct collective_settings *settings) {
+    const struct ranks *ranks = collective->ranks;
+    const size_t near = (size_t)ranks->near.count;
+    int status = 0;
     collective->targets = calloc(near, sizeof *collective->targets);
     collective->addends = calloc(near, sizeof *collective->addends);
-    if (!collective->buffers || !collective->targets || !collective->addends) {
+    if (!collective->targets || !collective->addends) {
         return error_set("out of memory for sums over ranks");
     }
     if (settings->largest < 1 || settings->largest > (uint64_t)1 << 28) {
         return error_set("a range of %" PRIu64 " elements cannot be summed", settings->largest);
     }
-    int status = transfer_create(collective->compute, &collective->reads) ||
-                 transfer_create(collective->compute, &collective->writes);
-    for (size_t i = 0; i < WINDOW && status == 0; i++) {
-        status = make_slot(collective, &collective->slots[i]);
+    for (size_t i = 0; i < RANGE_SLOTS && status == 0; i++) {
+        status = range_messages_create(&collective->messages[i], ranks,
+                                       range_memory_largest_part(ranks, settings->largest), settings->bf16);
     }
-    for (size_t i = 0; i < settings->buffer_count && status == 0; i++) {
-        status = make_shared(collective->ranks, settings->buffers[i], &collective->buffers[i]);
-    }
-    return status;
-}
-
-/* Maps what the near ranks have made. */
-static int map(struct collective *collective) {
-    const struct ranks *ranks = collective->ranks;
-    int status = 0;
-    if (ranks->near.count == 1) {
-        return 0;
-    }
-    for (size_t i = 0; collective->staged && i < WINDOW && status == 0; i++) {
-        status = neighbours_map(ranks, &collective->slots[i].memory, collective->slots[i].shared.others);
-    }
-    for (size_t i = 0; !collective->staged && i < collective->settings.buffer_count && status == 0; i++) {
-        status = neighbours_map(ranks, &collective->buffers[i].buffer->pages, collective->buffers[i].others);
-    }
-    return status;
-}
-
-/* Tells the driver of the memory that it shall copy from and to, or has it make some. */
-static int pin(struct collective *collective, struct slot *slot) {
-    const struct rank_group *near = &collective->ranks->near;
-    struct transfer *transfer = &collective->writes;
-    bool taken = true;
-    for (int i = 0; i < near->count && taken; i++) {
-        const struct host_memory *memory = i == near->index ? &slot->memory : &slot->shared.others[i];
-        taken = transfer_pin(transfer, &slot->pinned[i], memory->data, memory->bytes);
-    }
-    return taken ? 0 : transfer_allocate(transfer, &slot->bounce, slot->memory.bytes);
-}
-
-static int pin_all(struct collective *collective) {
-    int status = 0;
-    for (size_t i = 0; collective->staged && collective->ranks->near.count > 1 && i < WINDOW && status == 0; i++) {
-        status = pin(collective, &collective->slots[i]);
-    }
-    return status;
+    return status || range_memory_make(&collective->memory, settings->buffers, settings->buffer_count) ? -1 : 0;
 }
 
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
@@ -221,16 +98,20 @@ int collective_create(struct compute *compute, struct ranks *ranks, const struct
         return -1;
     }
     if (collective) {
-        *collective =
-            (struct collective){.compute = compute, .ranks = ranks, .settings = *settings, .staged = staged > 0.0};
+        *collective = (struct collective){
+            .compute = compute,
+            .ranks = ranks,
+            .most = settings->items,
+            .memory = {compute, ranks, settings->largest, settings->bf16, staged > 0.0},
+        };
     }
-    if (ranks_agree(ranks, collective ? make(collective) : error_set("out of memory for sums over ranks")) ||
-        map(collective) || ranks_agree(ranks, pin_all(collective))) {
+    if (ranks_agree(ranks,
+                    collective ? make(collective, settings) : error_set("out of memory for sums over ranks")) ||
+        range_memory_share(&collective->memory)) {
         collective_release(collective);
         *created = NULL;
         return -1;
     }
-    collective->settings.buffers = NULL; /* the caller's */
     return 0;
 }
 
@@ -241,35 +122,17 @@ static void drop_event(struct item *item) {
     item->event = NULL;
 }
 
-static void release_slot(struct collective *collective, struct slot *slot) {
-    for (int i = 0; slot->pinned && i < collective->ranks->near.count; i++) {
-        transfer_free(&collective->writes, &slot->pinned[i]);
-    }
-    free(slot->pinned);
-    transfer_free(&collective->writes, &slot->bounce);
-    release_shared(collective->ranks, &slot->shared);
-    host_memory_release(&slot->memory);
-    buffer_release(collective->compute, &slot->packed);
-    free(slot->sums);
-    range_messages_release(&slot->messages);
-}
-
 void collective_release(struct collective *collective) {
-    if (!collective || !transfer_settle(&collective->reads) || !transfer_settle(&collective->writes)) {
+    if (!collective || !range_memory_settle(&collective->memory)) {
         return;
     }
     for (size_t i = 0; i < collective->count; i++) {
         drop_event(&collective->items[i]);
     }
-    for (size_t i = 0; i < WINDOW; i++) {
-        release_slot(collective, &collective->slots[i]);
+    for (size_t i = 0; i < RANGE_SLOTS; i++) {
+        range_messages_release(&collective->messages[i]);
     }
-    for (size_t i = 0; collective->buffers && i < collective->settings.buffer_count; i++) {
-        release_shared(collective->ranks, &collective->buffers[i]);
-    }
-    transfer_release(&collective->reads);
-    transfer_release(&collective->writes);
-    free(collective->buffers);
+    range_memory_release(&collective->memory);
     free(collective->targets);
     free(collective->addends);
     free(collective);
@@ -277,26 +140,25 @@ void collective_release(struct collective *collective) {
 
 /* ---- where things are */
 
-static struct slot *slot_of(struct collective *collective, size_t index) {
-    return &collective->slots[(collective->before + index) % WINDOW];
+static size_t slot_index(const struct collective *collective, size_t index) {
+    return (collective->before + index) % RANGE_SLOTS;
+}
+
+static struct range_slot *slot_of(struct collective *collective, size_t index) {
+    return &collective->memory.slots[slot_index(collective, index)];
+}
+
+static struct range_messages *messages_of(struct collective *collective, size_t index) {
+    return &collective->messages[slot_index(collective, index)];
 }
 
 static struct element_range near_part(const struct collective *collective, const struct item *item, int near) {
     return range_part(item->what.range, collective->ranks->near.count, near);
 }
 
-static const struct shared *find_shared(const struct collective *collective, const struct buffer *buffer) {
-    for (size_t i = 0; i < collective->settings.buffer_count; i++) {
-        if (collective->buffers[i].buffer == buffer) {
-            return &collective->buffers[i];
-        }
-    }
-    return NULL;
-}
-
 /* Whether a range is rounded on the device, and travels from there on in bfloat16. */
 static bool is_packed(const struct collective *collective, const struct item *item) {
-    return collective->settings.bf16 && collective->staged && item->what.kind != COLLECTIVE_ALL_GATHER;
+    return collective->memory.bf16 && collective->memory.staged && item->what.kind != COLLECTIVE_ALL_GATHER;
 }
 
 static size_t element_bytes(const struct collective *collective, const struct item *item) {
@@ -306,9 +168,10 @@ static size_t element_bytes(const struct collective *collective, const struct it
 /* An element of the item's range, which is in the buffer at `element`, in a near rank's memory on the host. */
 static void *place_at(struct collective *collective, size_t index, int near, uint64_t element) {
     const struct item *item = &collective->items[index];
-    const struct slot *slot = slot_of(collective, index);
-    const bool staged = collective->staged, own = near == collective->ranks->near.index;
-    const struct shared *shared = staged ? &slot->shared : find_shared(collective, item->what.buffer);
+    const struct range_slot *slot = slot_of(collective, index);
+    const bool staged = collective->memory.staged, own = near == collective->ranks->near.index;
+    const struct shared_memory *shared =
+        staged ? &slot->shared : range_memory_find(&collective->memory, item->what.buffer);
     char *memory = !own ? shared->others[near].data : staged ? slot->data : item->what.buffer->host;
     return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
 }
@@ -359,7 +222,8 @@ static void add(struct collective *collective, const struct item *item, int coun
 
 /* Whether sums are put into the other near ranks' memory, which they are then done with. */
 static bool hands_out(const struct collective *collective, const struct item *item) {
-    return !collective->staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER && collective->ranks->near.count > 1;
+    return !collective->memory.staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
+           collective->ranks->near.count > 1;
 }
 
 /* Adds this rank's near part in the other near ranks' memory to the targets; their number. */
@@ -434,7 +298,7 @@ static void *copied_at(struct collective *collective, size_t index, int near, ui
 
 static void start_reading(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
-    struct slot *slot = slot_of(collective, index);
+    struct range_slot *slot = slot_of(collective, index);
     const struct buffer *buffer = item->what.buffer;
     const struct element_range wanted = wanted_of(collective, item);
     void *memory = copied_at(collective, index, collective->ranks->near.index, wanted.offset);
@@ -442,11 +306,12 @@ static void start_reading(struct collective *collective, size_t index) {
         return;
     }
     if (is_packed(collective, item)) {
-        transfer_convert(&collective->reads, (struct span){buffer, wanted.offset}, (struct span){&slot->packed, 0},
-                         wanted.count);
-        item->event = transfer_read(&collective->reads, &slot->packed, 0, wanted.count * sizeof(uint16_t), memory);
+        transfer_convert(&collective->memory.reads, (struct span){buffer, wanted.offset},
+                         (struct span){&slot->packed, 0}, wanted.count);
+        item->event =
+            transfer_read(&collective->memory.reads, &slot->packed, 0, wanted.count * sizeof(uint16_t), memory);
     } else {
-        item->event = transfer_read(&collective->reads, buffer, wanted.offset * sizeof(float),
+        item->event = transfer_read(&collective->memory.reads, buffer, wanted.offset * sizeof(float),
                                     wanted.count * sizeof(float), memory);
     }
 }
@@ -463,7 +328,7 @@ static void bounce(struct collective *collective, size_t index, int near, struct
 
 static void write_part(struct collective *collective, const struct buffer *buffer, size_t offset, const void *from,
                        size_t bytes) {
-    cl_event event = bytes ? transfer_write(&collective->writes, buffer, offset, bytes, from) : NULL;
+    cl_event event = bytes ? transfer_write(&collective->memory.writes, buffer, offset, bytes, from) : NULL;
     if (event) {
         clReleaseEvent(event);
     }
@@ -481,7 +346,7 @@ static void write_own(struct collective *collective, size_t index) {
 /* From each near rank's memory its part. */
 static void write_all(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
-    const struct slot *slot = slot_of(collective, index);
+    const struct range_slot *slot = slot_of(collective, index);
     const struct element_range range = item->what.range;
     const size_t size = element_bytes(collective, item);
     const bool packed = is_packed(collective, item);
@@ -493,7 +358,7 @@ static void write_all(struct collective *collective, size_t index) {
                    copied_at(collective, index, i, part.offset), part.count * size);
     }
     if (packed) {
-        transfer_convert(&collective->writes, (struct span){&slot->packed, 0},
+        transfer_convert(&collective->memory.writes, (struct span){&slot->packed, 0},
                          (struct span){item->what.buffer, range.offset}, range.count);
     }
 }
@@ -505,19 +370,19 @@ static void start_writing(struct collective *collective, size_t index) {
     } else {
         write_all(collective, index);
     }
-    item->event = transfer_last(&collective->writes);
+    item->event = transfer_last(&collective->memory.writes);
 }
 
 /* ---- an item from stage to stage */
 
 static void start_messages(struct collective *collective, size_t index, bool gathers) {
     const struct item *item = &collective->items[index];
-    struct range_messages *messages = &slot_of(collective, index)->messages;
+    struct range_messages *messages = messages_of(collective, index);
     const int own = collective->ranks->near.index;
     messages->range = near_part(collective, item, own);
     messages->data = own_sums(collective, index);
     messages->bf16 =
-        collective->settings.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
+        collective->memory.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
     messages->tag = (int)((collective->before + index) % TAGS);
     collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
 }
@@ -527,7 +392,7 @@ static bool is_left_out(const struct collective *collective, const struct item *
     switch (item->stage) {
     case STAGE_READING:
     case STAGE_WRITING:
-        return !collective->staged;
+        return !collective->memory.staged;
     case STAGE_ADDING: /* add_near has added all there is when the item left STAGE_FILLED */
         return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->across.count == 1;
     case STAGE_GATHERING:
@@ -559,7 +424,7 @@ static void enter(struct collective *collective, size_t index) {
 }
 
 static bool event_is_done(struct collective *collective, const struct item *item) {
-    return !item->event || transfer_done(&collective->reads, item->event);
+    return !item->event || transfer_done(&collective->memory.reads, item->event);
 }
 
 /* Whether the item is through with its stage. */
@@ -571,7 +436,7 @@ static bool is_through(struct collective *collective, size_t index) {
     switch (item->stage) {
     case STAGE_MARKED: /* and what the near ranks read in this slot before is no longer wanted */
         return event_is_done(collective, item) &&
-               (number <= WINDOW || neighbours_reached(ranks, NEIGHBOUR_TAKEN, number - WINDOW));
+               (number <= RANGE_SLOTS || neighbours_reached(ranks, NEIGHBOUR_TAKEN, number - RANGE_SLOTS));
     case STAGE_READING:
     case STAGE_WRITING:
         return event_is_done(collective, item);
@@ -580,7 +445,7 @@ static bool is_through(struct collective *collective, size_t index) {
     case STAGE_ADDING:
     case STAGE_GATHERING:
         collective->failed |=
-            range_messages_advance(&slot_of(collective, index)->messages, &done, &collective->times.sent) != 0;
+            range_messages_advance(messages_of(collective, index), &done, &collective->times.sent) != 0;
         return done;
     case STAGE_SUMMED:
         return neighbours_reached(ranks, NEIGHBOUR_SUMMED, number);
@@ -653,7 +518,7 @@ static void see_marks(struct collective *collective) {
 static bool progress(struct collective *collective) {
     bool moved_on = false;
     see_marks(collective);
-    const size_t window_end = collective->done + WINDOW;
+    const size_t window_end = collective->done + RANGE_SLOTS;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, i);
     }
@@ -673,14 +538,15 @@ void collective_begin(struct collective *collective, const struct collective_ite
     collective->times = (struct collective_times){0};
     collective->device_done = 0.0;
     collective->before = *neighbours_ranges(collective->ranks);
-    if (count > collective->settings.items) {
+    if (count > collective->most) {
         compute_fail(collective->compute, "%zu ranges are too many for one round", count);
         return;
     }
     for (size_t i = 0; i < count; i++) {
         const struct collective_item *what = &items[i];
         collective->items[i] = (struct item){.what = *what};
-        if (what->range.count > collective->settings.largest || !find_shared(collective, what->buffer)) {
+        if (what->range.count > collective->memory.largest ||
+            !range_memory_find(&collective->memory, what->buffer)) {
             compute_fail(collective->compute, "a range of %" PRIu64 " elements was not expected",
                          what->range.count);
         }
@@ -693,7 +559,7 @@ void collective_ready(struct collective *collective, size_t count) {
     if (count <= collective->marked || collective->failed || collective->compute->failure) {
         return;
     }
-    cl_event mark = transfer_mark(&collective->reads);
+    cl_event mark = transfer_mark(&collective->memory.reads);
     for (; mark && collective->marked < count; collective->marked++) {
         struct item *item = &collective->items[collective->marked];
         item->event = mark;
@@ -713,12 +579,12 @@ static int fail_late(struct collective *collective) {
     const enum stage stage = collective->items[collective->done].stage;
     char names[128] = "";
     if (stage == STAGE_ADDING || stage == STAGE_GATHERING) {
-        range_messages_name_late(&slot_of(collective, collective->done)->messages, names);
+        range_messages_name_late(messages_of(collective, collective->done), names);
     } else if (stage == STAGE_FILLED || stage == STAGE_SUMMED) {
         neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number,
                              names);
-    } else if (stage == STAGE_MARKED && number > WINDOW) {
-        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, number - WINDOW, names);
+    } else if (stage == STAGE_MARKED && number > RANGE_SLOTS) {
+        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, number - RANGE_SLOTS, names);
     }
     return error_set("no answer from %s for %g seconds; is it stopped, or its host away?",
                      *names ? names : "another rank", collective->ranks->patience);
@@ -766,7 +632,7 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         if (moved) {
             turns = 0;
         } else if (computing) {
-            transfer_wait(&collective->reads, collective->items[collective->done].event);
+            transfer_wait(&collective->memory.reads, collective->items[collective->done].event);
         } else {
             rest(collective, &turns);
         }

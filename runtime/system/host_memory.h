@@ -1,7 +1,6 @@
-/* Large pieces of memory of this process: zeroed whole pages, and huge ones where the system has such (for shareable pieces
- * only if /sys/kernel/mm/transparent_hugepage/shmem_enabled says advise or more). A piece may be
- * shareable: other processes of the same user on this host can map it, too, as long as its owner lives; when the last of
- * them ends it is gone, since it has no name that could be left behind. */
+/* Large pieces of memory of this process: zeroed whole pages, for which huge ones are asked. A piece may be shareable: other
+ * processes of the same user on this host can map it, too, as long as its owner lives; when the last of them ends it is gone,
+ * since it has no name that could be left behind. */
 #pragma once
 
 #include <stdbool.h>

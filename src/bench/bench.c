@@ -128,8 +128,7 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
            (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
            model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
     printf("alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
-           "GB/s: %.0f %% of the "
-           "%.2f GB/s that it has\n",
+           "GB/s: %.0f %% of the %.2f GB/s that it has\n",
            1e3 * result->exchange_alone, mebibyte * result->alone.sent,
            gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
            100.0 * moved / result->memory_rate, gigabyte * result->memory_rate);

@@ -14,10 +14,6 @@ struct ledgers {
     json_t *schedule;
 };
 
-static double seconds_of(const void *model, const struct record *record) {
-    return ledger_seconds(model, record);
-}
-
 /* The last micro-step, with when its gradients are complete. */
 static int record_last(struct bench_model *bench, const struct gpu_model *model, struct ledgers *ledgers) {
     struct schedule_marks marks = {bench->compute->recorder,
@@ -27,7 +23,7 @@ static int record_last(struct bench_model *bench, const struct gpu_model *model,
         bench->parallel.watcher = (struct gpt_listener){schedule_mark, &marks};
         status = bench_model_micro_step(bench, 0, bench->micro_steps - 1);
         bench->parallel.watcher = (struct gpt_listener){0};
-        ledgers->schedule = schedule_recorded(&bench->parallel, &marks, seconds_of, model);
+        ledgers->schedule = schedule_recorded(&bench->parallel, &marks, model);
     }
     free(marks.marks);
     return status;

@@ -30,10 +30,7 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
     }
     gpt_forward(&bench->gpt, (struct gpt_pass){.dropout = true, .iteration = (int64_t)step});
     gpt_loss(&bench->gpt, 1.0f / (float)bench->train->gradient_accumulation_steps, true);
-    return data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps) ||
-                   compute_check(bench->compute)
-               ? -1
-               : 0;
+    return data_parallel_backward(&bench->parallel, micro + 1 == bench->micro_steps);
 }
 
 /* The clock when all gradients are there; what was exchanged on the way is in the times. */

@@ -22,8 +22,7 @@ json_t *schedule_measured(const struct data_parallel *parallel) {
 }
 
 json_t *schedule_recorded(const struct data_parallel *parallel, const struct schedule_marks *marks,
-                          double (*seconds_of)(const void *context, const struct record *record),
-                          const void *context) {
+                          const struct gpu_model *model) {
     const struct recorder *recorder = marks->recorder;
     const int64_t top = BRANCHES * parallel->gpt->config.n_layer;
     json_t *list = json_array();
@@ -32,7 +31,7 @@ json_t *schedule_recorded(const struct data_parallel *parallel, const struct sch
         const size_t mark = marks->marks[(bucket->of_tokens ? top : bucket->complete_after) + 1];
         double seconds = 0.0;
         for (size_t k = mark; k < recorder->count; k++) {
-            seconds += seconds_of(context, &recorder->records[k]);
+            seconds += ledger_seconds(model, &recorder->records[k]);
         }
         append(list, bucket->range.count, seconds, bucket->of_tokens);
     }

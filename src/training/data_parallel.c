@@ -259,14 +259,14 @@ int data_parallel_backward(struct data_parallel *parallel, bool last) {
     const struct gpt_listener listener = {send_complete, parallel};
     if (!parallel->collective || !last) {
         gpt_backward(parallel->gpt, last && parallel->watcher.gradients_launched ? &parallel->watcher : NULL);
-        return 0;
+        return compute_check(parallel->gpt->compute);
     }
     if (separate_rows(parallel)) {
         return -1;
     }
     begin_gradients(parallel);
     gpt_backward(parallel->gpt, &listener);
-    return 0;
+    return compute_check(parallel->gpt->compute);
 }
 
 /* gradient_norm from the squares of all ranks' parts. */

@@ -46,7 +46,7 @@ int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
-/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches. */
+/* gpt_backward; in the last micro-step's, buckets go out as they become complete, and it is collective. Launches; then as compute_check. */
 int data_parallel_backward(struct data_parallel *parallel, bool last);
 
 /* Waits for the sums of gradients and makes the step. Collective. */

@@ -139,10 +139,7 @@ static int micro_step(struct trainer *trainer, int64_t micro) {
                                                  .iteration = iteration,
                                                  .first_row = (uint64_t)(row * sampler->shape.sequence)});
     gpt_loss(&trainer->gpt, 1.0f / (float)trainer->settings->gradient_accumulation_steps, true);
-    return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps) ||
-                   compute_check(trainer->compute)
-               ? -1
-               : 0;
+    return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
 }
 
 /* All ranks have the same loss and norm, so all come here. No checkpoint goes: the last good ones are needed now.
