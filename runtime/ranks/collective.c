@@ -140,6 +140,12 @@ void collective_release(struct collective *collective) {
 
 /* ---- where things are */
 
+/* Whether items need slots, so that no more than RANGE_SLOTS are under way: not where all ranges stay in the memory that they are
+ * in. */
+static bool uses_slots(const struct collective *collective) {
+    return collective->memory.staged || collective->ranks->across.count > 1;
+}
+
 static size_t slot_index(const struct collective *collective, size_t index) {
     return (collective->before + index) % RANGE_SLOTS;
 }
@@ -427,6 +433,11 @@ static bool event_is_done(struct collective *collective, const struct item *item
     return !item->event || transfer_done(&collective->memory.reads, item->event);
 }
 
+/* The number of the item that was in the slot before; 0: none. */
+static uint64_t slot_before(const struct collective *collective, uint64_t number) {
+    return uses_slots(collective) && number > RANGE_SLOTS ? number - RANGE_SLOTS : 0;
+}
+
 /* Whether the item is through with its stage. */
 static bool is_through(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
@@ -436,7 +447,7 @@ static bool is_through(struct collective *collective, size_t index) {
     switch (item->stage) {
     case STAGE_MARKED: /* and what the near ranks read in this slot before is no longer wanted */
         return event_is_done(collective, item) &&
-               (number <= RANGE_SLOTS || neighbours_reached(ranks, NEIGHBOUR_TAKEN, number - RANGE_SLOTS));
+               neighbours_reached(ranks, NEIGHBOUR_TAKEN, slot_before(collective, number));
     case STAGE_READING:
     case STAGE_WRITING:
         return event_is_done(collective, item);
@@ -518,7 +529,7 @@ static void see_marks(struct collective *collective) {
 static bool progress(struct collective *collective) {
     bool moved_on = false;
     see_marks(collective);
-    const size_t window_end = collective->done + RANGE_SLOTS;
+    const size_t window_end = uses_slots(collective) ? collective->done + RANGE_SLOTS : collective->count;
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, i);
     }
@@ -583,8 +594,8 @@ static int fail_late(struct collective *collective) {
     } else if (stage == STAGE_FILLED || stage == STAGE_SUMMED) {
         neighbours_name_late(collective->ranks, stage == STAGE_FILLED ? NEIGHBOUR_FILLED : NEIGHBOUR_SUMMED, number,
                              names);
-    } else if (stage == STAGE_MARKED && number > RANGE_SLOTS) {
-        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, number - RANGE_SLOTS, names);
+    } else if (stage == STAGE_MARKED) {
+        neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, slot_before(collective, number), names);
     }
     return error_set("no answer from %s for %g seconds; is it stopped, or its host away?",
                      *names ? names : "another rank", collective->ranks->patience);

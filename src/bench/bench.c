@@ -17,6 +17,7 @@ struct bench_result {
     double exchange_alone;                    /* seconds for the same sums with an idle device, median */
     struct collective_times alone;            /* what one of those sent and moved */
     double memory_rate;                       /* bytes a second of a rank, while all read and write */
+    double memory_share; /* of that rate, which the exchange reads and writes at; medians of turns */
 };
 
 struct bench_state {
@@ -77,8 +78,8 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
 
 /* The sums of gradients with nothing else going on, and what memory gives, a few times in turn: machines change. */
 static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
-    enum { TURNS = 7 };
-    double seconds[TURNS], rates[TURNS];
+    enum { TURNS = 15 };
+    double seconds[TURNS], rates[TURNS], shares[TURNS];
     if (!bench->model.parallel.collective) {
         return 0;
     }
@@ -96,9 +97,11 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
         if (memory_rate_measure(bench->model.ranks, &rates[i])) {
             return -1;
         }
+        shares[i] = result->alone.moved / seconds[i] / rates[i];
     }
     result->exchange_alone = bench_figure_of(seconds, TURNS).median;
     result->memory_rate = bench_figure_of(rates, TURNS).median;
+    result->memory_share = bench_figure_of(shares, TURNS).median; /* each with the rate just after it */
     return 0;
 }
 
@@ -131,7 +134,7 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
            "GB/s: %.0f %% of the %.2f GB/s that it has\n",
            1e3 * result->exchange_alone, mebibyte * result->alone.sent,
            gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
-           100.0 * moved / result->memory_rate, gigabyte * result->memory_rate);
+           100.0 * result->memory_share, gigabyte * result->memory_rate);
 }
 
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {
