@@ -248,6 +248,12 @@ cl_event transfer_mark(struct transfer *transfer) {
     return make_event(world.current->next_mark, true);
 }
 
+cl_event transfer_share(struct transfer *transfer, cl_event event) {
+    (void)transfer;
+    clRetainEvent(event);
+    return event;
+}
+
 bool transfer_done(struct transfer *transfer, cl_event event) {
     struct moment *moment = (struct moment *)event;
     const double at = moment->at + (moment->of_device ? world.current->stolen : 0.0);

@@ -1,4 +1,5 @@
 #include "runtime/device/profiler.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -210,7 +211,7 @@ static int write_launch(FILE *file, const char *name, const struct launch *launc
     double duration = (double)(launch->stop - launch->start) * 1e-3;
     json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", 0, "tid", 0, "ts",
                               start, "dur", duration);
-    int result = event ? json_dumpf(event, file, JSON_COMPACT | JSON_REAL_PRECISION(15)) : -1;
+    const int result = json_file_print(event, file, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(event);
     return result;
 }

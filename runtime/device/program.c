@@ -1,6 +1,7 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/kernel_sources.h"
 #include "runtime/device/program_cache.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static int join_files(struct recipe *recipe, const char *const *files) {
             status = error_set("there is no kernel file %s in this program", *file);
         }
     }
-    return fclose(text) ? error_set("out of memory") : status;
+    return files_close_text(text) ? -1 : status;
 }
 
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
@@ -191,13 +192,15 @@ void programs_release(struct compute *compute) {
 
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
+    cl_int code;
     int status = recipe_make(compute, files, options, &recipe);
     *program = status ? NULL : find_built(compute, recipe.key);
     if (status == 0 && !*program && !compute->dry) {
         status = build(compute, &recipe, program);
     }
-    if (*program) {
-        clRetainProgram(*program);
+    if (*program && (code = clRetainProgram(*program)) != CL_SUCCESS) {
+        *program = NULL;
+        status = error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
     }
     recipe_free(&recipe);
     return status;

@@ -85,6 +85,15 @@ cl_event transfer_mark(struct transfer *transfer) {
     return started(transfer, "mark the end of a part of the backward pass", event, code);
 }
 
+cl_event transfer_share(struct transfer *transfer, cl_event event) {
+    const cl_int code = clRetainEvent(event);
+    if (code != CL_SUCCESS) {
+        compute_fail(transfer->compute, "cannot wait for a part of the backward pass: %s", device_error_text(code));
+        return NULL;
+    }
+    return event;
+}
+
 bool transfer_done(struct transfer *transfer, cl_event event) {
     cl_int status = CL_COMPLETE;
     const cl_int code = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
@@ -97,8 +106,11 @@ bool transfer_done(struct transfer *transfer, cl_event event) {
 }
 
 void transfer_wait(struct transfer *transfer, cl_event event) {
-    clWaitForEvents(1, &event);
-    transfer_done(transfer, event); /* keeps a failure */
+    const cl_int code = clWaitForEvents(1, &event);
+    transfer_done(transfer, event); /* keeps a failure of what was waited for */
+    if (code != CL_SUCCESS) {
+        compute_fail(transfer->compute, "cannot wait for a transfer: %s", device_error_text(code));
+    }
 }
 
 cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,

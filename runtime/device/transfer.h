@@ -31,6 +31,9 @@ void transfer_free(struct transfer *transfer, struct pinned *pinned);
  * kept in the compute. Released with clReleaseEvent. */
 cl_event transfer_mark(struct transfer *transfer);
 
+/* The same mark for one more that waits for it and releases it. NULL on failure, which is kept in the compute. */
+cl_event transfer_share(struct transfer *transfer, cl_event event);
+
 /* Whether work up to the mark, or a copy, is done. A failure counts as done and is kept in the compute. */
 bool transfer_done(struct transfer *transfer, cl_event event);
 

@@ -37,7 +37,7 @@ struct path path_of(const char *format, ...) {
 
 bool files_exist(const char *path) {
     struct stat status;
-    return stat(path, &status) == 0;
+    return stat(path, &status) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
 }
 
 bool files_are_same(const char *a, const char *b) {
@@ -103,6 +103,11 @@ int files_write_all(int descriptor, const void *data, size_t bytes) {
 int files_flush(FILE *stream, const char *name) {
     /* After an earlier failure nothing may be left to flush: errno is then still that of the failure. */
     return fflush(stream) != 0 || ferror(stream) ? error_set_errno("cannot write %s", name) : 0;
+}
+
+int files_close_text(FILE *stream) {
+    const bool complete = stream != NULL && !ferror(stream);
+    return (stream != NULL && fclose(stream) != 0) || !complete ? error_set("out of memory") : 0;
 }
 
 int files_sync(const char *path) {

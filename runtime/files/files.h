@@ -19,6 +19,8 @@ struct path {
 };
 struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* False only where there is nothing: what cannot be looked at, for want of a right or of memory, is taken to be there, so that
+ * whoever goes on with it learns what is wrong. */
 bool files_exist(const char *path);
 
 /* Whether both are there and one file. */
@@ -32,6 +34,10 @@ int files_refuse_members(const char *folder, const char *const *names, const cha
 
 /* Makes the folder and its parents (mode 0777 less umask). An existing folder is success. */
 int files_make_folder(const char *path);
+
+/* Calls `visit` with every name in a folder but "." and "..", until it gives something else than 0, which is returned; an error,
+ * too, where the folder cannot be read to its end. */
+int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context);
 
 /* Read and write as the system's calls, but the whole of it, however often signals interrupt them. files_read_all
  * gives the bytes read, fewer only at the end of the file. Both set errno and no error text on failure, -1. */
@@ -57,6 +63,10 @@ int files_write(const char *path, const void *data, size_t bytes);
 /* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
  * written. */
 int files_flush(FILE *stream, const char *name);
+
+/* Closes a stream that open_memstream made: an error if something that was written to it is missing. NULL, a stream that could
+ * not be made, is one, too. */
+int files_close_text(FILE *stream);
 
 /* Waits until a file, or the names in a folder, are on the disk; files_sync_all: also all that is in the folder. */
 int files_sync(const char *path);
@@ -93,3 +103,6 @@ void files_stage_clean(const char *parent);
  * folder is an error. */
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
+
+/* The same in two steps, so that the folder is whole or absent at every moment: it is first moved to a temporary name. */
+int files_discard_folder(const char *path);

@@ -1,5 +1,6 @@
 #include "runtime/files/destination.h"
 #include "runtime/system/error.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -83,6 +84,26 @@ int files_remove_folder(const char *path) {
         return error_set("cannot remove %s: it is not a folder", path);
     }
     return files_remove(path);
+}
+
+int files_each(const char *folder, int (*visit)(void *context, const char *name), void *context) {
+    DIR *stream = opendir(folder);
+    int result = stream != NULL ? 0 : error_set_errno("cannot read the folder %s", folder);
+    while (result == 0) {
+        errno = 0; /* readdir tells of the end and of a failure by the same result */
+        const struct dirent *entry = readdir(stream);
+        if (entry == NULL) {
+            result = errno == 0 ? 0 : error_set_errno("cannot read the folder %s", folder);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            result = visit(context, entry->d_name);
+        }
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    return result;
 }
 
 int files_lock_folder(const char *path, int *descriptor) {

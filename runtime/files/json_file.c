@@ -1,8 +1,27 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+static atomic_bool lacked;
+
+static void *allocate(size_t bytes) {
+    void *memory = malloc(bytes);
+    if (memory == NULL) {
+        lacked = true;
+    }
+    return memory;
+}
+
+void json_file_watch_memory(void) {
+    json_set_alloc_funcs(allocate, free);
+}
+
+bool json_file_lacked_memory(void) {
+    return lacked;
+}
 
 int json_file_read(const char *path, size_t limit, json_t **json) {
     char *text = NULL;
@@ -14,13 +33,34 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     }
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
-    return *json != NULL ? 0 : error_set("%s:%d: %s", path, error.line, error.text);
+    if (*json == NULL && json_error_code(&error) == json_error_out_of_memory) {
+        return error_set("cannot read %s: out of memory", path);
+    }
+    if (*json == NULL) {
+        error_set("%s:%d: %s", path, error.line, error.text);
+        return JSON_FILE_INVALID;
+    }
+    return 0;
+}
+
+char *json_file_text(const json_t *json, size_t flags) {
+    char *text = json != NULL && !lacked ? json_dumps(json, flags) : NULL;
+    if (text == NULL) {
+        error_set("out of memory");
+    }
+    return text;
+}
+
+int json_file_print(const json_t *json, FILE *stream, size_t flags) {
+    char *text = json_file_text(json, flags);
+    const int result = text == NULL ? -1 : fputs(text, stream) < 0 ? error_set_errno("cannot write") : 0;
+    free(text);
+    return result;
 }
 
 int json_file_write(const char *path, const json_t *json, size_t flags) {
-    char *text = json != NULL ? json_dumps(json, flags) : NULL;
-    const int result =
-        text != NULL ? files_write(path, text, strlen(text)) : error_set("cannot write %s: out of memory", path);
+    char *text = json_file_text(json, flags);
+    const int result = text != NULL ? files_write(path, text, strlen(text)) : error_prefix("cannot write %s", path);
     free(text);
     return result;
 }

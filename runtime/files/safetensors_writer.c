@@ -1,4 +1,5 @@
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
@@ -54,11 +55,9 @@ static char *make_header(const struct tensor_info *infos, size_t count, uint64_t
             return NULL;
         }
     }
-    char *text = json_dumps(root, JSON_COMPACT);
+    char *text = json_file_text(root, JSON_COMPACT);
     json_decref(root);
-    if (text == NULL) {
-        error_set("out of memory");
-    } else if (strlen(text) > SAFETENSORS_MOST_HEADER_BYTES) {
+    if (text != NULL && strlen(text) > SAFETENSORS_MOST_HEADER_BYTES) {
         error_set("the header would be larger than %d bytes", SAFETENSORS_MOST_HEADER_BYTES);
         free(text);
         text = NULL;

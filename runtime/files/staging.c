@@ -123,6 +123,23 @@ void files_stage_abandon(char *staging) {
     }
 }
 
+int files_discard_folder(const char *path) {
+    struct destination from;
+    char *aside = destination_find(path, &from) == 0 ? temporary_make(&from, NULL) : NULL;
+    int result = -1;
+    if (aside == NULL) {
+        return error_prefix("cannot remove %s", path);
+    }
+    if (rename(from.path.text, aside) != 0) { /* replaces the empty folder */
+        error_set_errno("cannot remove %s", path);
+        rmdir(aside);
+    } else {
+        result = files_remove_folder(aside);
+    }
+    free(aside);
+    return result;
+}
+
 /* ---- several files into a folder */
 
 enum step { CHECK, REMOVE_OLD, MOVE };

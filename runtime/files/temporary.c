@@ -41,6 +41,18 @@ static const char *own_identity(void) {
     return identity;
 }
 
+/* A copy of the name of what was made; without it nobody could move or remove that, so it goes at once. */
+static char *keep_name(const char *path, const int *descriptor) {
+    char *name = files_path("%s", path);
+    if (name == NULL && descriptor != NULL) {
+        close(*descriptor);
+        unlink(path);
+    } else if (name == NULL) {
+        rmdir(path);
+    }
+    return name;
+}
+
 char *temporary_make(const struct destination *destination, int *descriptor) {
     static unsigned number;
     if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
@@ -54,7 +66,7 @@ char *temporary_make(const struct destination *destination, int *descriptor) {
                                ? (*descriptor = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
                                : mkdir(path.text, 0777);
         if (result >= 0) {
-            return files_path("%s", path.text);
+            return keep_name(path.text, descriptor);
         }
         if (errno != EEXIST) {
             error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,

@@ -194,11 +194,8 @@ char *options_text(const struct option_spec *specs, size_t count) {
     char *text = NULL;
     size_t bytes;
     FILE *stream = open_memstream(&text, &bytes);
-    int result = stream != NULL ? options_write(specs, count, stream) : -1;
-    if (stream != NULL && fclose(stream) != 0) {
-        result = -1;
-    }
-    if (result != 0) {
+    const int written = stream != NULL ? options_write(specs, count, stream) : -1;
+    if (files_close_text(stream) != 0 || written != 0) {
         error_set("out of memory");
         free(text);
         text = NULL;

@@ -102,7 +102,11 @@ int collective_create(struct compute *compute, struct ranks *ranks, const struct
             .compute = compute,
             .ranks = ranks,
             .most = settings->items,
-            .memory = {compute, ranks, settings->largest, settings->bf16, staged > 0.0},
+            .memory = {.compute = compute,
+                       .ranks = ranks,
+                       .largest = settings->largest,
+                       .bf16 = settings->bf16,
+                       .staged = staged > 0.0},
         };
     }
     if (ranks_agree(ranks,
@@ -573,9 +577,11 @@ void collective_ready(struct collective *collective, size_t count) {
     cl_event mark = transfer_mark(&collective->memory.reads);
     for (; mark && collective->marked < count; collective->marked++) {
         struct item *item = &collective->items[collective->marked];
-        item->event = mark;
+        item->event = transfer_share(&collective->memory.reads, mark);
+        if (!item->event) {
+            break; /* the device has failed, which is kept */
+        }
         item->stage = STAGE_MARKED;
-        clRetainEvent(mark);
     }
     if (mark) {
         clReleaseEvent(mark);

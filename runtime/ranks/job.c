@@ -19,6 +19,12 @@ static bool is_launched(void) {
     return false;
 }
 
+/* This process's number in a communicator, and how many are in it. Gives MPI's code. */
+static int place_in(MPI_Comm communicator, int *index, int *count) {
+    const int code = MPI_Comm_rank(communicator, index);
+    return code ? code : MPI_Comm_size(communicator, count);
+}
+
 /* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs. */
 static int find_hosts(struct ranks *ranks) {
     MPI_Comm local;
@@ -27,9 +33,8 @@ static int find_hosts(struct ranks *ranks) {
                     "cannot tell the ranks of this host")) {
         return -1;
     }
-    MPI_Comm_rank(local, &ranks->local_index);
-    MPI_Comm_size(local, &ranks->local_count);
-    const int code = MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
+    int code = place_in(local, &ranks->local_index, &ranks->local_count);
+    code = code ? code : MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     double first = ranks->local_index == 0;
     if (ranks_check(code, "cannot tell the ranks of this host") || ranks_sum(ranks, &first, 1)) {
@@ -54,9 +59,10 @@ int job_start(struct ranks *ranks) {
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
         return error_set("cannot start MPI, though this process was started by its launcher");
     }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &ranks->index);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks->count);
+    if (ranks_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "cannot have MPI report errors") ||
+        ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot tell the ranks of this job")) {
+        return -1;
+    }
     return find_hosts(ranks);
 }
 

@@ -46,7 +46,9 @@ static const float *subtotal(const struct pairwise_sum *sum, int first, int adde
 static void store(const float *a, const float *b, uint64_t count, float *const *targets, int target_count,
                   uint64_t at) {
     float *first = targets[0] + at, *second = targets[target_count > 1] + at;
+#ifndef __clang__ /* which looks at run time whether arrays are apart */
 #pragma GCC ivdep
+#endif
     for (uint64_t i = 0; i < count; i++) {
         const float total = a[i] + b[i];
         first[i] = total;

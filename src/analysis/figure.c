@@ -1,5 +1,5 @@
 #include "src/analysis/figure.h"
-#include "runtime/system/error.h"
+#include "runtime/files/files.h"
 #include "src/text/utf8.h"
 #include "src/variants/residual.h"
 #include <math.h>
@@ -285,7 +285,7 @@ int figure_make(const struct figure_kind *kind, const json_t *words, const json_
         draw(figure, json_object_get(words, "frame"));
     }
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
-        result = figure_close(figure->to[i]) ? -1 : result;
+        result = files_close_text(figure->to[i]) ? -1 : result;
     }
     return result;
 }
@@ -294,11 +294,6 @@ void figure_free(struct figure *figure) {
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
         free(figure->texts[i]);
     }
-}
-
-int figure_close(FILE *stream) {
-    const bool complete = stream && !ferror(stream);
-    return (stream && fclose(stream) != 0) || !complete ? error_set("out of memory") : 0;
 }
 
 const char *figure_words(const struct figure *figure, const char *key) {

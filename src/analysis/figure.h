@@ -60,9 +60,6 @@ struct figure {
 int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis, struct figure *figure);
 void figure_free(struct figure *figure);
 
-/* Closes a stream of open_memstream. -1 with an error where there is none, or where something written is missing. */
-int figure_close(FILE *stream);
-
 /* A string of its words, "" when there is none. */
 const char *figure_words(const struct figure *figure, const char *key);
 

@@ -1,5 +1,6 @@
 #include "src/analysis/report.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/analysis/figure.h"
 #include "src/analysis/gnuplot.h"
@@ -122,7 +123,7 @@ static int write_page(struct report *report, const struct figure *figures, size_
     size_t bytes;
     report->page = open_memstream(&text, &bytes);
     const int added = report->page ? add_page(report, figures, count) : -1;
-    const int result = figure_close(report->page) || added ? -1 : files_write(path, text, bytes);
+    const int result = files_close_text(report->page) || added ? -1 : files_write(path, text, bytes);
     free(text);
     return result;
 }
@@ -132,7 +133,8 @@ int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
     struct report report = {.analysis = analysis, .refresh = refresh, .folder = pictures.text};
     struct figure figures[FIGURE_KINDS];
     json_t *words = json_loads(embedded("figures.json"), 0, NULL);
-    int result = files_make_folder(report.folder);
+    int result =
+        words && !json_file_lacked_memory() ? files_make_folder(report.folder) : error_set("out of memory");
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         result |= figure_make(figure_kinds[i], words, analysis, &figures[i]);
     }

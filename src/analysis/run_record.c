@@ -4,7 +4,6 @@
 #include "runtime/system/error.h"
 #include "src/training/record_lines.h"
 #include "src/training/run_log.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,28 +119,22 @@ static char *evaluation_name(const char *file) {
     return is_one && strspn(name, plain) == strlen(name) ? strndup(name, length - around) : NULL;
 }
 
-static int read_evaluation(json_t *record, const char *folder, const char *file) {
+struct evaluations {
+    json_t *record;
+    const char *folder;
+};
+
+static int read_evaluation(void *context, const char *file) {
+    const struct evaluations *evaluations = context;
     char *name = evaluation_name(file);
     json_t *json = NULL;
     const int result =
-        name && json_file_read(path_of("%s/%s", folder, file).text, MOST_EVALUATION_BYTES, &json) ? -1 : 0;
+        name && json_file_read(path_of("%s/%s", evaluations->folder, file).text, MOST_EVALUATION_BYTES, &json) ? -1
+                                                                                                               : 0;
     if (json) {
-        json_object_set_new(json_object_get(record, "documents"), name, json);
+        json_object_set_new(json_object_get(evaluations->record, "documents"), name, json);
     }
     free(name);
-    return result;
-}
-
-static int read_evaluations(json_t *record, const char *path) {
-    DIR *folder = opendir(path);
-    int result = folder ? 0 : error_set_errno("cannot read the run directory %s", path);
-    const struct dirent *entry;
-    while (result == 0 && (entry = readdir(folder)) != NULL) {
-        result = read_evaluation(record, path, entry->d_name);
-    }
-    if (folder) {
-        closedir(folder);
-    }
     return result;
 }
 
@@ -177,7 +170,8 @@ json_t *run_record_read(const char *folder) {
         return NULL;
     }
     if (read_lines(record, folder, RUN_LOG_METRICS, false) ||
-        read_lines(record, folder, RUN_LOG_STATISTICS, true) || read_evaluations(record, folder) ||
+        read_lines(record, folder, RUN_LOG_STATISTICS, true) ||
+        files_each(folder, read_evaluation, &(struct evaluations){record, folder}) ||
         read_settings(json_object_get(record, "settings"), folder)) {
         json_decref(record);
         return NULL;

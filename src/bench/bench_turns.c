@@ -1,11 +1,12 @@
 #include "runtime/device/profiler.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 
 /* Takes over the object. */
 static int say(json_t *json) {
-    const bool said = json && json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0 &&
+    const bool said = json_file_print(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0 &&
                       putchar('\n') != EOF && fflush(stdout) == 0;
     json_decref(json);
     return said ? 0 : error_set("cannot write to the program that asked for a step");

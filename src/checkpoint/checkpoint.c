@@ -4,6 +4,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,9 +61,28 @@ static int newest_first(const struct dirent **a, const struct dirent **b) {
     return (first < second) - (first > second);
 }
 
-static bool is_folder(const char *path) {
+/* Whether it is there and a folder; -1 where that cannot be told: to pass over the newest one would be to go on from an older one. */
+static int is_folder(const char *path) {
     struct stat status;
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    if (stat(path, &status) == 0) {
+        return S_ISDIR(status.st_mode);
+    }
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : error_set_errno("cannot look at %s", path);
+}
+
+/* Appends the iterations of those that are folders. */
+static int take_folders(const char *out_dir, struct dirent *const *entries, size_t count, int64_t *iterations,
+                        size_t *taken) {
+    for (size_t i = 0; i < count; i++) {
+        const int found = is_folder(path_of("%s/%s", out_dir, entries[i]->d_name).text);
+        if (found < 0) {
+            return -1;
+        }
+        if (found) {
+            iterations[(*taken)++] = checkpoint_iteration_of(entries[i]->d_name);
+        }
+    }
+    return 0;
 }
 
 int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
@@ -74,14 +94,18 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
         return error_set_errno("cannot read the run directory %s", out_dir);
     }
     *iterations = calloc((size_t)found + 1, sizeof **iterations);
+    const int status = *iterations ? take_folders(out_dir, entries, (size_t)found, *iterations, count)
+                                   : error_set("out of memory");
     for (int i = 0; i < found; i++) {
-        if (*iterations && is_folder(path_of("%s/%s", out_dir, entries[i]->d_name).text)) {
-            (*iterations)[(*count)++] = checkpoint_iteration_of(entries[i]->d_name);
-        }
         free(entries[i]);
     }
     free(entries);
-    return *iterations ? 0 : error_set("out of memory");
+    if (status) {
+        free(*iterations);
+        *iterations = NULL;
+        *count = 0;
+    }
+    return status;
 }
 
 /* What a link leads to was put there by somebody else. */
@@ -114,7 +138,7 @@ int checkpoint_prune(const char *out_dir, int64_t keep) {
     for (size_t i = 0; status == 0 && i < count; i++) {
         const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
         if (!is_link(path.text) && keep-- <= 0) { /* links neither count nor go */
-            status = files_remove_folder(path.text);
+            status = files_discard_folder(path.text);
         }
     }
     free(iterations);

@@ -12,9 +12,10 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
+/* NULL when memory runs out. */
 static json_t *settings_json(const struct option_spec *settings, size_t count) {
-    char *text = settings ? options_text(settings, count) : NULL;
-    json_t *json = json_string(text ? text : "");
+    char *text = settings ? options_text(settings, count) : strdup("");
+    json_t *json = text ? json_string(text) : NULL;
     free(text);
     return json;
 }

@@ -8,8 +8,6 @@
 #include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,28 +46,35 @@ static bool is_as_written(const char *out, const struct export_file *file) {
     return same;
 }
 
+/* What is in a folder. */
+struct entries {
+    size_t count;
+    bool others; /* than files of an export */
+};
+
+static int count_entry(void *context, const char *name) {
+    struct entries *entries = context;
+    entries->count++;
+    entries->others = entries->others || !is_exported_file(name);
+    return 0;
+}
+
 /* Nothing, an empty folder, or an export may be where the new one will be. */
 static int check_target(const char *out) {
-    DIR *folder = opendir(out);
-    if (!folder) {
-        return errno == ENOENT ? 0 : error_set_errno("cannot write the folder %s", out);
+    struct entries entries = {0};
+    if (!files_exist(out)) {
+        return 0;
     }
-    size_t entries = 0;
-    bool others = false;
-    for (const struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            entries++;
-            others = others || !is_exported_file(entry->d_name);
-        }
+    if (files_each(out, count_entry, &entries)) {
+        return error_prefix("cannot write the export");
     }
-    closedir(folder);
     for (const struct export_file *file = export_files; file->name; file++) {
         if (!is_as_written(out, file)) {
             return error_set("%s/%s is not as an export wrote it, and would be lost: choose another --out", out,
                              file->name);
         }
     }
-    return entries == 0 || (!others && has_mark(out))
+    return entries.count == 0 || (!entries.others && has_mark(out))
                ? 0
                : error_set("%s is there already and not an export alone: choose another --out, or remove it", out);
 }

@@ -96,7 +96,7 @@ static int begin_task(struct preparation *preparation) {
                                   "replace_invalid", settings->replace_invalid, "val_fraction",
                                   settings->val_fraction, "seed", (json_int_t)settings->seed, "shuffle",
                                   settings->shuffle, "order_sha256", preparation->order_digest, "sources", sources);
-    return preparation->task ? 0 : error_set("out of memory");
+    return preparation->task && !json_file_lacked_memory() ? 0 : error_set("out of memory");
 }
 
 /* ---- results on their way */
@@ -133,14 +133,16 @@ static int write_json(const char *folder, const char *name, json_t *json, size_t
 
 /* Settles what an earlier process left. 1: it had all but moved the results of this task, and they are in place now;
  * 0: there is work to do, from *state on, the caller's, or from the beginning where that is NULL; -1: what was left
- * stays there. Another task's work is not thrown away unasked; a state that cannot be read is none. */
+ * stays there. Another task's work is not thrown away unasked; a state that is no JSON is none. */
 static int take_up(const struct preparation *preparation, json_t **state) {
     const struct prepare_settings *settings = preparation->settings;
     json_t *left = NULL;
     int result = 0;
-    if (read_json(preparation->work, "state.json", &left)) {
-        error_clear();
+    if (files_exist(path_of("%s/state.json", preparation->work).text) &&
+        read_json(preparation->work, "state.json", &left) == -1) {
+        return -1;
     }
+    error_clear();
     const json_t *moving = json_object_get(left, "moving");
     const bool same =
         settings->resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);

@@ -127,7 +127,11 @@ static int open_files(struct token_spool *spool, const char *folder, const json_
     if (spool->folder < 0 || !spool->files) {
         return error_set_errno("cannot write into %s", spool->shown);
     }
-    spool->merged = (unsigned)json_file_number(saved, "merged");
+    const uint64_t merged = json_file_number(saved, "merged");
+    if (merged > spool->piles) {
+        return error_set("the unfinished work in %s is damaged: give --no-resume to begin anew", spool->shown);
+    }
+    spool->merged = (unsigned)merged;
     for (size_t i = 0; i < spool->file_count; i++) {
         struct output *output = &spool->files[i];
         const bool is_split = i < TOKEN_SPLITS;

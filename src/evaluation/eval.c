@@ -236,13 +236,14 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
                   "seconds", evaluation->seconds, "tokens_per_second",
                   (double)evaluation->total.tokens / evaluation->seconds);
     const bool failed = !all || !results || json_object_update(all, results);
-    if (!failed && stream) { /* what cannot be written is found by the commit */
-        json_dumpf(all, stream, JSON_INDENT(1));
+    int result = failed || json_file_lacked_memory() ? error_set("out of memory for the figures as JSON") : 0;
+    if (result == 0 && stream) {
+        result = json_file_print(all, stream, JSON_INDENT(1));
         fputc('\n', stream);
     }
     json_decref(all);
     json_decref(results);
-    return failed ? error_set("out of memory for the figures as JSON") : output_file_commit(&evaluation->json);
+    return result ? -1 : output_file_commit(&evaluation->json);
 }
 
 static bool talks(const struct evaluation *evaluation) {
@@ -322,7 +323,9 @@ static int write_document(void *context, const struct scored_document *document)
     }
     int status = line ? perplexity_put(&document->sums, line)
                       : error_set("cannot write of %s: its name is not UTF-8", document->source);
-    if (status == 0 && (json_dumpf(line, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)) {
+    if (status == 0 && json_file_print(line, stream, JSON_COMPACT)) {
+        status = error_prefix("%s", evaluation->settings->per_document);
+    } else if (status == 0 && fputc('\n', stream) == EOF) {
         status = error_set_errno("cannot write %s", evaluation->settings->per_document);
     }
     json_decref(line);

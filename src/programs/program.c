@@ -1,5 +1,6 @@
 #include "src/programs/program.h"
 #include "runtime/device/device.h"
+#include "runtime/files/json_file.h"
 #include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
@@ -51,6 +52,7 @@ static int apply(struct program *program, int argc, char **argv, int first_free)
 
 bool program_begin(struct program *program, struct option_spec *specs, size_t count, int argc, char **argv) {
     int first_free = argc, status = PROGRAM_WRONG;
+    json_file_watch_memory();
     program->specs = specs;
     program->spec_count = count;
     program->ranks = ranks_alone;

@@ -1,11 +1,19 @@
 #include "src/training/record_lines.h"
 #include "runtime/system/error.h"
+#include <stdbool.h>
 #include <stdlib.h>
+
+#define MOST_ITERATIONS ((json_int_t)1000000000000) /* as --max-iters */
+
+static bool is_iteration(const json_t *number) {
+    return json_is_integer(number) && json_integer_value(number) >= 0 &&
+           json_integer_value(number) <= MOST_ITERATIONS;
+}
 
 /* The object of a line, NULL if it is none. */
 static json_t *parse(const char *text, size_t bytes) {
     json_t *object = json_loadb(text, bytes, 0, NULL);
-    if (!json_is_integer(json_object_get(object, "iter"))) {
+    if (!is_iteration(json_object_get(object, "iter"))) {
         json_decref(object);
         return NULL;
     }

@@ -10,7 +10,7 @@
 struct record_line {
     uint64_t number; /* from 1 */
     uint64_t end;    /* bytes of the file up to here, with its newline */
-    json_t *object;  /* NULL: the line is no object with a whole number "iter" */
+    json_t *object;  /* NULL: the line is no object with an "iter" that can be an iteration */
 };
 
 /* Reads an open file from where it stands and calls `take` with each line; a last one without a newline, which is

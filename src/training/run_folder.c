@@ -3,7 +3,6 @@
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/training/run_log.h"
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -63,7 +62,10 @@ static bool is_checkpoint(const char *name) {
 /* For run_folder_check_free. Settings and event files alone make no run; settings.conf is written anew anyway. */
 static int refuse_entry(const char *folder, const char *name, const char *path) {
     struct stat status;
-    if (stat(path, &status) != 0 || !(is_checkpoint(name) || (is_record(name) && status.st_size > 0))) {
+    if (stat(path, &status) != 0) {
+        return files_exist(path) ? error_set_errno("cannot look at %s", path) : 0;
+    }
+    if (!is_checkpoint(name) && !(is_record(name) && status.st_size > 0)) {
         return 0;
     }
     return error_set("%s already holds a run (%s): continue it with --init-from resume if there is a checkpoint of "
@@ -87,22 +89,23 @@ static int remove_entry(const char *folder, const char *name, const char *path) 
         return 0;
     }
     if (lstat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-        return files_remove_folder(path);
+        return files_discard_folder(path);
     }
     return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
 }
 
+struct entry_visit {
+    const char *folder;
+    int (*visit)(const char *folder, const char *name, const char *path);
+};
+
+static int visit_entry(void *context, const char *name) {
+    const struct entry_visit *entry = context;
+    return entry->visit(entry->folder, name, path_of("%s/%s", entry->folder, name).text);
+}
+
 static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path)) {
-    DIR *folder = opendir(path);
-    if (!folder) {
-        return error_set_errno("cannot read the run directory %s", path);
-    }
-    int result = 0;
-    for (const struct dirent *entry = readdir(folder); entry && result == 0; entry = readdir(folder)) {
-        result = visit(path, entry->d_name, path_of("%s/%s", path, entry->d_name).text);
-    }
-    closedir(folder);
-    return result;
+    return files_each(path, visit_entry, &(struct entry_visit){path, visit});
 }
 
 int run_folder_check_free(const char *path) {

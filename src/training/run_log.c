@@ -1,5 +1,6 @@
 #include "src/training/run_log.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/training/record_lines.h"
 #include <jansson.h>
@@ -81,11 +82,14 @@ int run_log_close(struct run_log *log) {
 
 /* Releases the object. */
 static int write_line(FILE *file, json_t *json) {
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    const int failed = !text || fprintf(file, "%s\n", text) < 0 || fflush(file) != 0;
+    char *text = json_file_text(json, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    const int result = !text ? error_prefix("cannot write to the run's metrics file")
+                       : fprintf(file, "%s\n", text) < 0 || fflush(file) != 0
+                           ? error_set_errno("cannot write to the run's metrics file")
+                           : 0;
     json_decref(json);
     free(text);
-    return failed ? error_set_errno("cannot write to the run's metrics file") : 0;
+    return result;
 }
 
 /* JSON has no infinities or NaN: those become null. */

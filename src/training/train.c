@@ -353,15 +353,25 @@ static void tell_newest(const struct trainer *trainer) {
     }
 }
 
+/* Whether all ranks can save: one of them may be without its device. */
+static bool all_can_save(struct trainer *trainer) {
+    double unable = trainer->compute->failure || trainer->cannot_save;
+    return ranks_sum(trainer->ranks, &unable, 1) == 0 && unable == 0.0;
+}
+
 /* After a failure that left the weights as the last step made them, what the run has reached is not lost. Several
  * ranks save only what they all know to have failed: then they stand at the same place. */
 static void save_what_is_left(struct trainer *trainer) {
     struct ranks *ranks = trainer->ranks;
     const bool advanced = trainer->state.iteration > trainer->progress.first;
-    if (!advanced || (ranks->count > 1 && !ranks->agreed) || trainer->compute->failure || trainer->cannot_save) {
+    if (!advanced || (ranks->count > 1 && !ranks->agreed)) {
         return;
     }
     char *kept = error_keep();
+    if (!all_can_save(trainer)) {
+        error_restore(kept);
+        return;
+    }
     ranks->agreed = false; /* rank 0 may fail while the others are still in it */
     const bool saved = save_state(trainer) == 0;
     ranks->agreed |= saved;

@@ -464,6 +464,71 @@ static void test_remove_folder(void **state) {
     assert_error("not a folder");
 }
 
+static void test_discard_folder(void **state) {
+    (void)state;
+    const char *parent = scratch_path("discards");
+    assert_int_equal(files_make_folder(scratch_path("discards/one/deep")), 0);
+    scratch_write("discards/one/deep/file", "x", 1);
+    const char *file = scratch_write("discards/file", "kept", 4);
+    assert_int_equal(files_discard_folder(scratch_path("discards/one")), 0);
+    assert_int_equal(scratch_entries(parent), 1);
+    assert_int_equal(files_discard_folder(scratch_path("discards/one")), -1);
+    assert_error("one: No such file");
+    assert_int_equal(files_discard_folder(file), -1);
+    assert_error("file");
+    assert_int_equal(scratch_entries(parent), 1);
+    assert_content(file, "kept");
+}
+
+static int count_name(void *context, const char *name) {
+    unsigned *count = context;
+    (*count)++;
+    return strcmp(name, "stop") == 0 ? 7 : 0;
+}
+
+static void test_each(void **state) {
+    (void)state;
+    unsigned count = 0;
+    assert_int_equal(files_make_folder(scratch_path("each/.hidden")), 0);
+    scratch_write("each/a", "", 0);
+    assert_int_equal(files_each(scratch_path("each"), count_name, &count), 0);
+    assert_int_equal(count, 2);
+    scratch_write("each/stop", "", 0);
+    assert_int_equal(files_each(scratch_path("each"), count_name, &count), 7);
+    assert_int_equal(files_each(scratch_path("each/a"), count_name, &count), -1);
+    assert_error("each/a: Not a directory");
+}
+
+/* What cannot be looked at is there: nobody may take it for free. */
+static void test_exist(void **state) {
+    (void)state;
+    const char *circle = scratch_path("circle");
+    assert_int_equal(symlink("circle", circle), 0);
+    assert_true(files_exist(circle));
+    assert_false(files_exist(scratch_path("no/such")));
+    assert_false(files_exist(path_of("%s/below", scratch_write("plain", "", 0)).text));
+    assert_true(files_exist(scratch_path("plain")));
+}
+
+static void test_close_text(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+    assert_non_null(stream);
+    fputs("all", stream);
+    assert_int_equal(files_close_text(stream), 0);
+    assert_string_equal(text, "all");
+    free(text);
+    assert_int_equal(files_close_text(NULL), -1);
+    assert_int_equal(files_close_text(fopen("/dev/full", "we")), 0);
+    stream = fopen("/dev/full", "we");
+    assert_non_null(stream);
+    fputs("lost", stream);
+    assert_int_equal(files_close_text(stream), -1);
+    assert_error("out of memory");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
@@ -483,6 +548,10 @@ int main(void) {
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_remove_folder),
+        cmocka_unit_test(test_discard_folder),
+        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_exist),
+        cmocka_unit_test(test_close_text),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -45,9 +45,18 @@ static void read_lines(struct json_lines *lines) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct json_lines lines = {0};
+    struct input_status status;
+    char digest[CHECKSUM_SIZE];
+    const char *path = fuzz_file(data, bytes);
     error_clear();
-    if (input_open(fuzz_file(data, bytes), -1, &lines.input) == 0) {
+    require(input_examine(path, &status) == 0 && status.regular && status.bytes == bytes,
+            "the file is not what it is");
+    if (input_open(path, -1, &lines.input) == 0) {
         read_lines(&lines);
+        require(strcmp(input_label(lines.input), path) == 0, "the file has another name");
+        require(input_stored_bytes(lines.input) <= bytes, "more was read than there is");
+        require(!input_stopped(lines.input), "nobody stopped it");
+        require(input_digest(lines.input, digest) == 0, "what was read has no digest");
         json_lines_free(&lines);
         input_close(lines.input);
     }

@@ -1,9 +1,11 @@
 /* Any bytes as config.json, ours or Hugging Face's. A config that is accepted must be within ranges, and read back
  * the same after it is written in both formats. */
+#include "runtime/files/json_file.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/hugging_face.h"
 #include "src/model/model_config.h"
 #include "tests/fuzz/fuzz_file.h"
+#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +31,36 @@ static void read_back(json_t *json, const struct model_config *config, bool same
     json_decref(json);
 }
 
+/* Any text is a name in JSON, as it is where it is UTF-8. */
+static void name(const uint8_t *data, size_t bytes) {
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)(bytes < sizeof text ? bytes : sizeof text - 1), (const char *)data);
+    json_t *name = json_file_name(text);
+    json_t *object = json_pack("{s:i}", "number", (int)bytes);
+    require(json_file_number(object, "number") == bytes && json_file_number(object, "none") == 0,
+            "another number came back");
+    json_decref(object);
+    require(name && (!json_file_is_text(text) || strcmp(json_string_value(name), text) == 0),
+            "another name came back");
+    json_decref(name);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    struct model_config config;
-    json_t *json = json_loadb((const char *)data, bytes, JSON_REJECT_DUPLICATES, NULL);
-    if (json && config_file_parse(json, &config) == 0) {
+    static const char *const names[] = {"config.json", NULL};
+    const char *folder = fuzz_folder(data, bytes, names);
+    struct model_config config, again;
+    json_file_watch_memory();
+    name(data, bytes);
+    if (config_file_read(folder, &config) == 0) {
         require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
         if (residual_is_plain(config.residual)) {
             read_back(hugging_face_make_config(&config), &config, config.bias);
         }
+        require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
+                    model_config_same(&config, &again, "n_streams"),
+                "another configuration came back");
+        require(!json_file_lacked_memory(), "there was memory enough");
     }
-    json_decref(json);
     return 0;
 }

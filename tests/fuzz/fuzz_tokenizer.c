@@ -60,6 +60,29 @@ static void encode(const struct tokenizer *tokenizer, const char *text, size_t b
     tokenizer_scratch_free(scratch);
 }
 
+/* A token for every byte. */
+static void encode_bytes(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    struct token_list list = {0};
+    require(scratch && tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
+            "bytes are not tokens");
+    check_text(tokenizer, &list, text, bytes);
+    token_list_free(&list);
+    tokenizer_scratch_free(scratch);
+}
+
+/* Text that is to be UTF-8: as it is, or with what is not replaced, or refused. */
+static void take(const char *text, size_t bytes, bool replace) {
+    struct text_buffer buffer = {0};
+    const size_t complete = utf8_complete(text, bytes);
+    const bool valid = utf8_prefix(text, bytes) == bytes;
+    require(complete <= bytes && bytes - complete < 4, "a character of more than four bytes is cut");
+    require((utf8_require(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
+            "what is no UTF-8 is taken");
+    require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "what was taken is no UTF-8");
+    text_free(&buffer);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static char vocabulary[8192];
     const uint8_t *end = bytes > 0 ? memchr(data, 0, bytes) : NULL;
@@ -68,9 +91,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct tokenizer *tokenizer;
     const char *path =
         first > 0 ? fuzz_file(data, first) : fuzz_file((uint8_t *)vocabulary, small_vocabulary(vocabulary));
+    const size_t count = bytes - first - (end != NULL);
     if (tokenizer_open(path, &tokenizer) == 0) {
-        encode(tokenizer, text, bytes - first - (end != NULL));
+        encode(tokenizer, text, count);
         tokenizer_close(tokenizer);
     }
+    require(tokenizer_open(NULL, &tokenizer) == 0 && strcmp(tokenizer_name(tokenizer), "byte") == 0,
+            "there are no bytes");
+    size_t length;
+    require(!tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &length), "a token too many");
+    encode_bytes(tokenizer, text, count);
+    tokenizer_close(tokenizer);
+    take(text, count, bytes % 2 == 0);
     return 0;
 }

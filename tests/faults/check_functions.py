@@ -1,0 +1,39 @@
+"""Every function that the programs import can be made to fail (functions.h), or cannot fail in a way that matters."""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# What has no failure, or none that a caller could mend: numbers, text in memory, what is asked of objects that are there, and releases.
+NO_FAILURE = r"""
+    _ITM_.*|__(cxa_finalize|gmon_start__|libc_start_main|errno_location|ctype_b_loc|isoc99_vsscanf|sched_cpucount|xpg_basename|environ)|environ
+    |abort|exit|on_exit|mem(chr|cmp|cpy|mem|move|set)|str(casecmp|casestr|chr|cmp|cpy|cspn|error|error_r|len|ncasecmp|ncmp|ncpy|nlen|rchr|signal|spn|str|tok_r)
+    |strto(d|l|ll|ul|ull)|v?s?n?printf|vsnprintf|sprintf|qsort|free|feof|ferror|fileno|rewind|closedir|regfree|regexec|fnmatch|getenv|unsetenv
+    |getpid|getppid|geteuid|kill|signal|sigemptyset|time|clock_gettime|nanosleep|sched_yield|munmap|dlerror
+    |cos|sin|exp|erf|f(max|min)|frexpf|ldexpf|nearbyintf|hypot|log|log10|pow|sqrt|tanh
+    |pthread_(once|join|mutex_(lock|unlock|destroy)|cond_(broadcast|destroy|signal|wait))|posix_spawn_file_actions_destroy
+    |json_(array_get|array_size|delete|equal|false|true|null|integer_value|number_value|string_value|string_length|unpack_ex)
+    |json_object(_del|_get|_iter|_iter_key|_iter_next|_iter_value|_key_to_iter|_size)|json_set_alloc_funcs
+    |EVP_(EncodeBlock|MD_CTX_free|sha256)|ZSTD_(freeDStream|getErrorCode|getErrorName|isError)|inflateEnd
+    |pcre2_(code_free|get_ovector_pointer|match_data_free)_8
+    |cl(Release(CommandQueue|Context|Event|Kernel|MemObject|Program))|MPI_(Abort|Error_string|Finalized|Initialized)|ompi_.*
+    |__(asan|ubsan)_.*"""
+
+
+def main():
+    listed = set(re.findall(r"^FAULT\((\w+),", (Path(__file__).parent / "functions.h").read_text(), re.MULTILINE))
+    harmless = re.compile(re.sub(r"\s", "", NO_FAILURE))
+    imported = set()
+    for program in sys.argv[1:]:
+        names = subprocess.run(["nm", "-D", "--undefined-only", program], check=True, capture_output=True, text=True).stdout
+        imported |= {line.split()[-1].split("@")[0] for line in names.splitlines() if line.split()[-2] == "U"}
+    missing = sorted(name for name in imported - listed if not harmless.fullmatch(name))
+    unused = sorted(listed - imported)
+    print(*(f"{name} can be called, but functions.h does not say how it fails" for name in missing), sep="\n")
+    print(*(f"{name} is in functions.h, but no program calls it" for name in unused), sep="\n")
+    print(f"{len(imported)} functions are imported; {len(listed)} of them are made to fail")
+    return 1 if missing or unused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

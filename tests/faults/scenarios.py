@@ -1,0 +1,324 @@
+"""What the programs do while one of their calls fails, and what must be true afterwards."""
+import base64
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+MODEL = """device = pocl
+residual = mhc
+n_streams = 2
+n_layer = 1
+n_head = 2
+n_embd = 16
+block_size = 16
+batch_size = 4
+learning_rate = 1e-2
+warmup_iters = 2
+lr_decay_iters = 12
+max_iters = 12
+eval_interval = 4
+eval_iters = 1
+checkpoint_interval = 4
+keep_checkpoints = 10
+statistics_interval = 3
+"""
+
+
+def text(seed):
+    """Lines that a seed chooses."""
+    words = "the cat sat on a mat and ran".split()
+    return "".join(f"{words[i * (seed + 3) % 8]} {i * i % 97} {words[i // 3 % 8]}{chr(10) if i % 9 == 8 else ' '}" for i in range(1500))
+
+
+def digest(path):
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else None
+
+
+def digests(folder, *patterns):
+    return {str(path.relative_to(folder)): digest(path) for pattern in patterns for path in sorted(Path(folder).glob(pattern)) if path.is_file()}
+
+
+@dataclass
+class Tools:
+    """Programs without faults, which must succeed."""
+    build: Path
+    environment: dict
+    faults: Path  # the library that makes calls fail
+    folder: Path  # in which they run, so that all paths are relative
+
+    def program(self, name, *arguments):
+        return [str(self.build / name), *map(str, arguments)]
+
+    def run(self, name, *arguments, ranks=1, fault=None, status=(0,)):
+        environment = {**self.environment, **({"LD_PRELOAD": str(self.faults), "HC_FAULT": fault} if fault else {})}
+        command = [*(["mpirun", "-np", str(ranks)] if ranks > 1 else []), *self.program(name, *arguments)]
+        done = subprocess.run(command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=120)
+        if done.returncode not in status:
+            raise RuntimeError(f"{name} {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr[-400:]}")
+        return done
+
+
+@dataclass
+class Scenario:
+    """A command under a fault. All functions are given the folder in which the command works."""
+    name: str
+    make: Callable       # (tools, folder): inputs, and what is there before
+    command: Callable    # (tools, folder): the argument vector
+    result: Callable     # (folder, stdout): what a complete run leaves, as something that can be compared
+    recover: Callable    # (tools, folder): after a failure, what a user does next; gives its stdout
+    broken: Callable = lambda folder, before, complete: None  # (folder, results before and of a complete run): what is neither whole nor absent
+    equal: Callable = lambda result, complete: result == complete  # whether results after a failure and going on are those of a complete run
+    ranks: int = 1
+    messages: int = 1  # that a failure may say, at most
+    slow: bool = False  # only when it is asked for by its name
+    only_driver: bool = False  # faults are those of the driver for Vulkan
+    seconds: float = 1.0  # of a fault, about; where they are few, more of them are tried
+
+
+# ---- hc_prepare
+
+RESULTS = ("train.bin", "val.bin", "meta.json")
+
+
+def prepared(folder, _stdout=""):
+    out = folder / "out"
+    return {**digests(out, "*.bin", "meta.json"), "rest": sorted(path.name for path in out.glob("*") if path.name not in RESULTS)}
+
+
+def half_prepared(folder, before, complete):
+    """Where meta.json is, all is of one making, and all of it is there."""
+    now = digests(folder / "out", *RESULTS)
+    whole = [{name: made[name] for name in RESULTS if name in made} for made in (before, complete)]
+    return None if "meta.json" not in now or now in whole else f"a folder with meta.json is not whole: {sorted(now)}"
+
+
+def prepare_scenario(name, make, *options, sources=("text.txt",)):
+    def command(tools, folder):
+        return tools.program("hc_prepare", *options, "--val-fraction", "0.1", "--threads", "2", "--out", "out", *sources)
+
+    def recover(tools, folder):
+        return tools.run(*["hc_prepare", *command(tools, folder)[1:]]).stdout
+
+    return Scenario(name, make, command, prepared, recover, half_prepared, seconds=0.1)
+
+
+def make_text(_tools, folder):
+    (folder / "text.txt").write_text(text(1))
+
+
+LINES = ("first.jsonl", "text.jsonl.gz")
+
+
+def make_lines(_tools, folder):
+    for name, seed in zip(LINES, (1, 2)):
+        with (gzip.open if name.endswith(".gz") else open)(folder / name, "wt") as file:
+            for line in text(seed).splitlines():
+                file.write(json.dumps({"text": line, "more": [1, {"a": None}]}) + "\n")
+
+
+def make_ranks(_tools, folder):
+    """A vocabulary of GPT-2's size and form: all bytes, then pairs of bytes in the order of their numbers."""
+    tokens = [bytes([byte]) for byte in [*range(33, 127), *range(161, 173), *range(174, 256), *range(33), *range(127, 161), 173]]
+    pairs = [bytes([97 + first, 97 + second]) for first in range(26) for second in range(26)]
+    tokens += pairs + [pair + bytes([last]) for pair in pairs for last in range(32, 127)]
+    (folder / "ranks.tiktoken").write_text("".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens[:50256])))
+    make_text(_tools, folder)
+
+
+def make_other_results(tools, folder):
+    (folder / "other.txt").write_text(text(5))
+    tools.run("hc_prepare", "--val-fraction", "0.2", "--out", "out", "other.txt")
+    make_text(tools, folder)
+
+
+
+def make_going_on(tools, folder):
+    """Work that Ctrl-C cut off while the text was read."""
+    make_lines(tools, folder)
+    tools.run("hc_prepare", "--documents", "jsonl", "--val-fraction", "0.1", "--threads", "2", "--out", "out", *LINES, fault="read:4!", status=(130,))
+    assert (folder / "out/.hc_prepare/state.json").is_file()
+
+
+# ---- hc_train
+
+def lines_of(path, *names):
+    """Of lines of JSON, the fields `names`; text where a line is none."""
+    found = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            found.append([json.loads(line).get(name) for name in names])
+        except ValueError:
+            found.append(line)
+    return found
+
+
+def trained(folder, _stdout=""):
+    """The checkpoints that are due bit for bit, and every iteration's line once."""
+    run = folder / "run"
+    return {**digests(run, *(f"ckpt-{name}/*.safetensors" for name in (4, 8, 12, "best"))), "steps": lines_of(run / "metrics.jsonl", "iter", "loss", "grad_norm", "train_loss", "val_loss"),
+            "statistics": lines_of(run / "h_statistics.jsonl", "iter", "row_max_p10", "norm_mean", "column_sum")}
+
+
+def trained_again(result, complete):
+    """As well as a run without the failure; but a line that could not be made, or written, may be missing: its step does not come again."""
+    def lacks_one(lines, all_lines):
+        return len(lines) >= len(all_lines) - 1 and [line for line in all_lines if line in lines] == lines
+    return result.keys() == complete.keys() and all(
+        lacks_one(result[name], complete[name]) if name in ("steps", "statistics") else result[name] == complete[name] for name in complete)
+
+
+def half_trained(folder, _before, complete):
+    """A checkpoint in its place is the one of the run that nothing happened to, and whole."""
+    for name, made in digests(folder / "run", "ckpt-[0-9]*/*.safetensors").items():
+        if complete.get(name, made) != made:
+            return f"{name} is not what it should be"
+    for path in (folder / "run").glob("ckpt-*"):
+        missing = [name for name in ("config.json", "state.json", "model.safetensors") if not (path / name).is_file()]
+        if missing:
+            return f"{path.name} lacks {missing}"
+    return None
+
+
+def make_data(tools, folder):
+    make_text(tools, folder)
+    tools.run("hc_prepare", "--val-fraction", "0.2", "--out", "data", "text.txt")
+    (folder / "model.conf").write_text(MODEL)
+
+
+def train_arguments(*more):
+    return ["--config", "model.conf", "--data-dir", "data", "--out-dir", "run", *more]
+
+
+def go_on_training(tools, folder, ranks, *more):
+    start = ["--init-from", "resume"] if list((folder / "run").glob("ckpt-[0-9]*")) else ["--start-over"]
+    return tools.run("hc_train", *start, *train_arguments(*more), ranks=ranks).stdout
+
+
+def train_scenario(name, *options, make=make_data, ranks=1, **more):
+    return Scenario(name, make, lambda tools, folder: tools.program("hc_train", *train_arguments(*options)), trained,
+                    lambda tools, folder: go_on_training(tools, folder, ranks, *[option for option in options if option not in ("--init-from", "resume")]),
+                    half_trained, trained_again, ranks, **more)
+
+
+TWO = ("--gradient-accumulation-steps", "2", "--rank-timeout", "20")
+
+
+def make_half_run(tools, folder):
+    make_data(tools, folder)
+    tools.run("hc_train", *train_arguments("--max-iters", "8"))
+
+
+# ---- programs that read a checkpoint
+
+def make_model(tools, folder):
+    make_data(tools, folder)
+    tools.run("hc_train", *train_arguments())
+    (folder / "lines.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in text(4).splitlines()[:6]))
+
+
+BENCH = ("--config", "model.conf", "--data-dir", "data", "--compare", "rc,mhc:2", "--steps", "1", "--warmup", "1", "--json", "bench.json")
+
+
+def make_run_and_bench(tools, folder):
+    make_model(tools, folder)
+    tools.run("hc_bench", *BENCH)
+
+
+def again(name, *arguments):
+    """The recovery of what a user just starts once more."""
+    return lambda tools, folder: tools.run(name, *arguments).stdout
+
+
+def plain_scenario(name, make, result, program, *arguments, **more):
+    def command(tools, folder):
+        return tools.program(program, *arguments)
+    return Scenario(name, make, command, result, again(program, *arguments), **more)
+
+
+def evaluated(folder, _stdout=""):
+    path = folder / "eval.json"
+    figures = json.loads(path.read_text()) if path.is_file() else None
+    for timed in ("seconds", "tokens_per_second"):
+        (figures or {}).pop(timed, None)
+    return {"figures": figures, "documents": lines_of(folder / "documents.jsonl", "loss", "tokens", "document")}
+
+
+def half_written(*names):
+    """Files that are there are JSON."""
+    def check(folder, _before, _complete):
+        for name in names:
+            try:
+                [json.loads(line) for line in ([(folder / name).read_text()] if name.endswith(".json") else (folder / name).read_text().splitlines())]
+            except FileNotFoundError:
+                pass
+            except ValueError as error:
+                return f"{name} is not whole: {error}"
+        return None
+    return check
+
+
+def sampled(_folder, stdout):
+    return stdout
+
+
+def exported(folder, _stdout=""):
+    return digests(folder / "export", "**/*")
+
+
+def half_exported(folder, before, complete):
+    now = exported(folder)
+    return None if not now or now in (before, complete) else f"the export is neither old nor new: {sorted(now)}"
+
+
+def make_export(tools, folder):
+    make_model(tools, folder)
+    tools.run("hc_export", "--format", "torch", "--checkpoint", "run/ckpt-4", "--out", "export")
+
+
+def analyzed(folder, _stdout=""):
+    out = folder / "report"
+    pages = {path.name: re.sub(r"\d+", "", path.read_text(errors="replace")) for path in out.glob("*.json")}
+    return {"names": sorted(path.name for path in out.glob("*")), "pages": sorted(pages)}
+
+
+def benched(folder, _stdout=""):
+    path = folder / "bench.json"
+
+    def shape(value):
+        if isinstance(value, dict):
+            return {name: shape(part) for name, part in value.items()}
+        return [shape(part) for part in value] if isinstance(value, list) else type(value).__name__.replace("int", "float")
+    return shape(json.loads(path.read_text())) if path.is_file() else None
+
+
+SCENARIOS = [
+    prepare_scenario("prepare_bytes", make_text),
+    prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", sources=LINES),
+    prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--ranks", "ranks.tiktoken"),
+    prepare_scenario("prepare_going_on", make_going_on, "--documents", "jsonl", sources=LINES),
+    prepare_scenario("prepare_over_other", make_other_results),
+    train_scenario("train"),
+    train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc"),
+    train_scenario("resume", "--init-from", "resume", make=make_half_run),
+    train_scenario("two_ranks", *TWO, ranks=2),
+    train_scenario("two_ranks_sharded", *TWO, "--shard-optimizer", ranks=2),
+    train_scenario("train_vulkan", "--device", "vulkan", slow=True, only_driver=True),  # with a Vulkan device, or VK_ICD_FILENAMES of Mesa's lavapipe
+    plain_scenario("eval", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--data", "data", "--device", "pocl", "--json", "eval.json",
+                   broken=half_written("eval.json")),
+    plain_scenario("eval_documents", make_model, evaluated, "hc_eval", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--json", "eval.json",
+                   "--per-document", "documents.jsonl", "lines.jsonl", broken=half_written("eval.json", "documents.jsonl")),
+    plain_scenario("sample", make_model, sampled, "hc_sample", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--max-new-tokens", "24", "--num-samples", "3",
+                   "--prompt", "the cat"),
+    plain_scenario("export", make_model, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export", broken=half_exported, seconds=0.1),
+    plain_scenario("export_over_other", make_export, exported, "hc_export", "--format", "torch", "--checkpoint", "run/ckpt-12", "--out", "export",
+                   broken=half_exported, seconds=0.1),
+    plain_scenario("analyze", make_run_and_bench, analyzed, "hc_analyze", "--device", "pocl", "--data-dir", "data", "--samples", "2", "--all-checkpoints",
+                   "--bench", "bench.json", "--out", "report", "run"),
+    plain_scenario("bench", make_data, benched, "hc_bench", *BENCH, broken=half_written("bench.json"),
+                   messages=3),  # a process for each variant says what failed, and then the one that waits for it which it was
+]

@@ -1,0 +1,120 @@
+/* Any bytes as what an interrupted hc_prepare left, and the texts that it was at: it goes on, to an error or to the end. */
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "src/corpus/corpus_reader.h"
+#include "src/corpus/token_spool.h"
+#include "tests/fuzz/fuzz_file.h"
+#include "tests/fuzz/fuzz_folder.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PILES = 3, MOST_FILLS = 1000 };
+
+static void require(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "fuzz_going_on: %s\n", what);
+        abort();
+    }
+}
+
+/* Bytes stand for the tokens that an encoder would make of the pieces. */
+static int add_pieces(struct token_spool *spool, const struct text_batch *batch) {
+    uint16_t tokens[32];
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct text_piece *piece = &batch->pieces[i];
+        const size_t count = piece->bytes < 32 ? piece->bytes : 32;
+        for (size_t j = 0; j < count; j++) {
+            tokens[j] = (uint8_t)batch->text.bytes[piece->at + j];
+        }
+        if (token_spool_add(spool, piece->document, piece->part, tokens, count)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_rest(struct corpus_reader *reader, struct token_spool *spool) {
+    struct text_batch batch = {0};
+    int more = 1;
+    for (int fills = 0; more == 1 && fills < MOST_FILLS; fills++) {
+        batch.text.size = batch.count = 0;
+        more = corpus_reader_fill(reader, &batch);
+        if (more >= 0 && add_pieces(spool, &batch)) {
+            more = -1;
+        }
+    }
+    text_free(&batch.text);
+    free(batch.pieces);
+    return more;
+}
+
+static int finish(struct corpus_reader *reader, struct token_spool *spool) {
+    unsigned left = 1;
+    json_t *saved = NULL, *read = NULL;
+    if (read_rest(reader, spool) || token_spool_save(spool, &saved)) {
+        return -1;
+    }
+    json_decref(saved);
+    read = corpus_reader_save(reader);
+    json_decref(read);
+    for (int merged = 0; left > 0 && merged <= PILES; merged++) {
+        if (token_spool_merge(spool, &left)) {
+            return -1;
+        }
+        token_spool_remove_merged(spool);
+    }
+    require(left == 0, "there are more piles than there were");
+    require(corpus_reader_status(reader).sources != NULL, "nothing is known of the sources");
+    const struct token_spool_counts *counts = token_spool_counts(spool);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < TOKEN_VALUES; i++) {
+        sum += counts->train_values[i];
+    }
+    require(sum == counts->tokens[TOKENS_TRAIN], "tokens are not counted right");
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    static const char *const names[] = {"state.json", "a.txt",     "b.txt",   "pile-0000", "pile-0001",
+                                        "pile-0002",  "train.bin", "val.bin", NULL};
+    const char *folder = fuzz_folder(data, bytes, names);
+    char first[128], second[128], path[128];
+    snprintf(first, sizeof first, "%s/a.txt", folder);
+    snprintf(second, sizeof second, "%s/b.txt", folder);
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    const char *const sources[] = {first, second};
+    const struct prepare_settings settings = {.folder = folder,
+                                              .sources = sources,
+                                              .source_count = 2,
+                                              .kind = bytes % 3 == 0   ? DOCUMENT_CHUNKS
+                                                      : bytes % 3 == 1 ? DOCUMENT_FILES
+                                                                       : DOCUMENT_JSONL,
+                                              .vocabulary =
+                                                  bytes % 4 > 1 ? "words" : NULL, /* where text may be cut */
+                                              .field = "text",
+                                              .replace_invalid = bytes % 5 == 0,
+                                              .val_fraction = 0.25,
+                                              .seed = 1,
+                                              .shuffle = true,
+                                              .threads = 1,
+                                              .pile_bytes = 1000,
+                                              .save_interval = 1.0,
+                                              .stop_descriptor = -1};
+    struct document_order order;
+    struct token_spool *spool = NULL;
+    struct corpus_reader *reader = NULL;
+    json_t *state = NULL;
+    error_clear();
+    json_file_read(path, 1 << 20, &state);
+    if (document_order_begin(&order, 1, settings.val_fraction, NULL) ||
+        token_spool_open(folder, folder, &order, bytes % 2 ? PILES : 0, json_object_get(state, "spool"), &spool) ||
+        corpus_reader_open(&settings, 1000, json_object_get(state, "reader"), &reader) || finish(reader, spool)) {
+        require(*error_text() != '\0', "a failure without a reason");
+    }
+    corpus_reader_close(reader);
+    token_spool_close(spool);
+    document_order_end(&order);
+    json_decref(state);
+    return 0;
+}

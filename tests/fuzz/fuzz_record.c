@@ -1,0 +1,58 @@
+/* Any bytes as the records of two runs and what hc_bench measured: read, and drawn as pictures and tables. */
+#include "runtime/files/json_file.h"
+#include "src/analysis/figure.h"
+#include "src/analysis/report_tables.h"
+#include "src/analysis/run_record.h"
+#include "tests/fuzz/fuzz_file.h"
+#include "tests/fuzz/fuzz_folder.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* As an analysis has them, see analyze.h; takes over the record. */
+static json_t *analysis_of(json_t *record, const char *folder) {
+    char path[128];
+    json_t *bench = NULL, *measured = NULL, *config = NULL;
+    snprintf(path, sizeof path, "%s/bench.json", folder);
+    json_file_read(path, 1 << 20, &bench);
+    snprintf(path, sizeof path, "%s/h.json",
+             folder); /* of earlier checkpoints, as hc_analyze --watch takes them over */
+    json_file_read(path, 1 << 20, &measured);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    json_file_read(path, 1 << 20, &config);
+    json_t *run = json_pack("{s:s, s:s, s:i, s:o*, s:O, s:[{s:i, s:o*}]}", "name", "run", "path", "run", "kind", 0,
+                            "config", config, "record", record, "checkpoints", "iter", 1, "h", measured);
+    json_t *repeat = json_pack("{s:s, s:s, s:i, s:o, s:[]}", "name", "again", "path", "again", "kind", 0, "record",
+                               record, "checkpoints");
+    return json_pack("{s:i, s:[o, o], s:o*}", "samples", 1, "runs", run, repeat, "bench", bench);
+}
+
+static void draw(const json_t *analysis) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *page = open_memstream(&text, &bytes);
+    json_t *words = json_pack("{}");
+    for (size_t i = 0; i < FIGURE_KINDS; i++) {
+        struct figure figure;
+        figure_make(figure_kinds[i], words, analysis, &figure);
+        figure_free(&figure);
+    }
+    report_tables(analysis, page);
+    fclose(page);
+    free(text);
+    json_decref(words);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    static const char *const names[] = {"metrics.jsonl", "h_statistics.jsonl",
+                                        "settings.conf", "eval-a.json",
+                                        "bench.json",    "h.json",
+                                        "config.json",   NULL};
+    const char *folder = fuzz_folder(data, bytes, names);
+    json_t *record = run_record_read(folder);
+    if (record) {
+        json_t *analysis = analysis_of(record, folder);
+        draw(analysis);
+        json_decref(analysis);
+    }
+    return 0;
+}
