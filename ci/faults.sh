@@ -9,5 +9,5 @@ cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize --target readers
 status=0
 python3 tests/faults/sweep.py --build build --report build/faults.json "$@" || status=1
-python3 tests/faults/sweep.py --build build-sanitize --groups memory --report build-sanitize/faults.json "$@" || status=1
+python3 tests/faults/sweep.py --build build-sanitize --report build-sanitize/faults.json "$@" --groups memory || status=1
 exit $status

@@ -1,5 +1,6 @@
 #include "runtime/device/profiler.h"
 #include "runtime/files/json_file.h"
+#include "runtime/files/output_file.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -229,17 +230,17 @@ static int write_launches(const struct profiler *profiler, FILE *file) {
         }
     }
     fputs("\n]}\n", file);
-    return ferror(file) ? -1 : 0;
+    return 0; /* what could not be written is found when the file is put in its place */
 }
 
 int profiler_write_trace(struct profiler *profiler, const char *path) {
-    FILE *file = fopen(path, "we");
-    if (!file) {
-        return error_set_errno("cannot create the trace %s", path);
+    struct output_file file = {0};
+    if (output_file_open(&file, path)) {
+        return error_prefix("the trace");
     }
-    int result = write_launches(profiler, file);
-    if (fclose(file) || result) {
-        return error_set_errno("cannot write the trace %s", path);
+    if (write_launches(profiler, file.stream)) {
+        output_file_abandon(&file);
+        return error_prefix("the trace %s", path);
     }
-    return 0;
+    return output_file_commit(&file) ? error_prefix("the trace") : 0;
 }

@@ -104,5 +104,6 @@ void files_stage_clean(const char *parent);
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
-/* The same in two steps, so that the folder is whole or absent at every moment: it is first moved to a temporary name. */
+/* The same in two steps, so that the folder is whole or absent at every moment: it is first moved to a temporary name,
+ * where the file system can do that. */
 int files_discard_folder(const char *path);

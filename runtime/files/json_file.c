@@ -20,7 +20,7 @@ void json_file_watch_memory(void) {
 }
 
 bool json_file_lacked_memory(void) {
-    return lacked;
+    return atomic_exchange(&lacked, false);
 }
 
 int json_file_read(const char *path, size_t limit, json_t **json) {
@@ -33,7 +33,8 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     }
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
-    if (*json == NULL && json_error_code(&error) == json_error_out_of_memory) {
+    if (*json == NULL && (json_error_code(&error) == json_error_out_of_memory || lacked)) {
+        lacked = false;
         return error_set("cannot read %s: out of memory", path);
     }
     if (*json == NULL) {
@@ -44,8 +45,10 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
 }
 
 char *json_file_text(const json_t *json, size_t flags) {
-    char *text = json != NULL && !lacked ? json_dumps(json, flags) : NULL;
+    const bool whole = !json_file_lacked_memory() && json != NULL;
+    char *text = whole ? json_dumps(json, flags) : NULL;
     if (text == NULL) {
+        lacked = false;
         error_set("out of memory");
     }
     return text;

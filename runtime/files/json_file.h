@@ -12,7 +12,8 @@
  * object is made. */
 void json_file_watch_memory(void);
 
-/* Whether memory has ever run out, so that objects may lack something. */
+/* Whether memory has run out, so that objects may lack something. Asking forgets it, as do the functions below that fail for it:
+ * whoever hears of it fails, and what is put together afterwards is whole. */
 bool json_file_lacked_memory(void);
 
 enum { JSON_FILE_INVALID = -2 }; /* what is read is no JSON, and will not be when it is read again */

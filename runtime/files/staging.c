@@ -125,17 +125,22 @@ void files_stage_abandon(char *staging) {
 
 int files_discard_folder(const char *path) {
     struct destination from;
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return error_set_errno("cannot remove %s", path);
+    }
+    if (!S_ISDIR(status.st_mode)) { /* a link, too: what it leads to is somebody else's */
+        return error_set("cannot remove %s: it is not a folder", path);
+    }
     char *aside = destination_find(path, &from) == 0 ? temporary_make(&from, NULL) : NULL;
-    int result = -1;
     if (aside == NULL) {
         return error_prefix("cannot remove %s", path);
     }
-    if (rename(from.path.text, aside) != 0) { /* replaces the empty folder */
-        error_set_errno("cannot remove %s", path);
+    const bool moved = rename(path, aside) == 0; /* replaces the empty folder */
+    if (!moved) {
         rmdir(aside);
-    } else {
-        result = files_remove_folder(aside);
     }
+    const int result = files_remove_folder(moved ? aside : path);
     free(aside);
     return result;
 }
@@ -147,7 +152,10 @@ enum step { CHECK, REMOVE_OLD, MOVE };
 /* One step for one file. Nothing is left to move of one that is no longer in `from`. */
 static int take_step(enum step step, const char *folder, const char *from, const char *name) {
     const struct path source = path_of("%s/%s", from, name), target = path_of("%s/%s", folder, name);
-    const bool waits = files_exist(source.text);
+    const bool waits = access(source.text, F_OK) == 0;
+    if (!waits && errno != ENOENT) {
+        return error_set_errno("cannot look at %s", source.text);
+    }
     if (step == CHECK) {
         if (destination_check_file(target.text) != 0) {
             return -1;

@@ -42,10 +42,11 @@ static const char *own_identity(void) {
 }
 
 /* A copy of the name of what was made; without it nobody could move or remove that, so it goes at once. */
-static char *keep_name(const char *path, const int *descriptor) {
+static char *keep_name(const char *path, int *descriptor) {
     char *name = files_path("%s", path);
     if (name == NULL && descriptor != NULL) {
         close(*descriptor);
+        *descriptor = -1;
         unlink(path);
     } else if (name == NULL) {
         rmdir(path);

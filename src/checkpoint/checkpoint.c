@@ -70,11 +70,18 @@ static int is_folder(const char *path) {
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : error_set_errno("cannot look at %s", path);
 }
 
-/* Appends the iterations of those that are folders. */
-static int take_folders(const char *out_dir, struct dirent *const *entries, size_t count, int64_t *iterations,
-                        size_t *taken) {
+/* What a link leads to was put there by somebody else. */
+static bool is_link(const char *path) {
+    struct stat status;
+    return lstat(path, &status) != 0 || S_ISLNK(status.st_mode); /* what cannot be looked at is not removed */
+}
+
+/* Appends the iterations of those that are folders, and with `links` of links to folders. */
+static int take_folders(const char *out_dir, bool links, struct dirent *const *entries, size_t count,
+                        int64_t *iterations, size_t *taken) {
     for (size_t i = 0; i < count; i++) {
-        const int found = is_folder(path_of("%s/%s", out_dir, entries[i]->d_name).text);
+        const struct path path = path_of("%s/%s", out_dir, entries[i]->d_name);
+        const int found = !links && is_link(path.text) ? 0 : is_folder(path.text);
         if (found < 0) {
             return -1;
         }
@@ -85,7 +92,7 @@ static int take_folders(const char *out_dir, struct dirent *const *entries, size
     return 0;
 }
 
-int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
+static int list(const char *out_dir, bool links, int64_t **iterations, size_t *count) {
     struct dirent **entries = NULL;
     const int found = scandir(out_dir, &entries, is_numbered, newest_first);
     *iterations = NULL;
@@ -94,7 +101,7 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
         return error_set_errno("cannot read the run directory %s", out_dir);
     }
     *iterations = calloc((size_t)found + 1, sizeof **iterations);
-    const int status = *iterations ? take_folders(out_dir, entries, (size_t)found, *iterations, count)
+    const int status = *iterations ? take_folders(out_dir, links, entries, (size_t)found, *iterations, count)
                                    : error_set("out of memory");
     for (int i = 0; i < found; i++) {
         free(entries[i]);
@@ -108,10 +115,8 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
     return status;
 }
 
-/* What a link leads to was put there by somebody else. */
-static bool is_link(const char *path) {
-    struct stat status;
-    return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
+int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
+    return list(out_dir, true, iterations, count);
 }
 
 char *checkpoint_newest(const char *out_dir) {
@@ -134,12 +139,9 @@ char *checkpoint_newest(const char *out_dir) {
 int checkpoint_prune(const char *out_dir, int64_t keep) {
     int64_t *iterations;
     size_t count;
-    int status = checkpoint_list(out_dir, &iterations, &count);
-    for (size_t i = 0; status == 0 && i < count; i++) {
-        const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
-        if (!is_link(path.text) && keep-- <= 0) { /* links neither count nor go */
-            status = files_discard_folder(path.text);
-        }
+    int status = list(out_dir, false, &iterations, &count); /* links neither count nor go */
+    for (size_t i = keep > 0 ? (size_t)keep : 0; status == 0 && i < count; i++) {
+        status = files_discard_folder(path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]).text);
     }
     free(iterations);
     return status;

@@ -139,7 +139,8 @@ static int take_up(const struct preparation *preparation, json_t **state) {
     json_t *left = NULL;
     int result = 0;
     if (files_exist(path_of("%s/state.json", preparation->work).text) &&
-        read_json(preparation->work, "state.json", &left) == -1) {
+        read_json(preparation->work, "state.json", &left) == -1 && settings->resume) {
+        error_prefix("unfinished work (--no-resume discards it)");
         return -1;
     }
     error_clear();

@@ -238,7 +238,7 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
     const bool failed = !all || !results || json_object_update(all, results);
     int result = failed || json_file_lacked_memory() ? error_set("out of memory for the figures as JSON") : 0;
     if (result == 0 && stream) {
-        result = json_file_print(all, stream, JSON_INDENT(1));
+        result = json_file_print(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json) : 0;
         fputc('\n', stream);
     }
     json_decref(all);

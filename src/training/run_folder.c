@@ -62,10 +62,13 @@ static bool is_checkpoint(const char *name) {
 /* For run_folder_check_free. Settings and event files alone make no run; settings.conf is written anew anyway. */
 static int refuse_entry(const char *folder, const char *name, const char *path) {
     struct stat status;
+    if (!is_checkpoint(name) && !is_record(name)) {
+        return 0;
+    }
     if (stat(path, &status) != 0) {
         return files_exist(path) ? error_set_errno("cannot look at %s", path) : 0;
     }
-    if (!is_checkpoint(name) && !(is_record(name) && status.st_size > 0)) {
+    if (is_record(name) && status.st_size == 0) {
         return 0;
     }
     return error_set("%s already holds a run (%s): continue it with --init-from resume if there is a checkpoint of "
@@ -75,7 +78,7 @@ static int refuse_entry(const char *folder, const char *name, const char *path) 
 
 /* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
 static int refuse_stranger(const char *folder, const char *name, const char *path) {
-    const bool stranger = is_checkpoint(name) && !files_exist(path_of("%s/config.json", path).text);
+    const bool stranger = is_checkpoint(name) && access(path_of("%s/config.json", path).text, F_OK) != 0;
     return stranger ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over",
                                 folder, name)
                     : 0;

@@ -344,9 +344,9 @@ static int measure_rate(struct trainer *trainer) {
     return 0;
 }
 
-/* When the device failed, what is not lost. */
+/* When a device failed, or nothing could be saved, what is not lost. */
 static void tell_newest(const struct trainer *trainer) {
-    if (trainer->compute->failure && trainer->saved_at >= 0) {
+    if ((trainer->compute->failure || trainer->cannot_save) && trainer->saved_at >= 0) {
         fprintf(trainer->console,
                 "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
                 run_folder_name(&trainer->folder), trainer->saved_at);
@@ -356,7 +356,10 @@ static void tell_newest(const struct trainer *trainer) {
 /* Whether all ranks can save: one of them may be without its device. */
 static bool all_can_save(struct trainer *trainer) {
     double unable = trainer->compute->failure || trainer->cannot_save;
-    return ranks_sum(trainer->ranks, &unable, 1) == 0 && unable == 0.0;
+    trainer->ranks->agreed = false; /* a rank may fail while the others are still in it */
+    trainer->ranks->agreed = ranks_sum(trainer->ranks, &unable, 1) == 0;
+    trainer->cannot_save = !trainer->ranks->agreed || unable > 0.0;
+    return !trainer->cannot_save;
 }
 
 /* After a failure that left the weights as the last step made them, what the run has reached is not lost. Several

@@ -46,14 +46,18 @@ def main():
         longest = time.monotonic() - began  # of a run that nobody kills
         shutil.rmtree(folder)
         folder = place.copy(template)
-        while kills < options.kills or ended == 0:
+        last = False  # whether a run has ended since the last kill
+        while kills < options.kills or not last:
             process = start(place.tools(folder), folder, options.delay)
             try:
                 _, said = process.communicate(timeout=chance.uniform(0, longest) if kills < options.kills else sweep.PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
+                if kills >= options.kills:
+                    sys.exit(f"after {kills} kills: it hangs")
                 kills += 1
+                last = False
                 continue
             if process.returncode != 0:
                 sys.exit(f"after {kills} kills: exit {process.returncode}: {said}")
@@ -61,6 +65,7 @@ def main():
             if not trained_again(result, complete):
                 sys.exit(f"after {kills} kills: {sweep.differences(complete, result)}")
             ended += 1
+            last = True
             shutil.rmtree(folder)
             folder = place.copy(template)
         print(f"{kills} kills, {ended} runs that came to their end, all with the bits of a run without; {time.monotonic() - began:.0f} s")

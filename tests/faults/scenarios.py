@@ -3,7 +3,6 @@ import base64
 import gzip
 import hashlib
 import json
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +159,10 @@ def lines_of(path, *names):
 def trained(folder, _stdout=""):
     """The checkpoints that are due bit for bit, and every iteration's line once."""
     run = folder / "run"
-    return {**digests(run, *(f"ckpt-{name}/*.safetensors" for name in (4, 8, 12, "best"))), "steps": lines_of(run / "metrics.jsonl", "iter", "loss", "grad_norm", "train_loss", "val_loss"),
+    states = {path.parent.name: json.loads(path.read_text()) for path in run.glob("ckpt-*/state.json") if path.parent.name in ("ckpt-4", "ckpt-8", "ckpt-12")}
+    known = {name: [state[field] for field in ("iteration", "tokens", "seed", "best_iteration", "best_val_loss", "evaluated_at", "data")] for name, state in states.items()}
+    settings = {name: "n_layer = 1\n" in state["settings"] for name, state in states.items()}
+    return {"states": known, "settings": settings, **digests(run, *(f"ckpt-{name}/*.safetensors" for name in (4, 8, 12, "best"))), "steps": lines_of(run / "metrics.jsonl", "iter", "loss", "grad_norm", "train_loss", "val_loss"),
             "statistics": lines_of(run / "h_statistics.jsonl", "iter", "row_max_p10", "norm_mean", "column_sum")}
 
 
@@ -282,8 +284,8 @@ def make_export(tools, folder):
 
 def analyzed(folder, _stdout=""):
     out = folder / "report"
-    pages = {path.name: re.sub(r"\d+", "", path.read_text(errors="replace")) for path in out.glob("*.json")}
-    return {"names": sorted(path.name for path in out.glob("*")), "pages": sorted(pages)}
+    path = out / "analysis.json"
+    return {"names": sorted(str(path.relative_to(out)) for path in out.glob("**/*")), "analysis": json.loads(path.read_text()) if path.is_file() else None}
 
 
 def benched(folder, _stdout=""):

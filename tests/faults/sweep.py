@@ -136,12 +136,14 @@ class Sweep:
             return "hang", "it hangs"
         if re.search(r"Sanitizer|runtime error:", stderr) or status < 0 or status > 128 and status != INTERRUPTED:
             return "crash", f"exit {status}: {stderr[-1500:]}"
-        if not (folder / "fired").exists():
-            return "not reached", None
         function = re.match(r"\w+", fault).group()
+        fired = (folder / "fired").exists()
+        if not fired and status != 0:
+            return "not reached", f"without the fault, exit {status}: {stderr[-600:]}"
         if status == 0:
             result = scenario.result(folder, stdout)
-            return "passed over", None if result == complete or function in OTHER_ROUNDING else f"exit 0, but the results differ: {differences(complete, result)}"
+            same = shape(result) == shape(complete) if function in OTHER_ROUNDING else result == complete
+            return "passed over" if fired else "not reached", None if same else f"exit 0, but the results differ: {differences(complete, result)}"
         interrupted = status == INTERRUPTED and fault.endswith("!")
         if status not in (FAILED, WRONG_USAGE) and not interrupted:
             return "failed", f"exit {status}: {stderr[-600:]}"
@@ -202,6 +204,13 @@ class Sweep:
         names = subprocess.run(["nm", program], capture_output=True, text=True).stdout
         known = sorted((int(address, 16), name) for address, name in re.findall(r"^([0-9a-f]+) [tT] (\S+)$", names, re.MULTILINE))
         return max((one for one in known if one[0] < int(place.group(1), 16)), default=(0, "?"))[1]
+
+
+def shape(value):
+    """What is there, without the numbers."""
+    if isinstance(value, dict):
+        return {name: shape(part) for name, part in value.items()}
+    return [shape(part) for part in value] if isinstance(value, list) else type(value).__name__
 
 
 def differences(wanted, found):

@@ -475,7 +475,13 @@ static void test_discard_folder(void **state) {
     assert_int_equal(files_discard_folder(scratch_path("discards/one")), -1);
     assert_error("one: No such file");
     assert_int_equal(files_discard_folder(file), -1);
-    assert_error("file");
+    assert_error("file: it is not a folder");
+    assert_int_equal(files_make_folder(scratch_path("discards/archive")), 0);
+    assert_int_equal(symlink(scratch_path("discards/archive"), scratch_path("discards/link")), 0);
+    assert_int_equal(files_discard_folder(scratch_path("discards/link")), -1);
+    assert_true(files_exist(scratch_path("discards/archive")));
+    assert_int_equal(unlink(scratch_path("discards/link")), 0);
+    assert_int_equal(files_discard_folder(scratch_path("discards/archive")), 0);
     assert_int_equal(scratch_entries(parent), 1);
     assert_content(file, "kept");
 }

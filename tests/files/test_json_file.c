@@ -12,6 +12,7 @@
 #include "tests/support/scratch.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static void test_round_trip(void **state) {
     (void)state;
@@ -64,11 +65,40 @@ static void test_failed_writing(void **state) {
     json_decref(json);
 }
 
+/* Memory that runs out while an object is put together is told once, and what comes after it is written. */
+static void test_missing_memory(void **state) {
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* its allocator ends the process instead */
+#endif
+    json_file_watch_memory();
+    assert_false(json_file_lacked_memory());
+    json_t *json = json_pack("{s:i}", "a", 1);
+    struct rlimit old, none;
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    none = old;
+    none.rlim_cur = 1;
+    char *large = malloc(1 << 24);
+    assert_non_null(large);
+    memset(large, 'x', (1 << 24) - 1);
+    large[(1 << 24) - 1] = '\0';
+    assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+    const int set = json_object_set_new(json, "large", json_string(large));
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(set, -1);
+    assert_int_equal(json_file_write(scratch_path("lacking.json"), json, 0), -1);
+    assert_non_null(strstr(error_text(), "lacking.json: out of memory"));
+    assert_int_equal(json_file_write(scratch_path("whole.json"), json, 0), 0);
+    free(large);
+    json_decref(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_failed_writing),
+        cmocka_unit_test(test_missing_memory),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }
