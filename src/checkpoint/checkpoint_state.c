@@ -111,8 +111,7 @@ static void read_digest(const json_t *json, const char *name, char digest[CHECKS
     snprintf(digest, CHECKSUM_SIZE, "%s", saved ? saved : "");
 }
 
-/* Whether a number can be one of iterations, or the `least` that stands for none. */
-static bool is_count(const json_t *number, json_int_t least) {
+bool checkpoint_is_count(const json_t *number, json_int_t least) {
     return json_is_integer(number) && json_integer_value(number) >= least &&
            json_integer_value(number) <= MOST_ITERATIONS;
 }
@@ -122,8 +121,9 @@ static int read_state(const json_t *json, struct training_state *state) {
     json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
     json_t *best_iteration = json_object_get(json, "best_iteration");
     json_t *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
-    if (!is_count(iteration, 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 ||
-        !json_is_integer(seed) || !is_count(best_iteration, -1) || (evaluated && !is_count(evaluated, -1))) {
+    if (!checkpoint_is_count(iteration, 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 ||
+        !json_is_integer(seed) || !checkpoint_is_count(best_iteration, -1) ||
+        (evaluated && !checkpoint_is_count(evaluated, -1))) {
         return error_set("iteration, tokens, seed, best_iteration or evaluated_at is missing or out of range");
     }
     *state = (struct training_state){

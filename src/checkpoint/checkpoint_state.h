@@ -3,6 +3,8 @@
 
 #include "runtime/files/checksum.h"
 #include "src/model/gpt.h"
+#include <jansson.h>
+#include <stdbool.h>
 
 #define OPTIMIZER_FILE "optimizer.safetensors"
 
@@ -31,6 +33,9 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
 /* Writes into an existing checkpoint of the same iteration what an evaluation has changed since: best loss, its
  * iteration, evaluated_at and seconds. */
 int checkpoint_update(const char *folder, const struct training_state *state);
+
+/* Whether a number of a file can be one of iterations, or the `least` that stands for none. */
+bool checkpoint_is_count(const json_t *number, json_int_t least);
 
 /* Where the run stood of which a checkpoint was saved, with the settings of state.json (see options_apply_text) as
  * heap memory; settings may be NULL. Nothing is verified. */

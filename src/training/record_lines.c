@@ -1,19 +1,12 @@
 #include "src/training/record_lines.h"
 #include "runtime/system/error.h"
-#include <stdbool.h>
+#include "src/checkpoint/checkpoint_state.h"
 #include <stdlib.h>
-
-#define MOST_ITERATIONS ((json_int_t)1000000000000) /* as --max-iters */
-
-static bool is_iteration(const json_t *number) {
-    return json_is_integer(number) && json_integer_value(number) >= 0 &&
-           json_integer_value(number) <= MOST_ITERATIONS;
-}
 
 /* The object of a line, NULL if it is none. */
 static json_t *parse(const char *text, size_t bytes) {
     json_t *object = json_loadb(text, bytes, 0, NULL);
-    if (!is_iteration(json_object_get(object, "iter"))) {
+    if (!checkpoint_is_count(json_object_get(object, "iter"), 0)) {
         json_decref(object);
         return NULL;
     }

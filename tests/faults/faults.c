@@ -291,7 +291,6 @@ struct decision fault_decide(unsigned number, uint64_t *registers, const uint64_
     if (delay > 0) {
         wait_at_random();
     }
-    errno = saved;
     const bool due = is_due(number, place);
     if (due) {
         tell_fired();

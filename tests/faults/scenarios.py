@@ -42,6 +42,13 @@ def digests(folder, *patterns):
     return {str(path.relative_to(folder)): digest(path) for pattern in patterns for path in sorted(Path(folder).glob(pattern)) if path.is_file()}
 
 
+def shape(value):
+    """What is there, without the numbers."""
+    if isinstance(value, dict):
+        return {name: shape(part) for name, part in value.items()}
+    return [shape(part) for part in value] if isinstance(value, list) else type(value).__name__
+
+
 @dataclass
 class Tools:
     """Programs without faults, which must succeed."""
@@ -133,7 +140,6 @@ def make_other_results(tools, folder):
     (folder / "other.txt").write_text(text(5))
     tools.run("hc_prepare", "--val-fraction", "0.2", "--out", "out", "other.txt")
     make_text(tools, folder)
-
 
 
 def make_going_on(tools, folder):
@@ -290,11 +296,6 @@ def analyzed(folder, _stdout=""):
 
 def benched(folder, _stdout=""):
     path = folder / "bench.json"
-
-    def shape(value):
-        if isinstance(value, dict):
-            return {name: shape(part) for name, part in value.items()}
-        return [shape(part) for part in value] if isinstance(value, list) else type(value).__name__.replace("int", "float")
     return shape(json.loads(path.read_text())) if path.is_file() else None
 
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scenarios import SCENARIOS, Tools
+from scenarios import SCENARIOS, Tools, shape
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = 120  # seconds until a run counts as hung
@@ -204,13 +204,6 @@ class Sweep:
         names = subprocess.run(["nm", program], capture_output=True, text=True).stdout
         known = sorted((int(address, 16), name) for address, name in re.findall(r"^([0-9a-f]+) [tT] (\S+)$", names, re.MULTILINE))
         return max((one for one in known if one[0] < int(place.group(1), 16)), default=(0, "?"))[1]
-
-
-def shape(value):
-    """What is there, without the numbers."""
-    if isinstance(value, dict):
-        return {name: shape(part) for name, part in value.items()}
-    return [shape(part) for part in value] if isinstance(value, list) else type(value).__name__
 
 
 def differences(wanted, found):

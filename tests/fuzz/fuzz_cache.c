@@ -12,22 +12,15 @@
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_cache: %s\n", what);
-        abort();
-    }
-}
-
 /* A program that is taken is kept as it was. */
 static void read_program(const char *folder) {
     unsigned char *program = NULL, *again = NULL;
     size_t bytes = 0, bytes_again = 0;
     if (program_cache_read(folder, KEY, &program, &bytes)) {
         program_cache_write(folder, KEY, program, bytes);
-        require(program_cache_read(folder, KEY, &again, &bytes_again) && bytes == bytes_again &&
-                    memcmp(program, again, bytes) == 0,
-                "another program came back");
+        fuzz_require(program_cache_read(folder, KEY, &again, &bytes_again) && bytes == bytes_again &&
+                         memcmp(program, again, bytes) == 0,
+                     "another program came back");
         free(again);
         free(program);
     }
@@ -40,12 +33,12 @@ static void read_numbers(const struct tuned_target *target, const char *folder, 
     bool found, found_again;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (tuned_read(target, path, &values, &found)) {
-        require(*error_text() != '\0', "a failure without a reason");
+        fuzz_require(*error_text() != '\0', "a failure without a reason");
     } else if (found) {
-        require(own && tuned_write(target, own, &values) == 0 &&
-                    tuned_load(target, folder, &again, &found_again) == 0 && found_again &&
-                    memcmp(&values, &again, sizeof values) == 0,
-                "other numbers came back");
+        fuzz_require(own && tuned_write(target, own, &values) == 0 &&
+                         tuned_load(target, folder, &again, &found_again) == 0 && found_again &&
+                         memcmp(&values, &again, sizeof values) == 0,
+                     "other numbers came back");
         remove(own);
     }
     free(own);
@@ -64,10 +57,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *folder = fuzz_folder(data, bytes, names);
     char *located;
     error_clear();
-    require(program_cache_locate(folder, &located) == 0 && strcmp(located, folder) == 0, "the cache is elsewhere");
+    fuzz_require(program_cache_locate(folder, &located) == 0 && strcmp(located, folder) == 0,
+                 "the cache is elsewhere");
     free(located);
-    require(program_cache_locate("", &located) == 0 && !located, "there is a cache where there is to be none");
-    require(program_cache_locate(NULL, &located) == 0, "the user's cache cannot be named");
+    fuzz_require(program_cache_locate("", &located) == 0 && !located, "there is a cache where there is to be none");
+    fuzz_require(program_cache_locate(NULL, &located) == 0, "the user's cache cannot be named");
     free(located);
     read_program(folder);
     read_numbers(&(struct tuned_target){&gemm_parameters, &device, NULL}, folder, "clblast.json");

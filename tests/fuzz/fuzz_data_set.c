@@ -8,33 +8,26 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_data_set: %s\n", what);
-        abort();
-    }
-}
-
 static void read_tokens(const struct token_file *file, uint32_t vocabulary) {
     int32_t tokens[64];
     char digest[CHECKSUM_SIZE];
     const uint64_t count = token_file_count(file), last = count < 64 ? count : 64;
     const bool fits = token_file_examine(file, vocabulary, digest) == 0;
-    require(count > 0, "an empty file was taken");
-    require(!fits || token_file_read(file, count - last, last, vocabulary, tokens) == 0,
-            "tokens that fit are refused");
-    require(token_file_read(file, count - last + 1, last, vocabulary, tokens) != 0, "a token beyond the end");
-    require(token_file_read(file, UINT64_MAX, last, vocabulary, tokens) != 0, "a place that overflows");
-    require(token_file_check(file) == 0, "a file that stayed as it is is called shorter");
+    fuzz_require(count > 0, "an empty file was taken");
+    fuzz_require(!fits || token_file_read(file, count - last, last, vocabulary, tokens) == 0,
+                 "tokens that fit are refused");
+    fuzz_require(token_file_read(file, count - last + 1, last, vocabulary, tokens) != 0, "a token beyond the end");
+    fuzz_require(token_file_read(file, UINT64_MAX, last, vocabulary, tokens) != 0, "a place that overflows");
+    fuzz_require(token_file_check(file) == 0, "a file that stayed as it is is called shorter");
 }
 
 /* Of a file that has become shorter. */
 static void read_shorter(const struct token_file *file) {
     char digest[CHECKSUM_SIZE];
     int32_t token;
-    require(token_file_read(file, token_file_count(file) - 1, 1, 65536, &token) != 0,
-            "a token that is gone was read");
-    require(token_file_examine(file, 65536, digest) != 0, "a file that is gone was examined");
+    fuzz_require(token_file_read(file, token_file_count(file) - 1, 1, 65536, &token) != 0,
+                 "a token that is gone was read");
+    fuzz_require(token_file_examine(file, 65536, digest) != 0, "a file that is gone was examined");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
@@ -43,17 +36,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     error_clear();
     const char *folder = fuzz_folder(data, bytes, names);
     if (data_set_open(folder, bytes % 2 == 0, &set)) {
-        require(*error_text() != '\0', "a failure without a reason");
+        fuzz_require(*error_text() != '\0', "a failure without a reason");
         return 0;
     }
-    require(set.vocab_size >= 0 && set.vocab_size <= 65536, "a vocabulary that cannot be");
+    fuzz_require(set.vocab_size >= 0 && set.vocab_size <= 65536, "a vocabulary that cannot be");
     read_tokens(set.train, set.vocab_size ? (uint32_t)set.vocab_size : 65536);
     if (set.val) {
         read_tokens(set.val, 256);
     }
-    require(data_set_check(&set) == 0, "a file that stayed as it is is called shorter");
-    require(truncate(path_of("%s/train.bin", folder).text, 1) == 0 && data_set_check(&set) != 0,
-            "a shorter file is not noticed");
+    fuzz_require(data_set_check(&set) == 0, "a file that stayed as it is is called shorter");
+    fuzz_require(truncate(path_of("%s/train.bin", folder).text, 1) == 0 && data_set_check(&set) != 0,
+                 "a shorter file is not noticed");
     read_shorter(set.train);
     data_set_close(&set);
     return 0;

@@ -1,8 +1,16 @@
 #include "tests/fuzz/fuzz_file.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+void fuzz_require(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
+        abort();
+    }
+}
 
 const char *fuzz_file(const uint8_t *data, size_t bytes) {
     static int descriptor = -1;

@@ -1,11 +1,15 @@
-/* Fuzzed bytes as a file in memory. */
+/* What harnesses share: fuzzed bytes as a file in memory, and what has to hold of it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* What libFuzzer and replay.c call. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+/* Says what does not hold and aborts, which libFuzzer takes for a finding. */
+void fuzz_require(bool holds, const char *what);
 
 /* The path of a file with this content, valid until the next call. */
 const char *fuzz_file(const uint8_t *data, size_t bytes);

@@ -11,13 +11,6 @@
 
 enum { PILES = 3, MOST_FILLS = 1000 };
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_going_on: %s\n", what);
-        abort();
-    }
-}
-
 /* Bytes stand for the tokens that an encoder would make of the pieces. */
 static int add_pieces(struct token_spool *spool, const struct text_batch *batch) {
     uint16_t tokens[32];
@@ -64,14 +57,14 @@ static int finish(struct corpus_reader *reader, struct token_spool *spool) {
         }
         token_spool_remove_merged(spool);
     }
-    require(left == 0, "there are more piles than there were");
-    require(corpus_reader_status(reader).sources != NULL, "nothing is known of the sources");
+    fuzz_require(left == 0, "there are more piles than there were");
+    fuzz_require(corpus_reader_status(reader).sources != NULL, "nothing is known of the sources");
     const struct token_spool_counts *counts = token_spool_counts(spool);
     uint64_t sum = 0;
     for (size_t i = 0; i < TOKEN_VALUES; i++) {
         sum += counts->train_values[i];
     }
-    require(sum == counts->tokens[TOKENS_TRAIN], "tokens are not counted right");
+    fuzz_require(sum == counts->tokens[TOKENS_TRAIN], "tokens are not counted right");
     return 0;
 }
 
@@ -110,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (document_order_begin(&order, 1, settings.val_fraction, NULL) ||
         token_spool_open(folder, folder, &order, bytes % 2 ? PILES : 0, json_object_get(state, "spool"), &spool) ||
         corpus_reader_open(&settings, 1000, json_object_get(state, "reader"), &reader) || finish(reader, spool)) {
-        require(*error_text() != '\0', "a failure without a reason");
+        fuzz_require(*error_text() != '\0', "a failure without a reason");
     }
     corpus_reader_close(reader);
     token_spool_close(spool);

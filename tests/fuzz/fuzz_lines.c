@@ -11,13 +11,6 @@
 /* Small files can be large when decompressed. */
 static const uint64_t most_lines = 20000;
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_lines: %s\n", what);
-        abort();
-    }
-}
-
 static void read_lines(struct json_lines *lines) {
     struct text_buffer text = {0}, valid = {0};
     const char *line;
@@ -25,20 +18,21 @@ static void read_lines(struct json_lines *lines) {
     uint64_t last = 0;
     int found = 0;
     while (last < most_lines && (found = json_lines_next(lines, &line, &bytes)) == 1) {
-        require(lines->line > last, "a line has no number of its own");
-        require(!memchr(line, '\n', bytes), "a line has an end in it");
+        fuzz_require(lines->line > last, "a line has no number of its own");
+        fuzz_require(!memchr(line, '\n', bytes), "a line has an end in it");
         last = lines->line;
         valid.size = 0;
-        require(utf8_replace(line, bytes, &valid) == 0, "out of memory");
-        require(utf8_prefix(valid.bytes ? valid.bytes : "", valid.size) == valid.size,
-                "invalid text was not replaced");
+        fuzz_require(utf8_replace(line, bytes, &valid) == 0, "out of memory");
+        fuzz_require(utf8_prefix(valid.bytes ? valid.bytes : "", valid.size) == valid.size,
+                     "invalid text was not replaced");
         if (json_lines_text(line, bytes, "text", &text) == 0) {
-            require(text.size == 0 || utf8_prefix(text.bytes, text.size) == text.size, "the text is not UTF-8");
+            fuzz_require(text.size == 0 || utf8_prefix(text.bytes, text.size) == text.size,
+                         "the text is not UTF-8");
         } else {
-            require(*error_text() != '\0', "a failure without a reason");
+            fuzz_require(*error_text() != '\0', "a failure without a reason");
         }
     }
-    require(found >= 0 || *error_text() != '\0', "a failure without a reason");
+    fuzz_require(found >= 0 || *error_text() != '\0', "a failure without a reason");
     text_free(&text);
     text_free(&valid);
 }
@@ -49,14 +43,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     char digest[CHECKSUM_SIZE];
     const char *path = fuzz_file(data, bytes);
     error_clear();
-    require(input_examine(path, &status) == 0 && status.regular && status.bytes == bytes,
-            "the file is not what it is");
+    fuzz_require(input_examine(path, &status) == 0 && status.regular && status.bytes == bytes,
+                 "the file is not what it is");
     if (input_open(path, -1, &lines.input) == 0) {
         read_lines(&lines);
-        require(strcmp(input_label(lines.input), path) == 0, "the file has another name");
-        require(input_stored_bytes(lines.input) <= bytes, "more was read than there is");
-        require(!input_stopped(lines.input), "nobody stopped it");
-        require(input_digest(lines.input, digest) == 0, "what was read has no digest");
+        fuzz_require(strcmp(input_label(lines.input), path) == 0, "the file has another name");
+        fuzz_require(input_stored_bytes(lines.input) <= bytes, "more was read than there is");
+        fuzz_require(!input_stopped(lines.input), "nobody stopped it");
+        fuzz_require(input_digest(lines.input, digest) == 0, "what was read has no digest");
         json_lines_free(&lines);
         input_close(lines.input);
     }

@@ -10,24 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_model_config: %s\n", what);
-        abort();
-    }
-}
-
 /* Takes over the reference. */
 static void read_back(json_t *json, const struct model_config *config, bool same_bias) {
     static const char *const names[] = {"n_layer",   "n_head",   "n_embd",        "vocab_size", "block_size",
                                         "n_streams", "residual", "stream_reduce", "activation", "bias"};
     struct model_config again;
-    require(json && config_file_parse(json, &again) == 0, "what was written is refused");
+    fuzz_require(json && config_file_parse(json, &again) == 0, "what was written is refused");
     for (size_t i = 0; i + !same_bias < sizeof names / sizeof *names; i++) {
-        require(model_config_same(config, &again, names[i]), names[i]);
+        fuzz_require(model_config_same(config, &again, names[i]), names[i]);
     }
-    require(again.dropout == config->dropout && strcmp(again.tokenizer, config->tokenizer) == 0,
-            "dropout or tokenizer changed");
+    fuzz_require(again.dropout == config->dropout && strcmp(again.tokenizer, config->tokenizer) == 0,
+                 "dropout or tokenizer changed");
     json_decref(json);
 }
 
@@ -37,11 +30,11 @@ static void name(const uint8_t *data, size_t bytes) {
     snprintf(text, sizeof text, "%.*s", (int)(bytes < sizeof text ? bytes : sizeof text - 1), (const char *)data);
     json_t *name = json_file_name(text);
     json_t *object = json_pack("{s:i}", "number", (int)bytes);
-    require(json_file_number(object, "number") == bytes && json_file_number(object, "none") == 0,
-            "another number came back");
+    fuzz_require(json_file_number(object, "number") == bytes && json_file_number(object, "none") == 0,
+                 "another number came back");
     json_decref(object);
-    require(name && (!json_file_is_text(text) || strcmp(json_string_value(name), text) == 0),
-            "another name came back");
+    fuzz_require(name && (!json_file_is_text(text) || strcmp(json_string_value(name), text) == 0),
+                 "another name came back");
     json_decref(name);
 }
 
@@ -52,15 +45,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     json_file_watch_memory();
     name(data, bytes);
     if (config_file_read(folder, &config) == 0) {
-        require(model_config_check(&config) == 0, "what was accepted is out of range");
+        fuzz_require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
         if (residual_is_plain(config.residual)) {
             read_back(hugging_face_make_config(&config), &config, config.bias);
         }
-        require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
-                    model_config_same(&config, &again, "n_streams"),
-                "another configuration came back");
-        require(!json_file_lacked_memory(), "there was memory enough");
+        fuzz_require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
+                         model_config_same(&config, &again, "n_streams"),
+                     "another configuration came back");
+        fuzz_require(!json_file_lacked_memory(), "there was memory enough");
     }
     return 0;
 }

@@ -8,24 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_state: %s\n", what);
-        abort();
-    }
-}
-
 /* What is noted comes back. */
 static void update(const char *folder, struct training_state state) {
     struct training_state read;
     state.best_val_loss = 1.25;
     state.best_iteration = state.evaluated_at = state.iteration;
     state.seconds = 3.5;
-    require(checkpoint_update(folder, &state) == 0, "what can be read cannot be updated");
-    require(checkpoint_read_state(folder, &read, NULL) == 0 &&
-                memcmp(&read.best_val_loss, &state.best_val_loss, sizeof(double)) == 0 &&
-                read.evaluated_at == state.iteration && read.tokens == state.tokens,
-            "what was noted is not there");
+    fuzz_require(checkpoint_update(folder, &state) == 0, "what can be read cannot be updated");
+    fuzz_require(checkpoint_read_state(folder, &read, NULL) == 0 &&
+                     memcmp(&read.best_val_loss, &state.best_val_loss, sizeof(double)) == 0 &&
+                     read.evaluated_at == state.iteration && read.tokens == state.tokens,
+                 "what was noted is not there");
 }
 
 /* A state that can be gone on from is written again, and the same comes back. */
@@ -40,12 +33,13 @@ static void write_again(const char *folder, const struct training_state *state, 
     struct training_state again;
     struct loss_scale scale_again = {.dynamic = scale->dynamic, .scale = 1.0f};
     gpt.loss_scale = *scale;
-    require(checkpoint_write_state(folder, &gpt, &content) == 0, "what was read cannot be written");
-    require(checkpoint_resume_state(folder, &again, &scale_again) == 0, "what was written is refused");
-    require(again.iteration == state->iteration && again.tokens == state->tokens && again.seed == state->seed &&
-                again.best_iteration == state->best_iteration && again.evaluated_at == state->evaluated_at &&
-                scale_again.skipped == scale->skipped && strcmp(again.train_digest, state->train_digest) == 0,
-            "another state came back");
+    fuzz_require(checkpoint_write_state(folder, &gpt, &content) == 0, "what was read cannot be written");
+    fuzz_require(checkpoint_resume_state(folder, &again, &scale_again) == 0, "what was written is refused");
+    fuzz_require(again.iteration == state->iteration && again.tokens == state->tokens &&
+                     again.seed == state->seed && again.best_iteration == state->best_iteration &&
+                     again.evaluated_at == state->evaluated_at && scale_again.skipped == scale->skipped &&
+                     strcmp(again.train_digest, state->train_digest) == 0,
+                 "another state came back");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
@@ -56,13 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     char *settings = NULL;
     error_clear();
     if (checkpoint_resume_state(folder, &resumed, &scale)) {
-        require(*error_text() != '\0', "a failure without a reason");
+        fuzz_require(*error_text() != '\0', "a failure without a reason");
     } else {
-        require(loss_scale_is_valid(&scale) || !scale.dynamic, "a loss scale that cannot be");
+        fuzz_require(loss_scale_is_valid(&scale) || !scale.dynamic, "a loss scale that cannot be");
         write_again(folder, &resumed, &scale);
     }
     if (checkpoint_read_state(folder, &state, &settings) == 0) {
-        require(state.iteration >= 0 && settings, "a state that cannot be");
+        fuzz_require(state.iteration >= 0 && settings, "a state that cannot be");
         update(folder, state);
     }
     free(settings);

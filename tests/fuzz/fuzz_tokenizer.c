@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void require(bool holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "fuzz_tokenizer: %s\n", what);
-        abort();
-    }
-}
-
 /* All bytes, and what English merges first. */
 static size_t small_vocabulary(char *text) {
     static const char *const merges[] = {" t", "he", " a", "in", "re", " the", "on", "\n\n", "  ", "    "};
@@ -35,26 +28,27 @@ static void check_text(const struct tokenizer *tokenizer, const struct token_lis
     for (size_t i = 0; i < list->count; i++) {
         size_t length;
         const char *string = tokenizer_bytes(tokenizer, list->tokens[i], &length);
-        require(string && length <= bytes - at && memcmp(string, text + at, length) == 0, "another text came back");
+        fuzz_require(string && length <= bytes - at && memcmp(string, text + at, length) == 0,
+                     "another text came back");
         at += length;
     }
-    require(at == bytes, "less text came back");
+    fuzz_require(at == bytes, "less text came back");
 }
 
 static void encode(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
     struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
     struct token_list list = {0}, parts = {0};
     const size_t valid = utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
-    require(scratch && tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
-    require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
-            "invalid text is taken");
+    fuzz_require(scratch && tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
+    fuzz_require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
+                 "invalid text is taken");
     parts.count = 0;
     check_text(tokenizer, &list, text, valid);
-    require(tokenizer_encode(tokenizer, scratch, text, cut, &parts) == 0 &&
-                tokenizer_encode(tokenizer, scratch, text + cut, valid - cut, &parts) == 0 &&
-                parts.count == list.count &&
-                (list.count == 0 || memcmp(parts.tokens, list.tokens, list.count * sizeof *list.tokens) == 0),
-            "parts of a text have other tokens");
+    fuzz_require(tokenizer_encode(tokenizer, scratch, text, cut, &parts) == 0 &&
+                     tokenizer_encode(tokenizer, scratch, text + cut, valid - cut, &parts) == 0 &&
+                     parts.count == list.count &&
+                     (list.count == 0 || memcmp(parts.tokens, list.tokens, list.count * sizeof *list.tokens) == 0),
+                 "parts of a text have other tokens");
     token_list_free(&list);
     token_list_free(&parts);
     tokenizer_scratch_free(scratch);
@@ -64,8 +58,8 @@ static void encode(const struct tokenizer *tokenizer, const char *text, size_t b
 static void encode_bytes(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
     struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
     struct token_list list = {0};
-    require(scratch && tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
-            "bytes are not tokens");
+    fuzz_require(scratch && tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
+                 "bytes are not tokens");
     check_text(tokenizer, &list, text, bytes);
     token_list_free(&list);
     tokenizer_scratch_free(scratch);
@@ -76,10 +70,10 @@ static void take(const char *text, size_t bytes, bool replace) {
     struct text_buffer buffer = {0};
     const size_t complete = utf8_complete(text, bytes);
     const bool valid = utf8_prefix(text, bytes) == bytes;
-    require(complete <= bytes && bytes - complete < 4, "a character of more than four bytes is cut");
-    require((utf8_require(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
-            "what is no UTF-8 is taken");
-    require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "what was taken is no UTF-8");
+    fuzz_require(complete <= bytes && bytes - complete < 4, "a character of more than four bytes is cut");
+    fuzz_require((utf8_require(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
+                 "what is no UTF-8 is taken");
+    fuzz_require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "what was taken is no UTF-8");
     text_free(&buffer);
 }
 
@@ -96,10 +90,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         encode(tokenizer, text, count);
         tokenizer_close(tokenizer);
     }
-    require(tokenizer_open(NULL, &tokenizer) == 0 && strcmp(tokenizer_name(tokenizer), "byte") == 0,
-            "there are no bytes");
+    fuzz_require(tokenizer_open(NULL, &tokenizer) == 0 && strcmp(tokenizer_name(tokenizer), "byte") == 0,
+                 "there are no bytes");
     size_t length;
-    require(!tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &length), "a token too many");
+    fuzz_require(!tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &length), "a token too many");
     encode_bytes(tokenizer, text, count);
     tokenizer_close(tokenizer);
     take(text, count, bytes % 2 == 0);
