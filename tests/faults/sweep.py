@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,7 +135,8 @@ class Sweep:
         messages = [line for line in stderr.splitlines() if line.startswith(f"{name}: ")]
         if status is None:
             return "hang", "it hangs"
-        if re.search(r"Sanitizer|runtime error:", stderr) or status < 0 or status > 128 and status != INTERRUPTED:
+        interrupted = fault.endswith("!") and status in (INTERRUPTED, -signal.SIGINT)  # by itself, or by the signal where there is nothing to save
+        if re.search(r"Sanitizer|runtime error:", stderr) or not interrupted and (status < 0 or status > 128 and status != INTERRUPTED):
             return "crash", f"exit {status}: {stderr[-1500:]}"
         function = re.match(r"\w+", fault).group()
         fired = (folder / "fired").exists()
@@ -144,7 +146,6 @@ class Sweep:
             result = scenario.result(folder, stdout)
             same = shape(result) == shape(complete) if function in OTHER_ROUNDING else result == complete
             return "passed over" if fired else "not reached", None if same else f"exit 0, but the results differ: {differences(complete, result)}"
-        interrupted = status == INTERRUPTED and fault.endswith("!")
         if status not in (FAILED, WRONG_USAGE) and not interrupted:
             return "failed", f"exit {status}: {stderr[-600:]}"
         if not 1 <= len(messages) <= scenario.messages and not interrupted and function != "MPI_Finalize":  # of which mpirun tells
