@@ -76,6 +76,10 @@ static int output_open(const struct token_spool *spool, struct output *output) {
                : 0;
 }
 
+static int fail_damaged(const struct token_spool *spool) {
+    return error_set("the unfinished work in %s is damaged: give --no-resume to begin anew", spool->shown);
+}
+
 static int output_write(const struct token_spool *spool, struct output *output, const void *data, size_t bytes) {
     if (fwrite(data, 1, bytes, output->stream) != bytes) {
         return fail_write(spool, output);
@@ -129,7 +133,7 @@ static int open_files(struct token_spool *spool, const char *folder, const json_
     }
     const uint64_t merged = json_file_number(saved, "merged");
     if (merged > spool->piles) {
-        return error_set("the unfinished work in %s is damaged: give --no-resume to begin anew", spool->shown);
+        return fail_damaged(spool);
     }
     spool->merged = (unsigned)merged;
     for (size_t i = 0; i < spool->file_count; i++) {
@@ -213,6 +217,9 @@ int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part,
     const struct header header = {document, part, (uint32_t)count};
     if (count > UINT32_MAX) {
         return error_set("a part of document %" PRIu64 " has too many tokens", document);
+    }
+    if (!output->stream) { /* merged, by a note that does not belong to these texts */
+        return fail_damaged(spool);
     }
     return output_write(spool, output, &header, sizeof header) ||
                    output_write(spool, output, tokens, count * sizeof *tokens)

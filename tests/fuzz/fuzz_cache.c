@@ -9,15 +9,51 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-/* A program that is taken is kept as it was. */
+/* Where a user's cache is, by the environment; NULL: there is none. */
+static void locate(const char *wanted, const char *cache_home, const char *home, const char *expected) {
+    char *located;
+    cache_home ? setenv("XDG_CACHE_HOME", cache_home, 1) : unsetenv("XDG_CACHE_HOME");
+    home ? setenv("HOME", home, 1) : unsetenv("HOME");
+    fuzz_require(program_cache_locate(wanted, &located) == 0 &&
+                     (located && expected ? strcmp(located, expected) == 0 : !located && !expected),
+                 "the cache is elsewhere");
+    free(located);
+}
+
+static void locate_all(const char *folder) {
+    locate(folder, "/cache", "/home", folder);
+    locate("", "/cache", "/home", NULL);
+    locate(NULL, "/cache", "/home", "/cache/hctrain");
+    locate(NULL, "cache", "/home", "/home/.cache/hctrain");
+    locate(NULL, NULL, "home", NULL);
+    locate(NULL, NULL, NULL, NULL);
+}
+
+/* What others may have written is not taken. */
+static void refuse_shared(const char *folder) {
+    unsigned char *program = NULL;
+    size_t bytes = 0;
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s.bin", folder, KEY);
+    if (chmod(path, 0622) == 0) {
+        fuzz_require(!program_cache_read(folder, KEY, &program, &bytes), "a program that others may write");
+        chmod(path, 0600);
+    }
+}
+
+/* A program that is taken is kept as it was, and stays where it cannot be written. */
 static void read_program(const char *folder) {
     unsigned char *program = NULL, *again = NULL;
     size_t bytes = 0, bytes_again = 0;
     if (program_cache_read(folder, KEY, &program, &bytes)) {
         program_cache_write(folder, KEY, program, bytes);
+        fuzz_fill_disk(true);
+        program_cache_write(folder, KEY, program, bytes);
+        fuzz_fill_disk(false);
         fuzz_require(program_cache_read(folder, KEY, &again, &bytes_again) && bytes == bytes_again &&
                          memcmp(program, again, bytes) == 0,
                      "another program came back");
@@ -31,6 +67,7 @@ static void read_numbers(const struct tuned_target *target, const char *folder, 
     char path[128], *own = tuned_path(target, folder);
     union tuned_values values, again;
     bool found, found_again;
+    fuzz_require(tuned_load(target, NULL, &values, &found) == 0 && !found, "numbers out of no cache");
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (tuned_read(target, path, &values, &found)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
@@ -55,14 +92,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
                                          .compute_units = 1};
     const struct mma_unit unit = mma_unit_emulation();
     const char *folder = fuzz_folder(data, bytes, names);
-    char *located;
     error_clear();
-    fuzz_require(program_cache_locate(folder, &located) == 0 && strcmp(located, folder) == 0,
-                 "the cache is elsewhere");
-    free(located);
-    fuzz_require(program_cache_locate("", &located) == 0 && !located, "there is a cache where there is to be none");
-    fuzz_require(program_cache_locate(NULL, &located) == 0, "the user's cache cannot be named");
-    free(located);
+    locate_all(folder);
+    refuse_shared(folder);
     read_program(folder);
     read_numbers(&(struct tuned_target){&gemm_parameters, &device, NULL}, folder, "clblast.json");
     read_numbers(&(struct tuned_target){&gemm_mma_tiles, &device, &unit}, folder, "mma.json");

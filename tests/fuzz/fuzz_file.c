@@ -1,9 +1,13 @@
 #include "tests/fuzz/fuzz_file.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+enum { FULL_BYTES = 16 }; /* that a file still gets on a full disk */
 
 void fuzz_require(bool holds, const char *what) {
     if (!holds) {
@@ -25,4 +29,18 @@ const char *fuzz_file(const uint8_t *data, size_t bytes) {
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
     return path;
+}
+
+void fuzz_fill_disk(bool full) {
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN); /* so that writing fails instead */
+    if (getrlimit(RLIMIT_FSIZE, &limit)) {
+        perror("getrlimit");
+        abort();
+    }
+    limit.rlim_cur = full ? FULL_BYTES : limit.rlim_max;
+    if (setrlimit(RLIMIT_FSIZE, &limit)) {
+        perror("setrlimit");
+        abort();
+    }
 }

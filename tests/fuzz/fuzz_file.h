@@ -1,4 +1,4 @@
-/* What harnesses share: fuzzed bytes as a file in memory, and what has to hold of it. */
+/* What harnesses share: fuzzed bytes as a file in memory, what has to hold of it, and a disk that is full. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,3 +13,6 @@ void fuzz_require(bool holds, const char *what);
 
 /* The path of a file with this content, valid until the next call. */
 const char *fuzz_file(const uint8_t *data, size_t bytes);
+
+/* While the disk is full, no file grows beyond a few bytes: as on a disk, writing more fails. */
+void fuzz_fill_disk(bool full);

@@ -1,4 +1,5 @@
-/* Any bytes as what an interrupted hc_prepare left, and the texts that it was at: it goes on, to an error or to the end. */
+/* Any bytes as what an interrupted hc_prepare left, and the texts that it was at: it goes on, to an error or to the end; with
+ * some inputs the disk is full. */
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/corpus/corpus_reader.h"
@@ -100,6 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     json_t *state = NULL;
     error_clear();
     json_file_read(path, 1 << 20, &state);
+    fuzz_fill_disk(bytes % 7 == 0);
     if (document_order_begin(&order, 1, settings.val_fraction, NULL) ||
         token_spool_open(folder, folder, &order, bytes % 2 ? PILES : 0, json_object_get(state, "spool"), &spool) ||
         corpus_reader_open(&settings, 1000, json_object_get(state, "reader"), &reader) || finish(reader, spool)) {
@@ -107,6 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     corpus_reader_close(reader);
     token_spool_close(spool);
+    fuzz_fill_disk(false);
     document_order_end(&order);
     json_decref(state);
     return 0;
