@@ -56,15 +56,27 @@ def cosines(streams):
     return numpy.einsum("...ic,...jc->...ij", unit, unit)[..., below[0], below[1]].mean(axis=-1)
 
 
-def describe(matrices):
-    """What hc_analyze says of one sublayer's matrices and of all of them; matrices [..., n, n]."""
+def distance(matrices):
+    """From the identity: the root mean square of the lengths of the rows of H - I, mean over matrices."""
+    return numpy.sqrt(numpy.square(matrices - numpy.eye(matrices.shape[-1])).sum(axis=-1).mean(axis=-1)).mean()
+
+
+def largest_share(streams):
+    """The largest stream's part of the energy, mean over tokens."""
+    energy = numpy.square(streams).sum(axis=-1)
+    return (energy.max(axis=-1) / energy.sum(axis=-1)).mean()
+
+
+def describe(matrices, mixed):
+    """What hc_analyze says of one sublayer's matrices and of all of them; matrices [..., n, n], streams after mixing [..., n, C]."""
     n = matrices.shape[-1]
     flat = matrices.reshape(-1, n, n)
     norm = norms(flat)
     return {"row_max": distribution(flat.max(axis=2).ravel()), "diagonal_fraction": (flat.argmax(axis=2) == numpy.arange(n)).all(axis=1).mean(),
             "row_sum": distribution(flat.sum(axis=2).ravel()), "column_sum": distribution(flat.sum(axis=1).ravel()),
             "negative_fraction": (flat < 0).mean(), "smallest_entry": flat.min(), "largest_entry": flat.max(), "norm_mean": norm.mean(),
-            "norm_max": norm.max()}
+            "norm_max": norm.max(), "identity_distance": distance(flat), "stream_cosine": cosines(mixed).mean(),
+            "largest_share": largest_share(mixed)}
 
 
 def recompute(probe):
@@ -72,22 +84,23 @@ def recompute(probe):
     count = sum(name.startswith("h_res.") for name in probe)
     matrices = [probe[f"h_res.{index}"].astype(float) for index in range(count)]
     n = matrices[0].shape[-1]
-    product, sublayers = numpy.eye(n), []
+    product, sublayers, streams = numpy.eye(n), [], []
     for index, matrix in enumerate(matrices):
         product = matrix @ product
-        norm = norms(product).ravel()
-        mixed = matrix @ probe[f"streams.{index}"].astype(float)
-        sublayers.append(describe(matrix) | {"stream_cosine": cosines(mixed).mean(), "product_norm_mean": norm.mean(),
-                                             "product_norm_deviation": norm.std(), "mean": matrix.reshape(-1, n, n).mean(axis=0),
-                                             "first_sequence": matrix[0].mean(axis=0)})
-    total = describe(numpy.stack(matrices))
+        values = numpy.linalg.svd(product, compute_uv=False).reshape(-1, n)
+        streams.append(matrix @ probe[f"streams.{index}"].astype(float))
+        sublayers.append(describe(matrix, streams[-1]) | {
+            "product_norm_mean": values[:, 0].mean(), "product_norm_deviation": values[:, 0].std(),
+            "product_second_mean": values[:, 1].mean(), "product_smallest_mean": values[:, -1].mean(),
+            "mean": matrix.reshape(-1, n, n).mean(axis=0), "first_sequence": matrix[0].mean(axis=0)})
+    total = describe(numpy.stack(matrices), numpy.stack(streams))
     entries = numpy.stack(matrices).ravel()
     place = numpy.floor((entries + 1.5) / 0.01)
     inside = place[(place >= 0) & (place < 300)].astype(int)
     total["entries"] = {"low": -1.5, "width": 0.01, "below": (place < 0).sum(), "above": (place >= 300).sum(),
                         "counts": numpy.bincount(inside, minlength=300)}
     total["product"] = {"row_sum": distribution(product.sum(axis=-1).ravel()), "column_sum": distribution(product.sum(axis=-2).ravel()),
-                        "norm": distribution(norms(product).ravel()), "first_sequence": product[0].mean(axis=0)}
+                        "norm": distribution(norms(product).ravel()), "identity_distance": distance(product), "first_sequence": product[0].mean(axis=0)}
     return total | {"n_streams": n, "tokens": matrices[0].shape[0] * matrices[0].shape[1], "sublayers": sublayers}
 
 

@@ -10,8 +10,9 @@
 enum { USUAL_WIDTH = 820, TWO_WIDTH = 1000, USUAL_HEIGHT = 380 }; /* pixels */
 
 const struct figure_kind *const figure_kinds[FIGURE_KINDS] = {
-    &figure_losses,        &figure_gradient_norms, &figure_dynamics,  &figure_similarity, &figure_column_sums,
-    &figure_product_norms, &figure_entries,        &figure_heat_maps, &figure_throughput, &figure_auxiliary,
+    &figure_losses,     &figure_gradient_norms,  &figure_identity_distance, &figure_collapse,    &figure_dynamics,
+    &figure_similarity, &figure_singular_values, &figure_product_norms,     &figure_column_sums, &figure_entries,
+    &figure_heat_maps,  &figure_throughput,      &figure_auxiliary,
 };
 
 /* ---- reading */

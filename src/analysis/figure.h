@@ -31,10 +31,11 @@ struct figure_kind {
 };
 
 /* In the order of the report; each stands in the file of its subject. */
-enum { FIGURE_KINDS = 10 };
+enum { FIGURE_KINDS = 13 };
 extern const struct figure_kind *const figure_kinds[FIGURE_KINDS];
 extern const struct figure_kind figure_losses, figure_gradient_norms, figure_dynamics, figure_similarity,
-    figure_column_sums, figure_product_norms, figure_entries, figure_heat_maps, figure_throughput, figure_auxiliary;
+    figure_identity_distance, figure_collapse, figure_singular_values, figure_column_sums, figure_product_norms,
+    figure_entries, figure_heat_maps, figure_throughput, figure_auxiliary;
 
 /* Its texts: HTML, what gnuplot draws after terminal and output are set, numbers, and while it is made the commands
  * that plot the curves of both pictures. */

@@ -34,25 +34,24 @@ static void count_entry(struct h_record *record, double entry) {
     }
 }
 
-static int record_add(struct h_record *record, const struct h_figures *figures, size_t n, bool first_sequence) {
-    h_tally_add(&record->tally, figures, n);
-    record->cosine_sum += figures->cosine;
+static int record_add(struct h_record *record, const struct h_measured *measured, size_t n, bool first_sequence) {
+    h_tally_add(&record->tally, measured, n);
     for (size_t i = 0; i < n * n; i++) {
-        count_entry(record, figures->matrix[i]);
-        record->sum[i] += figures->matrix[i];
-        record->first_sequence[i] += first_sequence ? figures->matrix[i] : 0.0;
+        count_entry(record, measured->matrix[i]);
+        record->sum[i] += measured->matrix[i];
+        record->first_sequence[i] += first_sequence ? measured->matrix[i] : 0.0;
     }
     for (size_t i = 0; i < n; i++) {
-        if (distribution_add(&record->distributions[H_ROW_MAXIMUM], figures->row_maxima[i]) ||
-            distribution_add(&record->distributions[H_ROW_SUM], figures->row_sums[i]) ||
-            distribution_add(&record->distributions[H_COLUMN_SUM], figures->column_sums[i])) {
+        if (distribution_add(&record->distributions[H_ROW_MAXIMUM], measured->row_maxima[i]) ||
+            distribution_add(&record->distributions[H_ROW_SUM], measured->row_sums[i]) ||
+            distribution_add(&record->distributions[H_COLUMN_SUM], measured->column_sums[i])) {
             return -1;
         }
     }
-    return distribution_add(&record->distributions[H_PRODUCT_NORM], figures->product_norm);
+    return distribution_add(&record->distributions[H_PRODUCT_NORM], measured->figures[H_PRODUCT_FIRST]);
 }
 
-/* But for the means of matrices and of cosines, which are told of each sublayer alone. */
+/* But for the means of matrices, which are told of each sublayer alone. */
 static int record_merge(struct h_record *record, const struct h_record *other) {
     int result = 0;
     h_tally_merge(&record->tally, &other->tally);
@@ -100,9 +99,9 @@ static int add_record(void *context, size_t index) {
     const struct addition *addition = context;
     const struct h_batch *batch = &addition->batch;
     for (size_t token = 0; token < batch->tokens; token++) {
-        struct h_figures figures;
-        h_batch_measure(batch, index, token, &figures);
-        if (record_add(&addition->analysis->records[index], &figures, batch->n, token < addition->first_tokens)) {
+        struct h_measured measured;
+        h_batch_measure(batch, index, token, &measured);
+        if (record_add(&addition->analysis->records[index], &measured, batch->n, token < addition->first_tokens)) {
             return index < batch->sublayers ? error_prefix("H_res of sublayer %zu", index)
                                             : error_prefix("the product of all H_res");
         }
@@ -114,7 +113,7 @@ int h_analysis_add(struct h_analysis *analysis, struct gpt *gpt) {
     struct addition addition = {.analysis = analysis};
     addition.first_tokens = analysis->tokens == 0 ? (size_t)gpt->shape.sequence : 0;
     const int result =
-        h_batch_read(&addition.batch, gpt, true) || parallel_run(analysis->sublayers + 1, add_record, &addition);
+        h_batch_read(&addition.batch, gpt) || parallel_run(analysis->sublayers + 1, add_record, &addition);
     analysis->first_tokens += addition.first_tokens;
     analysis->tokens += addition.batch.tokens;
     h_batch_release(&addition.batch);
@@ -148,12 +147,14 @@ static json_t *matrix_json(const double *values, size_t n, uint64_t count) {
 static json_t *record_json(const struct h_record *record, json_t *json, json_t *rest) {
     const struct h_tally *tally = &record->tally;
     json_t *own =
-        json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f}", "row_max",
+        json_pack("{s:o, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "row_max",
                   distribution_json(record, H_ROW_MAXIMUM), "diagonal_fraction", tally->diagonal / tally->matrices,
                   "row_sum", distribution_json(record, H_ROW_SUM), "column_sum",
                   distribution_json(record, H_COLUMN_SUM), "negative_fraction", tally->negative / tally->entries,
                   "smallest_entry", tally->entry.minimum, "largest_entry", tally->entry.maximum, "norm_mean",
-                  tally->norm_sum / tally->matrices, "norm_max", tally->norm_maximum);
+                  h_tally_mean(tally, H_NORM), "norm_max", tally->norm.maximum, "identity_distance",
+                  h_tally_mean(tally, H_DISTANCE), "stream_cosine", h_tally_mean(tally, H_COSINE), "largest_share",
+                  h_tally_mean(tally, H_LARGEST_SHARE));
     if (json_object_update(json, own) || json_object_update(json, rest)) {
         json_decref(json);
         json = NULL;
@@ -167,11 +168,11 @@ static json_t *record_json(const struct h_record *record, json_t *json, json_t *
 static json_t *sublayer_json(const struct h_analysis *analysis, const struct h_record *record) {
     const struct distribution *norm = &record->distributions[H_PRODUCT_NORM];
     return record_json(record, json_object(),
-                       json_pack("{s:f, s:f, s:f, s:o, s:o}", "stream_cosine",
-                                 record->cosine_sum / (double)analysis->tokens, "product_norm_mean",
-                                 distribution_mean(norm), "product_norm_deviation", distribution_deviation(norm),
-                                 "mean", matrix_json(record->sum, analysis->streams, analysis->tokens),
-                                 "first_sequence",
+                       json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "product_norm_mean", distribution_mean(norm),
+                                 "product_norm_deviation", distribution_deviation(norm), "product_second_mean",
+                                 h_tally_mean(&record->tally, H_PRODUCT_SECOND), "product_smallest_mean",
+                                 h_tally_mean(&record->tally, H_PRODUCT_SMALLEST), "mean",
+                                 matrix_json(record->sum, analysis->streams, analysis->tokens), "first_sequence",
                                  matrix_json(record->first_sequence, analysis->streams, analysis->first_tokens)));
 }
 
@@ -194,16 +195,15 @@ json_t *h_analysis_json(const struct h_analysis *analysis) {
         json_array_append_new(sublayers, sublayer_json(analysis, &analysis->records[i]));
     }
     if (result == 0) {
-        json =
-            record_json(&total,
-                        json_pack("{s:I, s:I}", "n_streams", (json_int_t)analysis->streams, "tokens",
-                                  (json_int_t)analysis->tokens),
-                        json_pack("{s:o, s:O, s:{s:o, s:o, s:o, s:o}}", "entries", histogram_json(&total),
-                                  "sublayers", sublayers, "product", "row_sum",
-                                  distribution_json(product, H_ROW_SUM), "column_sum",
-                                  distribution_json(product, H_COLUMN_SUM), "norm",
-                                  distribution_json(product, H_PRODUCT_NORM), "first_sequence",
-                                  matrix_json(product->first_sequence, analysis->streams, analysis->first_tokens)));
+        json = record_json(
+            &total,
+            json_pack("{s:I, s:I}", "n_streams", (json_int_t)analysis->streams, "tokens",
+                      (json_int_t)analysis->tokens),
+            json_pack("{s:o, s:O, s:{s:o, s:o, s:o, s:f, s:o}}", "entries", histogram_json(&total), "sublayers",
+                      sublayers, "product", "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
+                      distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
+                      "identity_distance", h_tally_mean(&product->tally, H_DISTANCE), "first_sequence",
+                      matrix_json(product->first_sequence, analysis->streams, analysis->first_tokens)));
     }
     json_decref(sublayers);
     record_end(&total);

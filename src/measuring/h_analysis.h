@@ -18,7 +18,6 @@ struct h_record {
     struct h_tally tally;
     struct distribution distributions[H_DISTRIBUTIONS];
     uint64_t entries[H_ANALYSIS_BINS], below, above;
-    double cosine_sum;                         /* mean pairwise cosine of the mixed streams */
     double sum[STREAM_MATRIX_MOST];            /* of the matrices */
     double first_sequence[STREAM_MATRIX_MOST]; /* of those of the first sequence alone */
 };

@@ -50,15 +50,13 @@ static int multiply_block(void *context, size_t block) {
             read_matrix(batch, sublayer, token, matrix);
             stream_matrix_compose(product, matrix, (int64_t)n);
             batch->norms[place] = stream_matrix_norm(matrix, (int64_t)n);
-            if (batch->every_depth || sublayer + 1 == batch->sublayers) {
-                batch->product_norms[place] = stream_matrix_norm(product, (int64_t)n);
-            }
+            stream_matrix_singular_values(product, (int64_t)n, batch->values + place * n);
         }
     }
     return 0;
 }
 
-int h_batch_read(struct h_batch *batch, struct gpt *gpt, bool every_depth) {
+int h_batch_read(struct h_batch *batch, struct gpt *gpt) {
     const size_t sublayers = (size_t)(2 * gpt->config.n_layer), n = (size_t)gpt->config.n_streams;
     const size_t tokens = gpt_tokens(gpt), blocks = (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     *batch = (struct h_batch){.sublayers = sublayers,
@@ -68,9 +66,8 @@ int h_batch_read(struct h_batch *batch, struct gpt *gpt, bool every_depth) {
                               .gram = malloc(sublayers * tokens * n * n * sizeof *batch->gram),
                               .norms = malloc(sublayers * tokens * sizeof *batch->norms),
                               .products = calloc(tokens * n * n, sizeof *batch->products),
-                              .product_norms = calloc(sublayers * tokens, sizeof *batch->product_norms),
-                              .every_depth = every_depth};
-    if (!batch->h || !batch->gram || !batch->norms || !batch->products || !batch->product_norms) {
+                              .values = malloc(sublayers * tokens * n * sizeof *batch->values)};
+    if (!batch->h || !batch->gram || !batch->norms || !batch->products || !batch->values) {
         return error_set("out of memory for the matrices of a batch");
     }
     return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
@@ -81,52 +78,64 @@ void h_batch_release(struct h_batch *batch) {
     free(batch->gram);
     free(batch->norms);
     free(batch->products);
-    free(batch->product_norms);
+    free(batch->values);
 }
 
 /* ---- one matrix */
 
-void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token, struct h_figures *figures) {
+void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token, struct h_measured *measured) {
     const int64_t n = (int64_t)batch->n;
     const size_t place = sublayer * batch->tokens + token, square = batch->n * batch->n;
-    if (sublayer < batch->sublayers) {
-        read_matrix(batch, sublayer, token, figures->matrix);
-        figures->norm = batch->norms[place];
-        figures->product_norm = batch->product_norms[place];
-        figures->cosine = stream_matrix_cosine(figures->matrix, batch->gram + place * square, n);
+    const bool product = sublayer == batch->sublayers;
+    const double *values = batch->values + (product ? place - batch->tokens : place) * batch->n;
+    double *figures = measured->figures;
+    if (product) {
+        memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
+        figures[H_NORM] = values[0];
+        figures[H_COSINE] = figures[H_LARGEST_SHARE] = 0.0;
     } else {
-        memcpy(figures->matrix, batch->products + token * square, square * sizeof *figures->matrix);
-        figures->norm = figures->product_norm = batch->product_norms[place - batch->tokens];
-        figures->cosine = 0.0;
+        double mixed[STREAM_MATRIX_MOST];
+        read_matrix(batch, sublayer, token, measured->matrix);
+        stream_matrix_mix(measured->matrix, batch->gram + place * square, n, mixed);
+        figures[H_NORM] = batch->norms[place];
+        figures[H_COSINE] = stream_matrix_cosine(mixed, n);
+        figures[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
     }
-    figures->diagonal = stream_matrix_row_maxima(figures->matrix, n, figures->row_maxima);
-    stream_matrix_sums(figures->matrix, n, figures->row_sums, figures->column_sums);
+    figures[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
+    figures[H_PRODUCT_FIRST] = values[0];
+    figures[H_PRODUCT_SECOND] = values[1];
+    figures[H_PRODUCT_SMALLEST] = values[n - 1];
+    measured->diagonal = stream_matrix_row_maxima(measured->matrix, n, measured->row_maxima);
+    stream_matrix_sums(measured->matrix, n, measured->row_sums, measured->column_sums);
 }
 
 /* ---- many of them */
 
 const struct h_tally h_tally_empty = {.entry = {HUGE_VAL, -HUGE_VAL},
                                       .row_sum = {HUGE_VAL, -HUGE_VAL},
-                                      .column_sum = {HUGE_VAL, -HUGE_VAL}};
+                                      .column_sum = {HUGE_VAL, -HUGE_VAL},
+                                      .norm = {HUGE_VAL, -HUGE_VAL}};
 
 static void widen(struct range *range, double minimum, double maximum) {
     range->minimum = fmin(range->minimum, minimum);
     range->maximum = fmax(range->maximum, maximum);
 }
 
-void h_tally_add(struct h_tally *tally, const struct h_figures *figures, size_t n) {
+void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n) {
     tally->matrices++;
     tally->entries += (double)(n * n);
-    tally->diagonal += figures->diagonal;
-    tally->norm_sum += figures->norm;
-    tally->norm_maximum = fmax(tally->norm_maximum, figures->norm);
+    tally->diagonal += measured->diagonal;
+    for (size_t i = 0; i < H_FIGURES; i++) {
+        tally->sums[i] += measured->figures[i];
+    }
+    widen(&tally->norm, measured->figures[H_NORM], measured->figures[H_NORM]);
     for (size_t i = 0; i < n * n; i++) {
-        tally->negative += figures->matrix[i] < 0.0;
-        widen(&tally->entry, figures->matrix[i], figures->matrix[i]);
+        tally->negative += measured->matrix[i] < 0.0;
+        widen(&tally->entry, measured->matrix[i], measured->matrix[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        widen(&tally->row_sum, figures->row_sums[i], figures->row_sums[i]);
-        widen(&tally->column_sum, figures->column_sums[i], figures->column_sums[i]);
+        widen(&tally->row_sum, measured->row_sums[i], measured->row_sums[i]);
+        widen(&tally->column_sum, measured->column_sums[i], measured->column_sums[i]);
     }
 }
 
@@ -135,9 +144,15 @@ void h_tally_merge(struct h_tally *tally, const struct h_tally *other) {
     tally->entries += other->entries;
     tally->diagonal += other->diagonal;
     tally->negative += other->negative;
-    tally->norm_sum += other->norm_sum;
-    tally->norm_maximum = fmax(tally->norm_maximum, other->norm_maximum);
+    for (size_t i = 0; i < H_FIGURES; i++) {
+        tally->sums[i] += other->sums[i];
+    }
+    widen(&tally->norm, other->norm.minimum, other->norm.maximum);
     widen(&tally->entry, other->entry.minimum, other->entry.maximum);
     widen(&tally->row_sum, other->row_sum.minimum, other->row_sum.maximum);
     widen(&tally->column_sum, other->column_sum.minimum, other->column_sum.maximum);
+}
+
+double h_tally_mean(const struct h_tally *tally, enum h_figure figure) {
+    return tally->sums[figure] / tally->matrices;
 }

@@ -5,35 +5,44 @@
 #include "src/measuring/stream_matrix.h"
 #include "src/model/gpt.h"
 
-/* The matrices of a forward pass with their spectral norms. */
-struct h_batch {
-    size_t sublayers, tokens, n;
-    float *h;              /* [sublayers, tokens, n (n + 2)] */
-    float *gram;           /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
-    double *norms;         /* [sublayers, tokens] */
-    double *products;      /* [tokens, n, n], over all sublayers */
-    double *product_norms; /* [sublayers, tokens], of the products up to each sublayer; 0 before the last one
-                              without every_depth */
-    bool every_depth;
+/* What is measured of a matrix whose mean over matrices is told. */
+enum h_figure {
+    H_NORM,             /* spectral */
+    H_DISTANCE,         /* from the identity, see stream_matrix_distance */
+    H_COSINE,           /* of the streams mixed by it: mean pairwise cosine, and */
+    H_LARGEST_SHARE,    /* the largest one's part of the energy; both 0 of the product of all */
+    H_PRODUCT_FIRST,    /* singular values of the product up to here: the first, which is its norm, */
+    H_PRODUCT_SECOND,   /* the second */
+    H_PRODUCT_SMALLEST, /* and the last one */
+    H_FIGURES
 };
 
-/* Fetches the last forward pass, mode GPT_ANALYSIS or GPT_TRAINING, not of rc, and computes products and norms on
- * all cores; norms of the products at every depth, or of the last one only. Waits. In training it may be called
- * between steps: it uses scratch of the backward pass. 0, or -1 with an error; either way the caller releases it. */
-int h_batch_read(struct h_batch *batch, struct gpt *gpt, bool every_depth);
+/* The matrices of a forward pass with their singular values. */
+struct h_batch {
+    size_t sublayers, tokens, n;
+    float *h;         /* [sublayers, tokens, n (n + 2)] */
+    float *gram;      /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
+    double *norms;    /* [sublayers, tokens] */
+    double *products; /* [tokens, n, n], over all sublayers */
+    double *values;   /* [sublayers, tokens, n], singular values of the products up to each sublayer */
+};
+
+/* Fetches the last forward pass, mode GPT_ANALYSIS or GPT_TRAINING, not of rc, and computes products and singular
+ * values on all cores. Waits. In training it may be called between steps: it uses scratch of the backward pass. 0, or
+ * -1 with an error; either way the caller releases it. */
+int h_batch_read(struct h_batch *batch, struct gpt *gpt);
 void h_batch_release(struct h_batch *batch);
 
 /* One matrix and what is seen in it. */
-struct h_figures {
+struct h_measured {
     double matrix[STREAM_MATRIX_MOST];
     double row_maxima[RESIDUAL_MAX_STREAMS], row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
-    double norm, product_norm; /* spectral: its own, and that of the product up to here */
-    double cosine;             /* mean pairwise cosine of the streams mixed by it; 0 of the product of all */
-    bool diagonal;             /* all row maxima are on the diagonal */
+    double figures[H_FIGURES];
+    bool diagonal; /* all row maxima are on the diagonal */
 };
 
 /* A token's matrix in a sublayer, or, where `sublayer` is the number of sublayers, the product of all. */
-void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token, struct h_figures *figures);
+void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token, struct h_measured *measured);
 
 struct range {
     double minimum, maximum;
@@ -43,12 +52,15 @@ struct range {
 struct h_tally {
     double matrices, entries;  /* all of them */
     double diagonal, negative; /* matrices with all row maxima on the diagonal; entries below zero */
-    double norm_sum, norm_maximum;
-    struct range entry, row_sum, column_sum;
+    double sums[H_FIGURES];
+    struct range entry, row_sum, column_sum, norm;
 };
 
 /* Of no matrices; begin with it. */
 extern const struct h_tally h_tally_empty;
 
-void h_tally_add(struct h_tally *tally, const struct h_figures *figures, size_t n);
+void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n);
 void h_tally_merge(struct h_tally *tally, const struct h_tally *other);
+
+/* The mean of a figure; NaN of no matrices. */
+double h_tally_mean(const struct h_tally *tally, enum h_figure figure);

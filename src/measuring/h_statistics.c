@@ -1,6 +1,7 @@
 #include "src/measuring/h_statistics.h"
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
+#include <math.h>
 #include <stdlib.h>
 
 #define MOST_ROW_MAXIMA ((size_t)1 << 24) /* of all ranks together */
@@ -17,18 +18,14 @@ struct maxima {
 static void add_matrices(const struct h_batch *batch, struct h_statistics *statistics, struct maxima *maxima) {
     for (size_t sublayer = 0; sublayer <= batch->sublayers; sublayer++) {
         const bool product = sublayer == batch->sublayers;
-        double cosine = 0.0;
+        statistics->tallies[sublayer] = h_tally_empty;
         for (size_t token = 0; token < batch->tokens; token++) {
-            struct h_figures figures;
-            h_batch_measure(batch, sublayer, token, &figures);
-            h_tally_add(product ? &statistics->product : &statistics->each, &figures, batch->n);
-            cosine += figures.cosine;
+            struct h_measured measured;
+            h_batch_measure(batch, sublayer, token, &measured);
+            h_tally_add(&statistics->tallies[sublayer], &measured, batch->n);
             for (size_t i = 0; i < batch->n && !product; i++) {
-                maxima->values[maxima->count++] = figures.row_maxima[i];
+                maxima->values[maxima->count++] = measured.row_maxima[i];
             }
-        }
-        if (!product) {
-            statistics->cosine[sublayer] = cosine / (double)batch->tokens;
         }
     }
 }
@@ -36,25 +33,17 @@ static void add_matrices(const struct h_batch *batch, struct h_statistics *stati
 /* ---- over all ranks */
 
 static int merge_tallies(struct h_statistics *statistics, const struct ranks *ranks) {
-    const struct h_tally own[2] = {statistics->each, statistics->product};
-    struct h_tally(*all)[2] = calloc((size_t)ranks->count, sizeof own);
-    const int status =
-        all ? ranks_gather(ranks, own, sizeof own, all) : error_set("out of memory for H statistics");
-    statistics->each = statistics->product = h_tally_empty;
-    for (int rank = 0; status == 0 && rank < ranks->count; rank++) {
-        h_tally_merge(&statistics->each, &all[rank][0]);
-        h_tally_merge(&statistics->product, &all[rank][1]);
+    const size_t count = statistics->sublayers + 1;
+    struct h_tally *all = calloc((size_t)ranks->count * count, sizeof *all);
+    const int status = all ? ranks_gather(ranks, statistics->tallies, count * sizeof *all, all)
+                           : error_set("out of memory for H statistics");
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        statistics->tallies[i] = h_tally_empty;
+        for (size_t rank = 0; rank < (size_t)ranks->count; rank++) {
+            h_tally_merge(&statistics->tallies[i], &all[rank * count + i]);
+        }
     }
     free(all);
-    return status;
-}
-
-/* Means of the ranks' means: all have as many tokens. */
-static int merge_cosines(struct h_statistics *statistics, const struct ranks *ranks) {
-    const int status = ranks_sum(ranks, statistics->cosine, statistics->sublayers);
-    for (size_t i = 0; i < statistics->sublayers; i++) {
-        statistics->cosine[i] /= ranks->count;
-    }
     return status;
 }
 
@@ -85,9 +74,11 @@ static int gather(const struct ranks *ranks, const struct h_batch *batch, struct
                   struct maxima *maxima) {
     add_matrices(batch, statistics, maxima);
     percentile_sort(maxima->values, maxima->count);
-    if (ranks->count > 1 &&
-        (merge_tallies(statistics, ranks) || merge_cosines(statistics, ranks) || merge_maxima(maxima, ranks))) {
+    if (ranks->count > 1 && (merge_tallies(statistics, ranks) || merge_maxima(maxima, ranks))) {
         return -1;
+    }
+    for (size_t i = 0; i < statistics->sublayers; i++) {
+        h_tally_merge(&statistics->each, &statistics->tallies[i]);
     }
     statistics->row_maximum_p10 = percentile(maxima->values, maxima->count, 0.1);
     statistics->row_maximum_median = percentile(maxima->values, maxima->count, 0.5);
@@ -97,15 +88,14 @@ static int gather(const struct ranks *ranks, const struct h_batch *batch, struct
 
 int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics) {
     struct h_batch batch;
-    int status = h_batch_read(&batch, gpt, false);
+    int status = h_batch_read(&batch, gpt);
     struct maxima maxima = {.values = calloc(batch.sublayers * batch.tokens * batch.n, sizeof(double))};
     *statistics = (struct h_statistics){.each = h_tally_empty,
-                                        .product = h_tally_empty,
-                                        .cosine = calloc(batch.sublayers, sizeof(double)),
+                                        .tallies = calloc(batch.sublayers + 1, sizeof(struct h_tally)),
                                         .sublayers = batch.sublayers};
     if (status == 0) {
-        status = statistics->cosine && maxima.values ? gather(ranks, &batch, statistics, &maxima)
-                                                     : error_set("out of memory for H statistics");
+        status = statistics->tallies && maxima.values ? gather(ranks, &batch, statistics, &maxima)
+                                                      : error_set("out of memory for H statistics");
     }
     free(maxima.values);
     h_batch_release(&batch);
@@ -116,25 +106,76 @@ int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_st
 }
 
 void h_statistics_release(struct h_statistics *statistics) {
-    free(statistics->cosine);
-    statistics->cosine = NULL;
+    free(statistics->tallies);
+    statistics->tallies = NULL;
+}
+
+/* ---- what is promised */
+
+/* Of a range of sums or norms, the end that is farther from one. */
+static double farthest(struct range range) {
+    return fabs(range.minimum - 1.0) > fabs(range.maximum - 1.0) ? range.minimum : range.maximum;
+}
+
+/* What a promise is about in a sublayer, and how far that is from what it should be: NaN is as far as can be. */
+static double value_of(const struct h_tally *tally, enum residual_promise promise, double *deviation) {
+    const double value = promise == PROMISE_ROW_SUMS      ? farthest(tally->row_sum)
+                         : promise == PROMISE_COLUMN_SUMS ? farthest(tally->column_sum)
+                         : promise == PROMISE_NORM        ? farthest(tally->norm)
+                                                          : tally->entry.minimum;
+    *deviation = promise == PROMISE_SIGN ? -value : fabs(value - 1.0);
+    *deviation = isnan(*deviation) ? HUGE_VAL : *deviation;
+    return value;
+}
+
+struct h_breach h_statistics_check(const struct h_statistics *statistics, const struct residual_variant *residual,
+                                   unsigned looked_for) {
+    struct h_breach breach = {.promise = 0};
+    enum residual_promise promise;
+    const char *name;
+    for (size_t i = 0; (promise = residual_promise_at(i, &name)) && !breach.promise; i++) {
+        double most = RESIDUAL_TOLERANCE, deviation;
+        for (size_t k = 0; residual->promises & looked_for & promise && k < statistics->sublayers; k++) {
+            const double value = value_of(&statistics->tallies[k], promise, &deviation);
+            if (deviation > most) {
+                most = deviation;
+                breach = (struct h_breach){promise, name, k, value};
+            }
+        }
+    }
+    return breach;
+}
+
+/* ---- JSON */
+
+/* A figure of each sublayer. NULL when memory runs out. */
+static json_t *means_json(const struct h_statistics *statistics, enum h_figure figure) {
+    json_t *means = json_array();
+    for (size_t i = 0; i < statistics->sublayers; i++) {
+        if (json_array_append_new(means, json_real(h_tally_mean(&statistics->tallies[i], figure)))) {
+            json_decref(means);
+            return NULL;
+        }
+    }
+    return means;
 }
 
 json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iteration) {
-    const struct h_tally *each = &statistics->each, *product = &statistics->product;
-    json_t *cosine = json_array();
-    for (size_t i = 0; i < statistics->sublayers; i++) {
-        json_array_append_new(cosine, json_real(statistics->cosine[i]));
-    }
+    const struct h_tally *each = &statistics->each, *product = &statistics->tallies[statistics->sublayers];
     return json_pack(
-        "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:o}",
+        "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:o, "
+        "s:o, s:o, s:o, s:o, s:o}",
         "iter", (json_int_t)iteration, "row_max_p10", statistics->row_maximum_p10, "row_max_median",
         statistics->row_maximum_median, "row_max_p90", statistics->row_maximum_p90, "diagonal_fraction",
         each->diagonal / each->matrices, "smallest_entry", each->entry.minimum, "negative_fraction",
         each->negative / each->entries, "row_sum", each->row_sum.minimum, each->row_sum.maximum, "column_sum",
-        each->column_sum.minimum, each->column_sum.maximum, "norm_mean", each->norm_sum / each->matrices,
-        "norm_max", each->norm_maximum, "composite_norm_mean", product->norm_sum / product->matrices,
-        "composite_norm_max", product->norm_maximum, "composite_row_sum", product->row_sum.minimum,
-        product->row_sum.maximum, "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
-        "stream_cosine", cosine);
+        each->column_sum.minimum, each->column_sum.maximum, "norm_mean", h_tally_mean(each, H_NORM), "norm_max",
+        each->norm.maximum, "composite_norm_mean", h_tally_mean(product, H_NORM), "composite_norm_max",
+        product->norm.maximum, "composite_row_sum", product->row_sum.minimum, product->row_sum.maximum,
+        "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
+        "composite_identity_distance", h_tally_mean(product, H_DISTANCE), "identity_distance",
+        means_json(statistics, H_DISTANCE), "stream_cosine", means_json(statistics, H_COSINE), "largest_share",
+        means_json(statistics, H_LARGEST_SHARE), "product_first", means_json(statistics, H_PRODUCT_FIRST),
+        "product_second", means_json(statistics, H_PRODUCT_SECOND), "product_smallest",
+        means_json(statistics, H_PRODUCT_SMALLEST));
 }

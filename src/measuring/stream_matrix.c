@@ -27,8 +27,8 @@ static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
 
 /* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
  * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
-double stream_matrix_norm(const double *matrix, int64_t n) {
-    double copy[STREAM_MATRIX_MOST], largest = 0.0, cosine = 1.0;
+void stream_matrix_singular_values(const double *matrix, int64_t n, double *values) {
+    double copy[STREAM_MATRIX_MOST], cosine = 1.0;
     memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
     for (int sweep = 0; sweep < 60 && cosine > 1e-15; sweep++) {
         cosine = 0.0;
@@ -43,9 +43,18 @@ double stream_matrix_norm(const double *matrix, int64_t n) {
         for (int64_t i = 0; i < n; i++) {
             square += copy[i * n + j] * copy[i * n + j];
         }
-        largest = fmax(largest, sqrt(square));
+        int64_t place = j; /* in order */
+        for (; place > 0 && values[place - 1] < sqrt(square); place--) {
+            values[place] = values[place - 1];
+        }
+        values[place] = sqrt(square);
     }
-    return largest;
+}
+
+double stream_matrix_norm(const double *matrix, int64_t n) {
+    double values[RESIDUAL_MAX_STREAMS];
+    stream_matrix_singular_values(matrix, n, values);
+    return values[0];
 }
 
 void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
@@ -62,9 +71,20 @@ void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
     memcpy(composite, product, (size_t)(n * n) * sizeof *product);
 }
 
+double stream_matrix_distance(const double *matrix, int64_t n) {
+    double square = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            const double rest = matrix[i * n + j] - (i == j ? 1.0 : 0.0);
+            square += rest * rest;
+        }
+    }
+    return sqrt(square / (double)n);
+}
+
 /* The Gram matrix of the mixed streams is H G H^T. */
-double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) {
-    double half[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST];
+void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed) {
+    double half[STREAM_MATRIX_MOST];
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) {
             half[i * n + j] = 0.0;
@@ -81,6 +101,9 @@ double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) 
             }
         }
     }
+}
+
+double stream_matrix_cosine(const double *mixed, int64_t n) {
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < i; j++) {
@@ -89,6 +112,15 @@ double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n) 
         }
     }
     return sum / (double)(n * (n - 1) / 2);
+}
+
+double stream_matrix_largest_share(const double *mixed, int64_t n) {
+    double largest = 0.0, all = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        largest = fmax(largest, mixed[i * n + i]);
+        all += mixed[i * n + i];
+    }
+    return all > 0.0 ? largest / all : 0.0;
 }
 
 void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *columns) {

@@ -7,7 +7,9 @@
 
 #define STREAM_MATRIX_MOST (RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS)
 
-/* Largest singular value of a matrix of finite numbers. tests/ hold it to LAPACK. */
+/* Singular values [n] of a matrix of finite numbers, the largest first; and that one alone, the spectral norm. tests/ hold
+ * them to LAPACK. */
+void stream_matrix_singular_values(const double *matrix, int64_t n, double *values);
 double stream_matrix_norm(const double *matrix, int64_t n);
 
 /* composite <- matrix composite: later sublayers act from the left. */
@@ -19,6 +21,13 @@ void stream_matrix_sums(const double *matrix, int64_t n, double *rows, double *c
 /* The largest entry of each row [n]; whether all of them are on the diagonal. Of equal ones the first counts. */
 bool stream_matrix_row_maxima(const double *matrix, int64_t n, double *maxima);
 
-/* Mean over pairs of the cosines of streams after mixing by the matrix; gram [n, n] has the streams' inner products
- * before it. */
-double stream_matrix_cosine(const double *matrix, const float *gram, int64_t n);
+/* How far it is from the identity: the root mean square of the lengths of the rows of H - I. */
+double stream_matrix_distance(const double *matrix, int64_t n);
+
+/* Inner products [n, n] of the streams after mixing by the matrix, from those before it, gram [n, n]. */
+void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed);
+
+/* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's part of the energy,
+ * the sum of all squares; 0 where all are zero. */
+double stream_matrix_cosine(const double *mixed, int64_t n);
+double stream_matrix_largest_share(const double *mixed, int64_t n);

@@ -136,17 +136,22 @@ int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss
 }
 
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {
+    const struct h_tally *each = &statistics->each, *product = &statistics->tallies[statistics->sublayers];
     const struct event_scalar scalars[] = {
         {"h_res/row_maximum_median", (float)statistics->row_maximum_median},
         {"h_res/row_maximum_p10", (float)statistics->row_maximum_p10},
         {"h_res/row_maximum_p90", (float)statistics->row_maximum_p90},
-        {"h_res/diagonal_fraction", (float)(statistics->each.diagonal / statistics->each.matrices)},
-        {"h_res/smallest_entry", (float)statistics->each.entry.minimum},
-        {"h_res/spectral_norm_maximum", (float)statistics->each.norm_maximum},
-        {"h_res/composite_norm_maximum", (float)statistics->product.norm_maximum},
+        {"h_res/diagonal_fraction", (float)(each->diagonal / each->matrices)},
+        {"h_res/smallest_entry", (float)each->entry.minimum},
+        {"h_res/spectral_norm_maximum", (float)each->norm.maximum},
+        {"h_res/composite_norm_maximum", (float)product->norm.maximum},
+        {"h_res/identity_distance", (float)h_tally_mean(each, H_DISTANCE)},
+        {"h_res/composite_second_singular_value", (float)h_tally_mean(product, H_PRODUCT_SECOND)},
+        {"streams/cosine", (float)h_tally_mean(each, H_COSINE)},
+        {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
     };
     return write_line(log->statistics, h_statistics_json(statistics, iteration)) ||
-                   add_events(log, iteration, scalars, 7)
+                   add_events(log, iteration, scalars, sizeof scalars / sizeof *scalars)
                ? -1
                : 0;
 }

@@ -229,6 +229,22 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
     return 0;
 }
 
+/* A promise that the variant's row makes and H_res does not keep is a defect of the program or the machine: said once,
+ * with the place where it is worst. */
+static void check_promises(struct trainer *trainer, const struct h_statistics *statistics, int64_t iteration) {
+    const struct residual_variant *residual = trainer->settings->model.residual;
+    struct h_breach breach;
+    while ((breach = h_statistics_check(statistics, residual, ~trainer->broken)).promise) {
+        trainer->broken |= breach.promise;
+        progress_end(&trainer->progress);
+        fprintf(trainer->console,
+                "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
+                "%" PRId64 "\n",
+                breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
+                branches[breach.sublayer % BRANCHES].hyper_connection, iteration);
+    }
+}
+
 static int report_statistics(struct trainer *trainer, int64_t iteration) {
     struct h_statistics statistics;
     if (residual_is_plain(trainer->settings->model.residual)) {
@@ -239,6 +255,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     }
     if (trainer_is_first(trainer)) {
         note_trouble(trainer, run_log_statistics(&trainer->log, &statistics, iteration));
+        check_promises(trainer, &statistics, iteration);
     }
     h_statistics_release(&statistics);
     return 0;

@@ -37,6 +37,7 @@ struct trainer {
     char trouble[2048]; /* what keeps this rank from going on; "": nothing */
     bool in_trouble;    /* some rank cannot go on, as all know */
     bool cannot_save;   /* the last checkpoint has failed */
+    unsigned broken;    /* promises of the residual variant that H_res has not kept, and that was said */
 };
 
 /* Whether this rank writes files and talks. */

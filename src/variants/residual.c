@@ -166,6 +166,7 @@ static const struct residual_variant variants[] = {
      .source = "Identity HC, arXiv 2607.28611",
      .colour = "#9467bd",
      .streams = STREAMS(2, 8),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = identity_leaves},
     {.name = "hc",
      .summary = "dynamic hyper-connections, unconstrained",
@@ -179,6 +180,7 @@ static const struct residual_variant variants[] = {
      .source = "Xie et al. 2025, arXiv 2512.24880",
      .colour = "#1f77b4",
      .streams = STREAMS(2, 8),
+     .promises = PROMISE_ROW_SUMS | PROMISE_SIGN,
      .leaves = mhc_leaves,
      .settings = mhc_settings},
     {.name = "mhc_lite",
@@ -186,12 +188,14 @@ static const struct residual_variant variants[] = {
      .source = "Yang and Gao 2026, arXiv 2601.05732",
      .colour = "#2ca02c",
      .streams = STREAMS(2, 8),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = mhc_lite_leaves},
     {.name = "shc",
      .summary = "on the spectral sphere: norm 1, rows and columns sum to 1",
      .source = "Liu, Zhang and Li, Spectral-Sphere-Constrained Hyper-Connections",
      .colour = "#d62728",
      .streams = STREAMS(2, 8),
+     .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_NORM,
      .leaves = shc_leaves,
      .settings = shc_settings},
 };
@@ -228,6 +232,32 @@ const char *residual_names(void) {
     return names;
 }
 
+enum residual_promise residual_promise_at(size_t number, const char **name) {
+    static const struct {
+        enum residual_promise promise;
+        const char *name;
+    } all[] = {{PROMISE_ROW_SUMS, "row sums"},
+               {PROMISE_COLUMN_SUMS, "column sums"},
+               {PROMISE_NORM, "spectral norms"},
+               {PROMISE_SIGN, "signs"}};
+    if (number >= sizeof all / sizeof *all) {
+        return 0;
+    }
+    *name = all[number].name;
+    return all[number].promise;
+}
+
+static void list_promises(FILE *file, const struct residual_variant *variant) {
+    enum residual_promise promise;
+    const char *name, *before = "; exact";
+    for (size_t i = 0; (promise = residual_promise_at(i, &name)); i++) {
+        if (variant->promises & promise) {
+            fprintf(file, "%s %s", before, name);
+            before = ",";
+        }
+    }
+}
+
 static void list_one(FILE *file, const struct residual_variant *variant) {
     char streams[64];
     fprintf(file, "%-10s  %-10s  %s", variant->name, residual_streams_text(variant, streams, sizeof streams),
@@ -235,6 +265,7 @@ static void list_one(FILE *file, const struct residual_variant *variant) {
     if (variant->source) {
         fprintf(file, " (%s)", variant->source);
     }
+    list_promises(file, variant);
     for (const struct residual_setting *setting = variant->settings; setting && setting->name; setting++) {
         fprintf(file, "%s %s", setting == variant->settings ? "; settings:" : ",", setting->name);
     }

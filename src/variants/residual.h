@@ -63,13 +63,27 @@ struct residual_leaf {
 
 /* ---- the rows */
 
+/* What holds of every H_res of a variant, whatever its parameters are, and so of products of them. */
+enum residual_promise {
+    PROMISE_ROW_SUMS = 1,    /* rows sum to one */
+    PROMISE_COLUMN_SUMS = 2, /* columns sum to one */
+    PROMISE_NORM = 4,        /* the spectral norm is one */
+    PROMISE_SIGN = 8,        /* no entry is negative */
+};
+#define PROMISES_DOUBLY_STOCHASTIC (PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_NORM | PROMISE_SIGN)
+
+/* How far a matrix in floats may be from what is promised of it. */
+#define RESIDUAL_TOLERANCE 1e-5
+
 struct residual_variant {
     const char *name;
     const char *summary;  /* what it is, for --list-residuals: a line without a full stop */
     const char *source;   /* who described it and where; NULL: nobody else */
     const char *colour;   /* in pictures: "#1f77b4" */
     unsigned streams;     /* bit n is set when it takes n streams; see residual_takes */
+    unsigned promises;    /* of enum residual_promise */
     bool norm_per_stream; /* RMSNorm over each stream (hc) instead of over all together */
+    bool uses_depth;      /* its kernel file sees SUBLAYERS, those of the model */
     const struct residual_leaf
         *leaves; /* ends with name NULL; NULL for rc. Projections in the order of z's columns, after the norm;
                     vectors, matrices and scalars form the kernels' theta */
@@ -86,9 +100,12 @@ size_t residual_number(const struct residual_variant *variant);
 /* "rc|hc|..." for options and messages. */
 const char *residual_names(void);
 
-/* A line for each variant: its name, its numbers of streams, what it is and whose, its settings; columns are two
- * spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written (errno). */
+/* A line for each variant: its name, its numbers of streams, what it is and whose, what it promises, its settings;
+ * columns are two spaces apart, and the first is the name alone, for scripts. -1 when they cannot be written (errno). */
 int residual_list(FILE *file);
+
+/* The promise of this number among all in order, with its name for people ("row sums"); 0 beyond the last. */
+enum residual_promise residual_promise_at(size_t number, const char **name);
 
 /* rc: one stream, no mixing. */
 bool residual_is_plain(const struct residual_variant *variant);

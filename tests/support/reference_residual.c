@@ -250,14 +250,17 @@ static void gates(const struct reference_map *map, const double *z, double *h) {
     }
 }
 
-/* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own. */
+/* Every variant: H_res from the columns of z after the gates', or all of h where it has gates of its own; and what the other
+ * two functions of the header say, where they say something. */
 static const struct reference {
     const char *variant;
     void (*matrix)(const struct reference_map *map, const double *z, double *res);
     void (*whole)(const struct reference_map *map, size_t columns, const double *z, double *h);
+    double (*structure)(size_t streams, const double *matrix);
+    double (*least_singular)(const struct residual_settings *settings, size_t sublayers);
 } references[] = {
-    {"identity", identity, NULL}, {"hc", NULL, hc},   {"mhc", mhc, NULL},
-    {"mhc_lite", mhc_lite, NULL}, {"shc", shc, NULL},
+    {"identity", .matrix = identity}, {"hc", .whole = hc},    {"mhc", .matrix = mhc},
+    {"mhc_lite", .matrix = mhc_lite}, {"shc", .matrix = shc},
 };
 
 static const struct reference *reference_of(const struct residual_variant *residual) {
@@ -291,6 +294,17 @@ void reference_map_token(const struct reference_map *map, size_t columns, const 
         gates(map, z, h);
         reference->matrix(map, z + 2 * map->streams, h + 2 * map->streams);
     }
+}
+
+double reference_structure(const struct residual_variant *residual, size_t streams, const double *matrix) {
+    const struct reference *reference = reference_of(residual);
+    return reference->structure ? reference->structure(streams, matrix) : 0.0;
+}
+
+double reference_least_singular(const struct residual_variant *residual, const struct residual_settings *settings,
+                                size_t sublayers) {
+    const struct reference *reference = reference_of(residual);
+    return reference->least_singular ? reference->least_singular(settings, sublayers) : 0.0;
 }
 
 void reference_set(struct residual_settings *settings, const char *name, double value) {

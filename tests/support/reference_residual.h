@@ -9,7 +9,7 @@ enum { REFERENCE_LEAVES = 24 };
 struct reference_map {
     const struct residual_variant *residual;
     const struct residual_settings *settings;
-    size_t streams, channels;
+    size_t streams, channels, sublayers;
     const double
         *leaves[REFERENCE_LEAVES]; /* values of the small parameters, in the order of the variant's leaves */
 };
@@ -18,6 +18,14 @@ struct reference_map {
  * res. */
 void reference_map_token(const struct reference_map *map, size_t columns, const double *raw, const double *squares,
                          double *z, double *h);
+
+/* How far a matrix [S, S] is from what the variant's matrices are beside what its row promises, such as symmetric; 0 where
+ * there is nothing more. */
+double reference_structure(const struct residual_variant *residual, size_t streams, const double *matrix);
+
+/* What the smallest singular value of the product of all sublayers' matrices cannot be below; 0 where it can be anything. */
+double reference_least_singular(const struct residual_variant *residual, const struct residual_settings *settings,
+                                size_t sublayers);
 
 /* Gives the setting of this name a value; of BOOL, all but 0 is true. */
 void reference_set(struct residual_settings *settings, const char *name, double value);

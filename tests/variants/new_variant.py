@@ -26,7 +26,7 @@ static const struct residual_leaf toy_leaves[] = {
 };
 
 static const struct residual_setting toy_settings[] = {
-    {"toy_largest", RESIDUAL_FLOAT, "0.5", 0, 1, "toy: the largest strength", "TOY_LARGEST", false},
+    {"toy_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "toy: the largest strength", "TOY_LARGEST", false},
     {"toy_start", RESIDUAL_FLOAT, "-1", -9, 9, "toy: b_res at the start", NULL, false},
     {.name = NULL},
 };
@@ -38,6 +38,7 @@ ROW = """    {.name = "toy",
      .source = "nobody, for tests",
      .colour = "#123456",
      .streams = STREAMS(2, 2) | STREAMS(4, 4),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = toy_leaves,
      .settings = toy_settings},
 """
@@ -77,7 +78,7 @@ def add_variant(sources, tree):
     insert(os.path.join(tree, "src/variants/residual.c"), ("static const struct residual_variant variants[]", LEAVES),
            ("};\n#define VARIANTS", ROW))
     insert(os.path.join(tree, "tests/support/reference_residual.c"), ("/* Every variant:", REFERENCE),
-           ('{"identity", identity, NULL}', '{"toy", toy, NULL}, '))
+           ('{"identity", .matrix = identity}', '{"toy", .matrix = toy}, '))
 
 
 class Tree:
@@ -120,7 +121,8 @@ def try_reference(tree):
 def try_words(tree):
     print("in words")
     line = [line for line in tree.program("hc_train", "--list-residuals").splitlines() if line.split()[0] == "toy"]
-    expect("".join(line), "2 or 4", "a step towards the mean of the streams", "nobody, for tests", "toy_largest, toy_start")
+    expect("".join(line), "2 or 4", "a step towards the mean of the streams", "nobody, for tests",
+           "exact row sums, column sums, spectral norms, signs; settings: toy_largest, toy_start")
     for program in ("hc_train", "hc_bench"):
         expect(tree.program(program, "--help"), ", toy;", "toy-largest", "toy: the largest strength", "0.5")
     expect(tree.program("hc_train", "--residual", "toys", "--data-dir", "data", status=2), "toys", "toy")
@@ -136,7 +138,8 @@ def try_training(tree):
     run = ("hc_train", "--data-dir", "data", "--out-dir", "run", "--eval-iters", "2", "--eval-interval", "10",
            "--checkpoint-interval", "10", "--statistics-interval", "5")
     toy = ("--residual", "toy", "--n-streams", "2", "--toy-largest", "0.25", "--toy-start", "1.5")
-    tree.program(*run, *toy, "--max-iters", "20", *MODEL)
+    if "exact" in tree.program(*run, *toy, "--max-iters", "20", *MODEL):
+        sys.exit("a promise is called broken that is kept")
     with open(os.path.join(tree.scratch, "run/ckpt-20/config.json")) as file:
         config = json.load(file)
     assert config["residual"] == "toy" and config["toy_largest"] == 0.25 and config["toy_start"] == 1.5, config
@@ -145,6 +148,11 @@ def try_training(tree):
     with open(os.path.join(tree.scratch, "run/metrics.jsonl")) as file:
         losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]
     assert len(losses) >= 24 and losses[-1] < losses[0], losses
+    broken = tree.program("hc_train", "--data-dir", "data", "--out-dir", "broken", "--residual", "toy", "--n-streams", "2",
+                          "--toy-largest", "-0.5", "--statistics-interval", "1", "--eval-iters", "0", "--max-iters", "3", *MODEL)
+    expect(broken, "spectral norms of H_res are exact with 'toy', but one is 1.", "signs of H_res are exact with 'toy', but one is -0.",
+           " in transformer.h.", " at iteration 0")
+    assert broken.count(" are exact with ") == 2 and "row sums of" not in broken, broken
 
 
 def try_programs(tree):
