@@ -1,14 +1,37 @@
-/* Token and position embedding, copied to every stream:  x_s = dropout(wte[token] + wpe[position]).
+/* Token and position embedding, copied to every stream:  x_s = e = dropout(wte[token] + wpe[position]),  or with SCALED
+ * x_s = scale_s e, a gain for each stream and channel.
  *
  * A sequence's first token is at position `first`: 0 but where text is generated token by token.
  *
- * Build constants: STREAMS (S), CHANNELS (C).
+ * Build constants: STREAMS (S), CHANNELS (C), SCALED.
  */
 #define ROW_LENGTH (STREAMS * CHANNELS)
+#if SCALED
+#define SCALE(x, scale, s, c) ((x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)))
+#define DISTINCT STREAMS /* streams that differ */
+#define SCALE_PARAMETERS , __global const float *parameters, ulong scale_at
+#else
+#define SCALE(x, scale, s, c) (x)
+#define DISTINCT 1
+#define SCALE_PARAMETERS /* clspv fails where pointers are not used */
+#endif
 
-/* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl. */
+/* Channels c .. of a token's row after dropout. */
+static inline vec_t embedding_dropped(vec_t x, float rate, uint2 key, ulong row, int c) {
+    if (rate > 0.0f) {
+        float kept[VEC];
+        VEC_STORE(x, kept);
+        UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
+            kept[k] *= dropout_factor(key, row, c + k, rate);
+        }
+        x = VEC_LOAD(kept);
+    }
+    return x;
+}
+
+/* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl; scale [S, C]. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                  ulong wpe_at, int sequence, int first, float dropout, uint key0, uint key1,
+                                  ulong wpe_at, ulong scale_at, int sequence, int first, float dropout, uint key0, uint key1,
                                   ulong first_row, __global act_t *streams, __global float *squares) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
@@ -16,49 +39,42 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
     const size_t position = first + token % sequence;
     __global const float *word = parameters + wte_at + (size_t)tokens[token] * CHANNELS;
     __global const float *place = parameters + wpe_at + position * CHANNELS;
-    vec_t sum = (vec_t)(0.0f);
-    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
-        vec_t x = VEC_LOAD(word + c) + VEC_LOAD(place + c);
-        if (dropout > 0.0f) {
-            float kept[VEC];
-            VEC_STORE(x, kept);
-            UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
-                kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
-            }
-            x = VEC_LOAD(kept);
-        }
-        for (int s = 0; s < STREAMS; s++) {
-            ACT_STORE(x, streams + token * ROW_LENGTH + s * CHANNELS + c);
-        }
-        const vec_t stored = ACT_LOAD(streams + token * ROW_LENGTH + c);
-        sum += stored * stored;
+    __global act_t *row = streams + token * ROW_LENGTH;
+    vec_t sums[DISTINCT];
+    UNROLL(DISTINCT) for (int s = 0; s < DISTINCT; s++) {
+        sums[s] = (vec_t)(0.0f);
     }
-    const float total = GROUP_SUM(VEC_SUM(sum), scratch);
-    if (lane < 1) {
+    for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
+        const vec_t x = embedding_dropped(VEC_LOAD(word + c) + VEC_LOAD(place + c), dropout, (uint2)(key0, key1), first_row + token, c);
         for (int s = 0; s < STREAMS; s++) {
+            ACT_STORE(SCALE(x, parameters + scale_at, s, c), row + s * CHANNELS + c);
+        }
+        UNROLL(DISTINCT) for (int s = 0; s < DISTINCT; s++) {
+            const vec_t stored = ACT_LOAD(row + s * CHANNELS + c);
+            sums[s] += stored * stored;
+        }
+    }
+    float total = 0.0f;
+    UNROLL(STREAMS) for (int s = 0; s < STREAMS; s++) {
+        if (s < DISTINCT) {
+            total = GROUP_SUM(VEC_SUM(sums[s]), scratch);
+        }
+        if (lane < 1) {
             squares[token * STREAMS + s] = total;
         }
     }
 }
 
-/* One work-group a token: d_embedding [N, C] = dropout'(sum_s d_streams [N, S, C]). */
+/* One work-group a token: d_embedding [N, C] = dropout'(sum_s scale_s d_streams [N, S, C]). */
 ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, float dropout, uint key0, uint key1,
-                                       ulong first_row, __global float *d_embedding) {
+                                       ulong first_row, __global float *d_embedding SCALE_PARAMETERS) {
     const size_t token = get_group_id(0);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
-        vec_t d = ACT_LOAD(d_streams + token * ROW_LENGTH + c);
+        vec_t d = SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + c), parameters + scale_at, 0, c);
         for (int s = 1; s < STREAMS; s++) {
-            d += ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c);
+            d += SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c), parameters + scale_at, s, c);
         }
-        if (dropout > 0.0f) {
-            float kept[VEC];
-            VEC_STORE(d, kept);
-            UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
-                kept[k] *= dropout_factor((uint2)(key0, key1), first_row + token, c + k, dropout);
-            }
-            d = VEC_LOAD(kept);
-        }
-        VEC_STORE(d, d_embedding + token * CHANNELS + c);
+        VEC_STORE(embedding_dropped(d, dropout, (uint2)(key0, key1), first_row + token, c), d_embedding + token * CHANNELS + c);
     }
 }
 

@@ -182,7 +182,10 @@ def to_torch(bench):
     cases = [("rc", 1, ()), ("rc", 1, ("--bias", "--activation", "gelu_tanh")), ("identity", 4, ()), ("hc", 4, ()),
              ("hc", 3, ("--bias", "--stream-reduce", "sum_norm")), ("mhc", 4, ()), ("mhc", 5, ("--sinkhorn-iters", 3)),
              ("mhc_lite", 4, ()), ("mhc_lite", 3, ("--bias",)), ("shc", 4, ()), ("shc", 2, ()), ("shc", 3, ("--bias",)),
-             ("shc", 8, ("--stream-reduce", "sum_norm"))]
+             ("shc", 8, ("--stream-reduce", "sum_norm")), ("shc", 4, ("--stream-expand", "scaled")),
+             ("mhc", 3, ("--bias", "--stream-expand", "scaled"))]
+    known = load_program(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "checkpoint"))
+    cases += [(residual, 4, ()) for residual in known.CONNECTIONS if residual not in {case[0] for case in cases}]
     for residual, streams, options in cases:
         checkpoint = bench.train(data, *SHAPE, "--residual", residual, "--n-streams", streams, *options)
         shake(checkpoint)

@@ -266,6 +266,8 @@ class Transformer(nn.Module):
         width = config["n_embd"]
         self.wte = nn.Embedding(config["vocab_size"], width)
         self.wpe = nn.Embedding(config["block_size"], width)
+        scaled = config["stream_expand"] == "scaled" and config["residual"] != "rc"
+        self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         self.h = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
         self.ln_f = LayerNorm(width, config["bias"])
 
@@ -276,7 +278,7 @@ class GPT(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "stream_reduce": "norm_sum",
+        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "stream_expand": "copy", "stream_reduce": "norm_sum",
                        "activation": "gelu", **config}
         self.transformer = Transformer(self.config)
 
@@ -288,6 +290,8 @@ class GPT(nn.Module):
         embedded = functional.dropout(embedded, config["dropout"], self.training)
         count = 1 if config["residual"] == "rc" else config["n_streams"]
         streams = embedded.unsqueeze(-2).repeat(1, 1, count, 1)
+        if parts.stream_scale is not None:
+            streams = streams * parts.stream_scale
         for block in parts.h:
             streams = block(streams)
         if config["stream_reduce"] == "norm_sum":

@@ -7,7 +7,8 @@
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
-                              {arena, gpt->parameters.position_embedding}};
+                              {arena, gpt->parameters.position_embedding},
+                              {arena, gpt->parameters.stream_scale}};
 }
 
 /* What statistics need of streams that will not be there any more. */
@@ -135,8 +136,15 @@ static void back_to_tokens(struct gpt *gpt) {
         gradients.tokens = (struct span){rows->rows, 0};
         groups.ids = rows->places;
     }
-    embedding_backward(&gpt->operations, gpt->shape, groups, gpt_dropout(gpt, "embedding"), gpt->scratch.d_streams,
-                       gpt->scratch.d_embedding, gradients);
+    const struct embedding weights = embedding_of(gpt, gpt->parameters.weights);
+    const struct dropout dropout = gpt_dropout(gpt, "embedding");
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    embedding_backward(&gpt->operations, gpt->shape, groups, weights.scale, dropout, scratch->d_streams,
+                       scratch->d_embedding, gradients);
+    if (gpt->config.scaled) {
+        stream_scale_backward(&gpt->operations, gpt->shape, gpt->tokens, weights, dropout, scratch->d_streams,
+                              gradients.scale);
+    }
 }
 
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {

@@ -87,6 +87,7 @@ static int check_streams(struct model_config *config) {
     char takes[64];
     if (residual_is_plain(config->residual)) {
         config->n_streams = 1;
+        config->scaled = false;
     }
     return residual_takes(config->residual, config->n_streams)
                ? 0
@@ -133,7 +134,7 @@ static int read_either(const json_t *json, const char *name, const char *word, c
 
 static int read_keys(const json_t *json, struct model_config *config) {
     struct key keys[MOST_KEYS];
-    bool exact = true;
+    bool exact = true, copied = true;
     *config = model_config_default();
     const char *residual = json_string_value(json_object_get(json, "residual"));
     config->residual = residual ? residual_find(residual) : NULL;
@@ -147,9 +148,11 @@ static int read_keys(const json_t *json, struct model_config *config) {
     }
     if (model_config_set_tokenizer(config, json_string_value(json_object_get(json, "tokenizer"))) ||
         read_either(json, "stream_reduce", "norm_sum", "sum_norm", &config->norm_sum) ||
+        read_either(json, "stream_expand", "copy", "scaled", &copied) ||
         read_either(json, "activation", "gelu", "gelu_tanh", &exact)) {
         return -1;
     }
+    config->scaled = !copied;
     config->gelu_tanh = !exact;
     return 0;
 }
@@ -168,6 +171,7 @@ json_t *model_config_to_json(const struct model_config *config) {
     }
     failed |= json_object_set_new(json, "residual", json_string(config->residual->name));
     failed |= json_object_set_new(json, "stream_reduce", json_string(config->norm_sum ? "norm_sum" : "sum_norm"));
+    failed |= json_object_set_new(json, "stream_expand", json_string(config->scaled ? "scaled" : "copy"));
     failed |= json_object_set_new(json, "activation", json_string(config->gelu_tanh ? "gelu_tanh" : "gelu"));
     if (*config->tokenizer) {
         failed |= json_object_set_new(json, "tokenizer", json_string(config->tokenizer));
@@ -184,7 +188,7 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     struct key ours[MOST_KEYS], theirs[MOST_KEYS];
     const size_t count = keys_of(&first, ours);
     keys_of(&second, theirs);
-    if (strcmp(name, "n_streams") == 0 && residual_is_plain(a->residual)) {
+    if ((strcmp(name, "n_streams") == 0 || strcmp(name, "stream_expand") == 0) && residual_is_plain(a->residual)) {
         return true; /* rc has one stream, whatever is asked for */
     }
     for (size_t i = 0; i < count; i++) {
@@ -194,6 +198,7 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     }
     return strcmp(name, "residual") == 0        ? a->residual == b->residual
            : strcmp(name, "stream_reduce") == 0 ? a->norm_sum == b->norm_sum
+           : strcmp(name, "stream_expand") == 0 ? a->scaled == b->scaled
            : strcmp(name, "activation") == 0    ? a->gelu_tanh == b->gelu_tanh
                                                 : true;
 }

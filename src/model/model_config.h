@@ -15,6 +15,7 @@ struct model_config {
     int64_t n_streams; /* 1 for rc */
     bool bias;         /* of layer norms and linear layers */
     bool norm_sum;     /* stream_reduce: norm_sum or sum_norm */
+    bool scaled;       /* stream_expand: scaled or copy; false for rc */
     bool gelu_tanh;    /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
     double dropout;
     const struct residual_variant *residual;
@@ -27,8 +28,8 @@ struct model_config {
 /* What stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
 struct model_config model_config_default(void);
 
-/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. Sets n_streams to 1
- * for rc. */
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. rc gets one stream, which is not
+ * scaled. */
 int model_config_check(struct model_config *config);
 
 /* Notes the name of the tokenizer, "" for NULL. Names that do not fit are errors. */

@@ -101,6 +101,16 @@ static void add_hyper_connection(struct builder *builder, int64_t index) {
     }
 }
 
+/* Gains that let each stream begin with an embedding of its own; around 0.6 as arXiv 2606.03483 has them. */
+static void add_stream_scale(struct builder *builder) {
+    const struct model_config *config = builder->config;
+    const uint64_t shape[] = {(uint64_t)config->n_streams, (uint64_t)config->n_embd};
+    struct parameter *parameter = add(builder, &builder->parameters->stream_scale, "stream_scale", "", 2, shape);
+    parameter->constant = 0.6f;
+    parameter->spread = sqrt(6.0 / (double)(shape[0] + shape[1]));
+    builder->parameters->auxiliary += parameter->elements;
+}
+
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
     struct builder builder = {parameters, config, -1, "transformer."};
     const uint64_t width = (uint64_t)config->n_embd;
@@ -108,6 +118,9 @@ static void fill_table(struct parameters *parameters, const struct model_config 
                DEVIATION);
     add_weight(&builder, &parameters->position_embedding, "wpe", (uint64_t[]){(uint64_t)config->block_size, width},
                DEVIATION);
+    if (config->scaled) {
+        add_stream_scale(&builder);
+    }
     for (int64_t first = 0; first < BRANCHES * config->n_layer; first += BRANCHES) { /* sublayer of a layer */
         for (int64_t i = 0; i < BRANCHES; i++) {
             add_branch(&builder, first + i);
@@ -169,7 +182,7 @@ int parameters_create(const struct model_config *config, struct parameters *para
         return error_set("'%s' has more than %d projections", config->residual->name, RESIDUAL_MAX_PROJECTIONS);
     }
     const size_t sublayers = BRANCHES * (size_t)config->n_layer;
-    parameters->table = calloc(4 + sublayers * (6 + leaves), sizeof *parameters->table);
+    parameters->table = calloc(5 + sublayers * (6 + leaves), sizeof *parameters->table);
     parameters->sublayers = calloc(sublayers, sizeof *parameters->sublayers);
     if (!parameters->table || !parameters->sublayers) {
         parameters_release(parameters);
@@ -211,8 +224,11 @@ void parameter_initialise(const struct parameter *parameter, const struct model_
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, 0.0, parameter->deviation, values);
         return;
     }
+    const uint64_t key = random_key(seed, parameter->name);
     for (uint64_t i = 0; i < parameter->elements; i++) {
-        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
+        const double offset = parameter->spread * (2.0 * random_uniform(key, i) - 1.0);
+        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place)
+                                    : (float)((double)parameter->constant + offset);
     }
 }
 

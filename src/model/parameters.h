@@ -13,7 +13,8 @@ struct parameter {
     uint64_t elements;
     uint64_t offset;  /* in the arena, elements; a multiple of 64 but for small leaves behind a sublayer's first */
     bool decayed;     /* takes weight decay */
-    double deviation; /* of its normal initialisation; 0: the leaf fills it, or `constant` */
+    double deviation; /* of its normal initialisation; 0: the leaf fills it, or what comes next */
+    double spread;    /* initial values are evenly spread so far around `constant` */
     float constant;
     int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
     uint64_t *home;   /* where parameters_create notes its offset, too; NULL: nowhere */
@@ -44,8 +45,9 @@ struct parameters {
     uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
     uint64_t decayed;                             /* elements before this take weight decay */
     uint64_t total;                               /* parameters, without gaps */
-    uint64_t auxiliary;                           /* those of hyper-connections */
+    uint64_t auxiliary;                           /* those of hyper-connections, gains of streams included */
     uint64_t token_embedding, position_embedding; /* offsets */
+    uint64_t stream_scale;                        /* that of the gains [S, C], where streams are scaled */
     struct norm_offsets final;                    /* before the head */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
     /* [elements] float, the model's; what lies in gaps is zero in all four, since nobody writes there */

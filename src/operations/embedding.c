@@ -8,23 +8,43 @@ void embedding_forward(struct operations *operations, struct token_shape tokens,
     /* of the embeddings a row a token: how many differ is not known here, and no more than all of them */
     const size_t rows = count < (size_t)operations->shape.vocabulary ? count : (size_t)operations->shape.vocabulary;
     RUN_ROWS(embedding_forward, count, ARG_IN(ids, count), ARG_SPAN_IN(weights.tokens, rows * channels),
-             ARG_U64(weights.positions.offset), ARG_I32(tokens.sequence), ARG_I32(first), ARG_DROPOUT(dropout),
-             ARG_OUT(streams, count * copies * channels), ARG_OUT(squares, count * copies));
+             ARG_U64(weights.positions.offset), ARG_U64(weights.scale.offset), ARG_I32(tokens.sequence),
+             ARG_I32(first), ARG_DROPOUT(dropout), ARG_OUT(streams, count * copies * channels),
+             ARG_OUT(squares, count * copies));
 }
 
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
-                        struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
-                        struct embedding gradients) {
+                        struct span scale, struct dropout dropout, const struct buffer *d_streams,
+                        const struct buffer *d_embedding, struct embedding gradients) {
     const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
     const size_t copies = (size_t)operations->shape.streams;
-    RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels), ARG_DROPOUT(dropout),
-             ARG_OUT(d_embedding, count * channels));
+#define SUM_ARGUMENTS                                                                                              \
+    ARG_IN(d_streams, count *copies *channels), ARG_DROPOUT(dropout), ARG_OUT(d_embedding, count *channels)
+    if (operations->shape.scaled) {
+        RUN_ROWS(embedding_backward_sum, count, SUM_ARGUMENTS, ARG_SPAN_IN(scale, copies * channels));
+    } else {
+        RUN_ROWS(embedding_backward_sum, count, SUM_ARGUMENTS);
+    }
+#undef SUM_ARGUMENTS
     RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
     RUN_ROWS(embedding_backward_positions, tokens.sequence, ARG_IN(d_embedding, count * channels),
              ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_KEEP,
              ARG_SPAN_GRADIENTS(gradients.positions, (size_t)tokens.sequence * channels));
+}
+
+void stream_scale_backward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
+                           struct embedding weights, struct dropout dropout, const struct buffer *d_streams,
+                           struct span gradients) {
+    const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
+    const size_t width = (size_t)operations->shape.streams * channels;
+    const struct chunking chunks = chunk_rows(count, row_chunks(operations->compute));
+    RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(ids, count),
+             ARG_SPAN_IN(weights.tokens, count * channels), ARG_U64(weights.positions.offset),
+             ARG_I32(tokens.sequence), ARG_DROPOUT(dropout), ARG_IN(d_streams, count * width), ARG_U64(count),
+             ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
+    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}});
 }
 
 /* As tokens of which each has one place, its own. */

@@ -51,7 +51,9 @@ static size_t theta_partial_bytes(const struct compute *compute, const struct op
 }
 
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
-    const size_t rows = row_chunks(compute) * 4 * (size_t)shape->channels; /* widest: the bias of c_fc */
+    const size_t widest =
+        shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
+    const size_t rows = row_chunks(compute) * widest * (size_t)shape->channels;
     const size_t theta = map_chunks(compute, shape) * (size_t)residual_theta(shape->residual, shape->streams);
     const size_t frame = frame_rows(compute, shape) ? frame_groups(compute) * frame_partials(shape) : 0;
     return maximum(maximum(maximum(rows, theta), frame), square_chunks(compute)) * sizeof(float) +
@@ -80,6 +82,8 @@ enum {
     QUERY_TILES = 16384, /* and where it is, with queries that stay */
     KEY_TILES = 32768,   /* or keys */
     BY_PAIRS = 65536,    /* where it is not tiled, in pairs of bf16 */
+    EXPAND = 131072,
+    SCALE = 262144, /* where streams are scaled */
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
@@ -94,9 +98,10 @@ static const struct program {
     } kernels[7];
 } programs[] = {
     {{"embedding.cl"},
-     STREAMS,
+     STREAMS | EXPAND,
      {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
       KERNEL(embedding_backward_positions)}},
+    {{"embedding.cl", "stream_scale.cl"}, STREAMS | EXPAND | SCALE, {KERNEL(stream_scale_backward)}},
     {{"stream_mix.cl"},
      STREAMS | NORM_GROUPS | BIAS,
      {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward), KERNEL(depth_mix_backward),
@@ -203,6 +208,9 @@ static void define_all(struct constants *constants, const struct operations *ope
     if (which & BIAS) {
         define(constants, " -DBIAS=%d", shape->bias);
     }
+    if (which & EXPAND) {
+        define(constants, " -DSCALED=%d", shape->scaled);
+    }
     if (which & NORM_SUM) {
         define(constants, " -DNORM_SUM=%d", shape->norm_sum);
     }
@@ -219,6 +227,9 @@ static void define_all(struct constants *constants, const struct operations *ope
             residual_settings_define(shape->residual, &shape->settings, settings, sizeof settings) != 0;
         define(constants, " -DCOLUMNS=%zu -DTHETA=%" PRId64 "%s", operations->columns,
                residual_theta(shape->residual, shape->streams), settings);
+        if (shape->residual->uses_depth) {
+            define(constants, " -DSUBLAYERS=%" PRId64, shape->sublayers);
+        }
         define_theta(constants, shape);
     }
     if (which & PROJECTIONS) {
@@ -279,6 +290,7 @@ static bool is_needed(const struct operations *operations, const struct program 
     const bool plain = residual_is_plain(operations->shape.residual);
     const bool lacks =
         (plain && row->constants & (MAP | PROJECTIONS)) || (row->constants & FRAME && !operations->frame_rows) ||
+        (row->constants & SCALE && !operations->shape.scaled) ||
         (row->constants & (BY_ITEMS | BY_PAIRS | QUERY_TILES | KEY_TILES) & ~attention_kind(operations)) != 0;
     return wanted && !lacks && !first->handle;
 }

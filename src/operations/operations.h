@@ -15,7 +15,8 @@
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
-    bool bias, norm_sum;
+    int64_t sublayers; /* of the model, for variants that use the depth */
+    bool bias, norm_sum, scaled;
     bool gelu_tanh;         /* see model_config */
     enum element_type type; /* of activations */
     const struct residual_variant *residual;
@@ -74,9 +75,9 @@ size_t operations_transposed(const struct compute *compute, int64_t sequence);
 
 /* ---- embedding */
 
-/* wte [V, C] and wpe [block_size, C], or their gradients. */
+/* wte [V, C], wpe [block_size, C] and, where streams are scaled, their gains [S, C]; or their gradients. */
 struct embedding {
-    struct span tokens, positions;
+    struct span tokens, positions, scale;
 };
 
 /* Streams [N, S, C], squares [N, S] from tokens ids [N] (int), at positions `first`, first + 1, ... in each
@@ -93,11 +94,17 @@ struct token_groups {
     size_t distinct;
 };
 
-/* d_embedding [N, C] float is scratch. The positions' rows up to the sequence are written or added to, as
+/* `scale` is the weights' gains. d_embedding [N, C] float is scratch. The positions' rows up to the sequence are written or added to, as
  * gradients_empty says. To rows of tokens it always adds: with tied weights the head's product comes first, and writes all that are scored. */
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
-                        struct dropout dropout, const struct buffer *d_streams, const struct buffer *d_embedding,
-                        struct embedding gradients);
+                        struct span scale, struct dropout dropout, const struct buffer *d_streams,
+                        const struct buffer *d_embedding, struct embedding gradients);
+
+/* The gains' gradient [S, C], written or added to, from what the embedding was: ids [N] and weights as embedding_forward has
+ * them, of sequences that begin at position 0. Where streams are scaled. */
+void stream_scale_backward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
+                           struct embedding weights, struct dropout dropout, const struct buffer *d_streams,
+                           struct span gradients);
 
 /* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count + 1] int: 0, 1, 2 ... */
 void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows,

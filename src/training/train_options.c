@@ -41,6 +41,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
         PROCESS_BOOL("list_residuals", &settings->list_residuals, "say what each residual connection is, and stop"),
         INT("n_streams", &settings->model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
+        CHOICE(
+            "stream_expand", &settings->stream_expand, "copy", STREAM_EXPAND_WORDS,
+            "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, so "
+            "that streams differ from the start"),
         CHOICE("stream_reduce", &settings->stream_reduce, "norm_sum", STREAM_REDUCE_WORDS,
                "at the top: norm each stream, then sum; or sum, then norm"),
     };
@@ -103,12 +107,14 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
     settings->specs = table->rows;
     settings->spec_count = table->count;
     settings->model.residual = residual_at((size_t)settings->residual);
+    settings->model.scaled = settings->stream_expand == STREAM_EXPAND_SCALED;
     settings->model.norm_sum = settings->stream_reduce == STREAM_REDUCE_NORM_SUM;
     settings->model.gelu_tanh = settings->activation == ACTIVATION_GELU_TANH;
 }
 
 void train_options_follow_model(struct train_settings *settings) {
     settings->residual = (int)residual_number(settings->model.residual);
+    settings->stream_expand = settings->model.scaled ? STREAM_EXPAND_SCALED : STREAM_EXPAND_COPY;
     settings->stream_reduce = settings->model.norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
     settings->activation = settings->model.gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
 }

@@ -8,6 +8,8 @@
 /* The words of choices, and what they are called here. */
 #define STREAM_REDUCE_WORDS "norm_sum|sum_norm"
 enum stream_reduce_word { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
+#define STREAM_EXPAND_WORDS "copy|scaled"
+enum stream_expand_word { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 #define ACTIVATION_WORDS "gelu|gelu_tanh"
 enum activation_word { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 #define RECOMPUTE_WORDS "off|layer"
@@ -15,8 +17,8 @@ enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
 #define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
 
 struct train_settings {
-    struct model_config model;               /* train_options_apply completes it from the next line */
-    int residual, stream_reduce, activation; /* number for residual_at, enum stream_reduce_word, activation_word */
+    struct model_config model; /* train_options_apply completes it from the next line */
+    int residual, stream_expand, stream_reduce, activation; /* number for residual_at, enums of words above */
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;

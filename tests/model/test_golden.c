@@ -2,9 +2,9 @@
  * (tests/golden): one pass, and some optimiser steps, for every variant, with both GEMM backends and with the
  * kernels as GPUs run them (several work-items for a row).
  *
- *   test_golden              on PoCL, as CPUs run them
- *   test_golden lanes        on PoCL, as GPUs run them
- *   test_golden DEVICE       on another device: with the backends that it chooses for itself */
+ *   test_golden                    on PoCL, as CPUs run them
+ *   test_golden lanes [FILTER]     on PoCL, as GPUs run them
+ *   test_golden DEVICE [FILTER]    on another device: with the backends that it chooses for itself */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -22,6 +22,7 @@
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -41,18 +42,20 @@ static const double WEIGHT_TOLERANCE = 1e-3;     /* relative L2 norm of the chan
  * gradient. */
 static const double GRADIENT_FLOOR = 1e-8;
 
+enum { MOST_CASES = 512 };
+
 struct setting {
-    const char *gemm;
+    const char *name, *gemm;
     unsigned lanes;
     enum element_type operands;
     struct compute *compute; /* opened when first needed, closed at the end */
 };
 
 static const char *device = "pocl";
-static struct setting cblas = {.gemm = "cblas"}, clblast = {.gemm = "clblast"},
-                      eight_lanes = {.gemm = "clblast", .lanes = 8}, own = {.gemm = "auto"},
-                      own_bf16 = {.gemm = "auto", .operands = ELEMENT_BF16},
-                      own_fp16 = {.gemm = "auto", .operands = ELEMENT_FP16};
+static struct setting cblas = {"cblas", .gemm = "cblas"}, clblast = {"clblast", .gemm = "clblast"},
+                      eight_lanes = {"eight_lanes", .gemm = "clblast", .lanes = 8}, own = {"own", .gemm = "auto"},
+                      own_bf16 = {"own_bf16", .gemm = "auto", .operands = ELEMENT_BF16},
+                      own_fp16 = {"own_fp16", .gemm = "auto", .operands = ELEMENT_FP16};
 
 struct golden_case {
     const char *folder;
@@ -314,63 +317,79 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-#define CASES(folder, setting)                                                                                     \
-    {#folder "_pass_agrees_with_" #setting, pass_agrees, NULL, NULL,                                               \
-     &(struct golden_case){#folder, &setting, NULL}},                                                              \
-    {                                                                                                              \
-#folder "_training_agrees_with_" #setting, training_agrees, NULL, NULL, &(struct golden_case) {            \
-#folder, &setting, NULL                                                                                \
-        }                                                                                                          \
-    }
-#define BACKENDS(folder) CASES(folder, cblas), CASES(folder, clblast)
+/* What cmocka runs. */
+static struct {
+    struct CMUnitTest tests[MOST_CASES];
+    struct golden_case cases[MOST_CASES];
+    char names[MOST_CASES][96];
+    size_t count;
+} all;
 
-#define CASE_OF_16_BITS(folder, setting, dtype)                                                                    \
-    {                                                                                                              \
-#folder "_pass_agrees_in_" #dtype, pass_in_16_bits_agrees, NULL, NULL, &(struct golden_case) {             \
-#folder, &setting, #dtype                                                                              \
-        }                                                                                                          \
+static void add(CMUnitTestFunction test, const char *what, const char *folder, struct setting *setting,
+                const char *dtype) {
+    if (all.count == MOST_CASES) {
+        fprintf(stderr, "more than %d golden cases\n", MOST_CASES);
+        exit(2);
     }
-
-/* On another device than the tests' own. */
-static int test_device(void) {
-#define OWN(folder)                                                                                                \
-    CASES(folder, own), CASE_OF_16_BITS(folder, own_bf16, bf16), CASE_OF_16_BITS(folder, own_fp16, fp16)
-    const struct CMUnitTest tests[] = {
-        OWN(rc), OWN(identity_n4), OWN(hc_n4), OWN(mhc_n4), OWN(mhc_lite_n4), OWN(shc_n4),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, end);
+    const size_t i = all.count++;
+    all.cases[i] = (struct golden_case){folder, setting, dtype};
+    snprintf(all.names[i], sizeof *all.names, "%s_%s_%s", folder, what, dtype ? dtype : setting->name);
+    all.tests[i] = (struct CMUnitTest){.name = all.names[i], .test_func = test, .initial_state = &all.cases[i]};
 }
 
-static int test_lanes(void) {
-    const struct CMUnitTest tests[] = {
-        CASES(rc, eight_lanes),     CASES(identity_n4, eight_lanes), CASES(hc_n4, eight_lanes),
-        CASES(mhc_n4, eight_lanes), CASES(mhc_lite_n4, eight_lanes), CASES(shc_n4, eight_lanes),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, end);
+static void add_fp32(const char *folder, struct setting *setting) {
+    add(pass_agrees, "pass_agrees_with", folder, setting, NULL);
+    add(training_agrees, "training_agrees_with", folder, setting, NULL);
+}
+
+static void add_16_bits(const char *folder, struct setting *bf16, struct setting *fp16) {
+    add(pass_in_16_bits_agrees, "pass_agrees_in", folder, bf16, "bf16");
+    add(pass_in_16_bits_agrees, "pass_agrees_in", folder, fp16, "fp16");
+}
+
+enum way { ON_CPU, ON_LANES, ON_DEVICE };
+
+static void add_folder(const char *folder, enum way way) {
+    if (way == ON_LANES) {
+        add_fp32(folder, &eight_lanes);
+    } else if (way == ON_DEVICE) {
+        add_fp32(folder, &own);
+        add_16_bits(folder, &own_bf16, &own_fp16);
+    } else {
+        add_fp32(folder, &cblas);
+        add_fp32(folder, &clblast);
+        add_16_bits(folder, &cblas, &cblas);
+    }
+}
+
+static int is_case(const struct dirent *entry) {
+    return entry->d_name[0] != '.' && !strchr(entry->d_name, '.'); /* README.md */
+}
+
+/* A case is a folder of tests/golden. */
+static void add_folders(enum way way) {
+    struct dirent **entries;
+    const int count = scandir(HC_TEST_DATA "/golden", &entries, is_case, alphasort);
+    if (count <= 0) {
+        fprintf(stderr, "no golden cases in " HC_TEST_DATA "/golden\n");
+        exit(2);
+    }
+    for (int i = 0; i < count; i++) {
+        add_folder(strdup(entries[i]->d_name), way); /* kept to the end */
+        free(entries[i]);
+    }
+    free(entries);
 }
 
 int main(int argc, char **argv) {
+    const bool lanes = argc > 1 && strcmp(argv[1], "lanes") == 0;
     device_prepare_environment();
-    if (argc > 1 && strcmp(argv[1], "lanes") == 0) {
-        return test_lanes();
-    }
     if (argc > 2) {
         cmocka_set_test_filter(argv[2]);
     }
-    if (argc > 1) {
+    if (argc > 1 && !lanes) {
         device = argv[1];
-        return test_device();
     }
-    const struct CMUnitTest tests[] = {
-        BACKENDS(rc),
-        BACKENDS(identity_n4),
-        BACKENDS(hc_n4),
-        BACKENDS(mhc_n4),
-        BACKENDS(mhc_lite_n4),
-        BACKENDS(shc_n4),
-        CASE_OF_16_BITS(mhc_n4, cblas, bf16),
-        CASE_OF_16_BITS(shc_n4, cblas, bf16),
-        CASE_OF_16_BITS(shc_n4, cblas, fp16),
-    };
-    return cmocka_run_group_tests(tests, scratch_begin, end);
+    add_folders(lanes ? ON_LANES : argc > 1 ? ON_DEVICE : ON_CPU);
+    return _cmocka_run_group_tests("golden", all.tests, all.count, scratch_begin, end);
 }

@@ -44,6 +44,7 @@ struct model_case {
     int64_t streams;
     bool bias, norm_sum, dropout;
     enum element_type type;
+    bool scaled; /* streams */
 };
 
 /* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
@@ -61,6 +62,7 @@ static struct model_config config_of(const struct model_case *shape) {
     reference_set(&config.settings, "sinkhorn_iters", 9);
     config.bias = shape->bias;
     config.norm_sum = shape->norm_sum;
+    config.scaled = shape->scaled;
     config.dropout = shape->dropout ? 0.2 : 0.0;
     return config;
 }
@@ -195,7 +197,7 @@ static void model_agrees_with_the_reference(void **state) {
 /* Products by a backend that takes 16 bits and does what follows them, as on a GPU: bias and both GELUs. */
 static void matrix_units_agree_too(void **state) {
     (void)state;
-    const struct model_case shape = {"rc", 1, true, true, false, ELEMENT_BF16};
+    const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
     struct model_config config = config_of(&shape);
     struct compute *usual = compute;
     const struct compute_options options = {.device = "pocl",
@@ -309,7 +311,7 @@ static int end(void **state) {
     {                                                                                                              \
 #residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
             &(struct model_case) {                                                                                 \
-#residual, streams, bias, norm_sum, dropout, ELEMENT_##type                                            \
+#residual, streams, bias, norm_sum, dropout, ELEMENT_##type, false                                     \
         }                                                                                                          \
     }
 
@@ -323,17 +325,18 @@ static size_t variant_count;
 
 static void add_variant_case(struct CMUnitTest *tests, size_t room, const char *residual, int64_t streams) {
     static const struct model_case settings[] = {{.norm_sum = true},
-                                                 {.bias = true, .dropout = true},
+                                                 {.bias = true, .dropout = true, .scaled = true},
                                                  {.bias = true, .norm_sum = true},
-                                                 {.dropout = true}};
+                                                 {.dropout = true, .scaled = true}};
     struct model_case *one = &variant_cases[variant_count];
     char *name = variant_names[variant_count];
     assert_true(variant_count < VARIANT_TESTS && variant_count < room);
     *one = settings[variant_count % 4];
     one->residual = residual;
     one->streams = streams;
-    snprintf(name, sizeof *variant_names, "%s_%d_streams_bias_%d_norm_sum_%d_dropout_%d", residual, (int)streams,
-             one->bias, one->norm_sum, one->dropout);
+    one->scaled &= streams > 1;
+    snprintf(name, sizeof *variant_names, "%s_%d_streams_bias_%d_norm_sum_%d_dropout_%d_scaled_%d", residual,
+             (int)streams, one->bias, one->norm_sum, one->dropout, one->scaled);
     tests[variant_count++] =
         (struct CMUnitTest){.name = name, .test_func = model_agrees_with_the_reference, .initial_state = one};
 }

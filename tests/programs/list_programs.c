@@ -33,7 +33,15 @@ static const struct model {
 };
 
 /* Everything that a program may depend on beside the width: a bit a switch of operation_shape. */
-enum { BIAS = 1, NORM_SUM = 2, FLAGS = 4, GELU_TANH = 8, SWITCHES = 16, ELEMENT_TYPES = ELEMENT_FP16 + 1 };
+enum {
+    BIAS = 1,
+    NORM_SUM = 2,
+    FLAGS = 4,
+    GELU_TANH = 8,
+    SCALED = 16,
+    SWITCHES = 32,
+    ELEMENT_TYPES = ELEMENT_FP16 + 1
+};
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
@@ -155,6 +163,7 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.norm_sum = bits & NORM_SUM;
         set_flags(&shape.settings, bits & FLAGS);
         shape.gelu_tanh = bits & GELU_TANH;
+        shape.scaled = bits & SCALED && shape.streams > 1;
         struct operations operations;
         if (operations_create(compute, &shape, &operations)) {
             return -1;
@@ -175,6 +184,7 @@ static int list_streams(struct list *list, struct compute *compute, const struct
                                               .channels = model->channels,
                                               .heads = model->heads,
                                               .vocabulary = model->vocabulary,
+                                              .sublayers = 24,
                                               .residual = residual,
                                               .settings = residual_settings_default()};
         if (list_switches(list, compute, shape)) {

@@ -12,7 +12,7 @@ struct case_shape {
         const char *name; /* NULL: all settings of variants have their defaults */
         double value;
     } setting;
-    bool bias, norm_sum, gelu_tanh;
+    bool bias, norm_sum, scaled, gelu_tanh;
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */
     int64_t count;          /* elements, for operations on plain vectors */

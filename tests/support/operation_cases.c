@@ -53,6 +53,9 @@ static void embedding_describe(struct bench *bench) {
     bench_gap(bench);
     bench_parameter(bench, "wpe", (size_t)(bench->tokens.sequence + bench->shape.variation + 2) * c, 0.0, 1.0)
         ->written = (size_t)bench->tokens.sequence * c;
+    if (bench->shape.scaled) {
+        bench_parameter(bench, "scale", bench->streams * c, 0.6, 0.5);
+    }
     bench_activation(bench_output(bench, "streams", n * bench->streams * c));
     bench_byproduct(bench, "squares", n * bench->streams)->roundings = 2;
 }
@@ -60,22 +63,33 @@ static void embedding_describe(struct bench *bench) {
 static void embedding_reference(struct bench *bench) {
     const size_t c = bench->channels;
     const double *wte = bench_values(bench, "wte"), *wpe = bench_values(bench, "wpe");
+    const double *scale = bench_values_or_null(bench, "scale");
     double *streams = bench_values(bench, "streams"), *squares = bench_values(bench, "squares");
     for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
         const size_t token = row / bench->streams;
         const size_t position = (size_t)bench->shape.variation + token % (size_t)bench->tokens.sequence;
         for (size_t k = 0; k < c; k++) {
+            const double gain = bench->shape.scaled ? scale[row % bench->streams * c + k] : 1.0;
             streams[row * c + k] =
-                (wte[(size_t)bench->ids[token] * c + k] + wpe[position * c + k]) * kept(bench, token, k);
+                (wte[(size_t)bench->ids[token] * c + k] + wpe[position * c + k]) * kept(bench, token, k) * gain;
         }
         squares[row] = reference_dot(c, streams + row * c, streams + row * c);
     }
 }
 
+/* Where the gains are, or with streams that are copied anywhere. */
+static struct span scale_at(const struct bench *bench, struct span (*at)(const struct bench *, const char *)) {
+    return at(bench, bench->shape.scaled ? "scale" : "wte");
+}
+
+static struct embedding embedding_weights(const struct bench *bench) {
+    return (struct embedding){weights_at(bench, "wte"), weights_at(bench, "wpe"), scale_at(bench, weights_at)};
+}
+
 static void run_embedding_forward(struct bench *bench) {
-    const struct embedding weights = {weights_at(bench, "wte"), weights_at(bench, "wpe")};
-    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer, weights,
-                      case_dropout(bench), bench_buffer(bench, "streams"), bench_buffer(bench, "squares"));
+    embedding_forward(bench->operations, bench->tokens, bench->shape.variation, &bench->ids_buffer,
+                      embedding_weights(bench), case_dropout(bench), bench_buffer(bench, "streams"),
+                      bench_buffer(bench, "squares"));
 }
 
 static const struct buffer *upload_integers(struct bench *bench, const int32_t *values, size_t count) {
@@ -105,9 +119,16 @@ static void run_embedding_backward(struct bench *bench) {
                                         upload_integers(bench, starts, distinct + 1),
                                         upload_integers(bench, places, n), distinct};
     free(ids);
-    const struct embedding gradients = {gradients_at(bench, "wte"), gradients_at(bench, "wpe")};
-    embedding_backward(bench->operations, bench->tokens, groups, case_dropout(bench),
-                       bench_derivative(bench, "streams"), bench_scratch(bench, n * bench->channels), gradients);
+    const struct embedding weights = embedding_weights(bench),
+                           gradients = {gradients_at(bench, "wte"), gradients_at(bench, "wpe"),
+                                        scale_at(bench, gradients_at)};
+    const struct buffer *d_streams = bench_derivative(bench, "streams");
+    embedding_backward(bench->operations, bench->tokens, groups, weights.scale, case_dropout(bench), d_streams,
+                       bench_scratch(bench, n * bench->channels), gradients);
+    if (bench->shape.scaled) {
+        stream_scale_backward(bench->operations, bench->tokens, &bench->ids_buffer, weights, case_dropout(bench),
+                              d_streams, gradients.scale);
+    }
 }
 
 /* Sums of squares are those of the streams as they are stored, whatever that does to them. */
@@ -281,7 +302,8 @@ static struct reference_map map_of(const struct bench *bench) {
     struct reference_map map = {.residual = shape->residual,
                                 .settings = &shape->settings,
                                 .streams = bench->streams,
-                                .channels = bench->channels};
+                                .channels = bench->channels,
+                                .sublayers = (size_t)shape->sublayers};
     for (size_t i = 0; shape->residual->leaves[i].name; i++) {
         map.leaves[i] = bench_values_or_null(bench, shape->residual->leaves[i].name);
     }
@@ -1261,6 +1283,7 @@ static const struct operation_case fixed_cases[] = {
     TINY(gram, "mhc", 2, 3, TINY_MHC),
     TINY(embedding, "mhc", 2, 3, TINY_MHC),
     TINY(embedding, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
+    TINY(embedding, "hc, dropout, scaled", 2, 3, TINY_HC, .dropout = 0.25f, .scaled = true),
     TINY(attention, "mhc", 2, 3, TINY_MHC),
     TINY(attention, "hc, dropout", 2, 3, TINY_HC, .dropout = 0.25f),
     TINY(attention, "mhc, two tiles", 1, 19, TINY_MHC),
@@ -1326,6 +1349,9 @@ static const struct operation_case fixed_cases[] = {
     CASE(embedding, "rc, dropout C=5", .residual = "rc", .channels = 5, .bias = true, .dropout = 0.2f),
     CASE(embedding, "S=4", .bias = true, .batch = 3, .sequence = 70),
     CASE(embedding, "S=8, dropout C=768", .streams = 8, .channels = 768, .dropout = 0.1f),
+    CASE(embedding, "S=4, scaled", .bias = true, .batch = 3, .sequence = 70, .scaled = true),
+    CASE(embedding, "S=8, scaled C=768", .streams = 8, .channels = 768, .dropout = 0.1f, .scaled = true),
+    CASE(embedding, "S=5, scaled C=5", .streams = 5, .channels = 5, .scaled = true),
 
     CASE(attention, "T=1", .bias = true, .sequence = 1),
     CASE(attention, "T=1, heads", .bias = true, .sequence = 1, .variation = WHOLE_HEADS),
@@ -1355,6 +1381,7 @@ static const struct operation_case fixed_cases[] = {
      .rounded_slack = 40},
 
     CASE(embedding_at, "S=4", .batch = 3, .sequence = 2, .variation = 70),
+    CASE(embedding_at, "S=3, scaled", .streams = 3, .batch = 2, .sequence = 2, .variation = 7, .scaled = true),
     CASE(embedding_at, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
 
     CASE(attention_one, "T=1", .bias = true, .sequence = 1),

@@ -86,7 +86,8 @@ static struct reference_map map_of(const struct place *place) {
     struct reference_map map = {.residual = config->residual,
                                 .settings = &config->settings,
                                 .streams = place->streams,
-                                .channels = place->width};
+                                .channels = place->width,
+                                .sublayers = 2 * (size_t)config->n_layer};
     for (size_t i = 0; config->residual->leaves[i].name; i++) {
         map.leaves[i] = find_leaf(place, "hc_attn", "hc_mlp", config->residual->leaves[i].name);
     }
@@ -186,6 +187,7 @@ static void run_sublayer(const struct place *place, double *streams) {
 static void embed(const struct place *place, double *streams) {
     const struct reference_model *model = place->model;
     const double *wte = find(model, "wte.weight"), *wpe = find(model, "wpe.weight");
+    const double *scale = model->config->scaled ? find(model, "stream_scale") : NULL;
     const size_t width = place->width;
     for (size_t token = 0; token < place->tokens; token++) {
         const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
@@ -193,7 +195,7 @@ static void embed(const struct place *place, double *streams) {
             const double value =
                 (wte[id * width + c] + wpe[position * width + c]) * dropped(model, "embedding", token, c);
             for (size_t s = 0; s < place->streams; s++) {
-                streams[(token * place->streams + s) * width + c] = value;
+                streams[(token * place->streams + s) * width + c] = value * (scale ? scale[s * width + c] : 1.0);
             }
         }
     }
