@@ -208,6 +208,24 @@ class SHC(HyperConnection):
         return turned @ self.rotation(z, "v").transpose(-1, -2) + 1.0 / self.streams
 
 
+class KromHC(HyperConnection):
+    """H_res doubly stochastic: a Kronecker product of matrices [[p, 1 - p], [1 - p, p]], the first outermost."""
+
+    def describe(self):
+        count = 2 * (self.streams.bit_length() - 1)
+        self.projection("w_res", count)
+        self.small("b_res", count)
+        self.small("alpha_res")
+
+    def residual(self, z):
+        shares = (self.alpha_res * (z @ self.w_res) + self.b_res).unflatten(-1, (-1, 2)).softmax(-1)
+        whole = shares.new_ones(*shares.shape[:-2], 1, 1)
+        for pair in shares.unbind(-2):
+            factor = torch.stack((pair, pair.flip(-1)), -2)
+            whole = (whole[..., :, None, :, None] * factor[..., None, :, None, :]).flatten(-4, -3).flatten(-2, -1)
+        return whole
+
+
 class HC(nn.Module):
     """Unconstrained, from z_s = RMSNorm of each stream."""
 
@@ -228,7 +246,7 @@ class HC(nn.Module):
         return pre, post, residual
 
 
-CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC}
+CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC}
 
 
 # ---- the model

@@ -32,6 +32,15 @@ static int64_t angles(int64_t streams) {
     return (streams - 1) * (streams - 2) / 2;
 }
 
+/* two for each of the factors, of which 2^factors are the streams */
+static int64_t factor_logits(int64_t streams) {
+    int64_t logits = 0;
+    for (; streams > 1; streams /= 2) {
+        logits += 2;
+    }
+    return logits;
+}
+
 static int64_t singular_values(int64_t streams) {
     return streams - 1;
 }
@@ -69,6 +78,11 @@ static float identity_logits(int64_t index, const struct residual_place *place) 
 static float first_logit(int64_t index, const struct residual_place *place) {
     (void)place;
     return index == 0 ? 0.0f : -8.0f;
+}
+
+static float second_logits(int64_t index, const struct residual_place *place) {
+    (void)place;
+    return index % 2 == 0 ? 0.0f : -8.0f;
 }
 
 /* ---- leaves */
@@ -136,6 +150,15 @@ static const struct residual_leaf shc_leaves[] = {
     END,
 };
 
+static const struct residual_leaf krom_leaves[] = {
+    GATE_PROJECTIONS,
+    {"w_res", LEAF_PROJECTION, factor_logits, zeros},
+    GATE_BIASES,
+    {"b_res", LEAF_VECTOR, factor_logits, second_logits},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    END,
+};
+
 /* ---- settings */
 
 static const struct residual_setting mhc_settings[] = {
@@ -198,6 +221,13 @@ static const struct residual_variant variants[] = {
      .promises = PROMISE_ROW_SUMS | PROMISE_COLUMN_SUMS | PROMISE_NORM,
      .leaves = shc_leaves,
      .settings = shc_settings},
+    {.name = "krom",
+     .summary = "doubly stochastic: a Kronecker product of 2 x 2 matrices",
+     .source = "KromHC, arXiv 2601.21579",
+     .colour = "#8c564b",
+     .streams = STREAMS(2, 2) | STREAMS(4, 4) | STREAMS(8, 8),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .leaves = krom_leaves},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 

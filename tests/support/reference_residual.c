@@ -241,6 +241,29 @@ static void identity(const struct reference_map *map, const double *z, double *r
     }
 }
 
+/* Each factor [[p, 1 - p], [1 - p, p]], p the first of a softmax of two, is multiplied from the right: the first is outermost. */
+static void krom(const struct reference_map *map, const double *z, double *res) {
+    const double alpha = scalar(map, "alpha_res"), *b = leaf(map, "b_res");
+    double whole[MOST_STREAMS * MOST_STREAMS] = {1.0};
+    for (size_t size = 1; size < map->streams; size *= 2, z += 2, b += 2) {
+        const double p = logistic(alpha * z[0] + b[0] - alpha * z[1] - b[1]);
+        for (size_t i = 0; i < 2 * size; i++) {
+            for (size_t j = 0; j < 2 * size; j++) {
+                res[i * 2 * size + j] = whole[i / 2 * size + j / 2] * (i % 2 == j % 2 ? p : 1.0 - p);
+            }
+        }
+        memcpy(whole, res, 4 * size * size * sizeof *res);
+    }
+}
+
+static double asymmetry(size_t streams, const double *matrix) {
+    double most = 0.0;
+    for (size_t k = 0; k < streams * streams; k++) {
+        most = fmax(most, fabs(matrix[k] - matrix[k % streams * streams + k / streams]));
+    }
+    return most;
+}
+
 /* The gates that all but hc have. */
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
@@ -260,7 +283,7 @@ static const struct reference {
     double (*least_singular)(const struct residual_settings *settings, size_t sublayers);
 } references[] = {
     {"identity", .matrix = identity}, {"hc", .whole = hc},    {"mhc", .matrix = mhc},
-    {"mhc_lite", .matrix = mhc_lite}, {"shc", .matrix = shc},
+    {"mhc_lite", .matrix = mhc_lite}, {"shc", .matrix = shc}, {"krom", .matrix = krom, .structure = asymmetry},
 };
 
 static const struct reference *reference_of(const struct residual_variant *residual) {
