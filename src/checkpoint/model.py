@@ -226,6 +226,28 @@ class KromHC(HyperConnection):
         return whole
 
 
+class Circulant(HyperConnection):
+    """H_res doubly stochastic: the identity and a mixture of the rotations of the streams, which has the smaller share the deeper
+    the model is."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.share = min(1.0, config["circulant_beta"] / (4 * config["n_layer"]))
+
+    def describe(self):
+        self.projection("w_res", self.streams)
+        self.small("b_res", self.streams)
+        self.small("alpha_res")
+        one = torch.eye(self.streams)
+        rotations = torch.stack([one.roll(k, 1) for k in range(self.streams)])  # row i of the k-th has its 1 at i + k
+        self.register_buffer("rotations", rotations.flatten(1), persistent=False)
+
+    def residual(self, z):
+        shares = self.share * (self.alpha_res * (z @ self.w_res) + self.b_res).softmax(-1)
+        shares = torch.cat((shares[..., :1] + 1.0 - self.share, shares[..., 1:]), -1)
+        return (shares @ self.rotations).unflatten(-1, (self.streams, self.streams))
+
+
 class HC(nn.Module):
     """Unconstrained, from z_s = RMSNorm of each stream."""
 
@@ -246,7 +268,8 @@ class HC(nn.Module):
         return pre, post, residual
 
 
-CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC}
+CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
+               "circulant": Circulant}
 
 
 # ---- the model
@@ -296,7 +319,7 @@ class GPT(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "stream_expand": "copy", "stream_reduce": "norm_sum",
+        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "circulant_beta": 4.0, "stream_expand": "copy", "stream_reduce": "norm_sum",
                        "activation": "gelu", **config}
         self.transformer = Transformer(self.config)
 

@@ -159,6 +159,15 @@ static const struct residual_leaf krom_leaves[] = {
     END,
 };
 
+static const struct residual_leaf circulant_leaves[] = {
+    GATE_PROJECTIONS,
+    {"w_res", LEAF_PROJECTION, streams_wide, zeros},
+    GATE_BIASES,
+    {"b_res", LEAF_VECTOR, streams_wide, zeros},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    END,
+};
+
 /* ---- settings */
 
 static const struct residual_setting mhc_settings[] = {
@@ -170,6 +179,13 @@ static const struct residual_setting mhc_settings[] = {
 static const struct residual_setting shc_settings[] = {
     {"freeze_gamma", RESIDUAL_BOOL, "false", 0, 0, "shc: keep the rotation gates gamma_u, gamma_v as they are",
      "FREEZE_GAMMA", true},
+    {.name = NULL},
+};
+
+static const struct residual_setting circulant_settings[] = {
+    {"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
+     "circulant: beta / (2 sublayers), at most 1, is the share of H_res that moves streams", "CIRCULANT_BETA",
+     false},
     {.name = NULL},
 };
 
@@ -228,6 +244,15 @@ static const struct residual_variant variants[] = {
      .streams = STREAMS(2, 2) | STREAMS(4, 4) | STREAMS(8, 8),
      .promises = PROMISES_DOUBLY_STOCHASTIC,
      .leaves = krom_leaves},
+    {.name = "circulant",
+     .summary = "doubly stochastic: a mixture of rotations, of which products do not collapse with depth",
+     .source = "C-mHC, contactsebi/circulant-hyper-connections",
+     .colour = "#e377c2",
+     .streams = STREAMS(2, 8),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .uses_depth = true,
+     .leaves = circulant_leaves,
+     .settings = circulant_settings},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 

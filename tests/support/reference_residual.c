@@ -264,6 +264,46 @@ static double asymmetry(size_t streams, const double *matrix) {
     return most;
 }
 
+static double circulant_share(const struct residual_settings *settings, size_t sublayers) {
+    return fmin(1.0, settings->values[residual_setting_find("circulant_beta")].real / (2.0 * (double)sublayers));
+}
+
+/* The identity, and the rotations i <- i + k mod n with the shares of a softmax. */
+static void circulant(const struct reference_map *map, const double *z, double *res) {
+    const size_t n = map->streams;
+    const double share = circulant_share(map->settings, map->sublayers);
+    double logits[MOST_STREAMS];
+    for (size_t k = 0; k < n; k++) {
+        logits[k] = scalar(map, "alpha_res") * z[k] + leaf(map, "b_res")[k];
+    }
+    identity(map, z, res);
+    for (size_t k = 0; k < n; k++) {
+        const double weight = exp(logits[k] - reference_log_sum_exp(logits, n, 1));
+        for (size_t i = 0; i < n; i++) {
+            res[i * n + i] -= k == 0 ? share : 0.0;
+            res[i * n + (i + k) % n] += share * weight;
+        }
+    }
+}
+
+/* Circulant matrices commute: what is one is the same along all diagonals. */
+static double not_circulant(size_t streams, const double *matrix) {
+    double most = 0.0;
+    for (size_t i = 0; i < streams; i++) {
+        for (size_t j = 0; j < streams; j++) {
+            const double next = matrix[(i + 1) % streams * streams + (j + 1) % streams];
+            most = fmax(most, fabs(matrix[i * streams + j] - next));
+        }
+    }
+    return most;
+}
+
+/* The theorem of its source, for matrices whose share of the identity is 1 - beta / (2 sublayers). */
+static double least_of_circulants(const struct residual_settings *settings, size_t sublayers) {
+    const double beta = 2.0 * (double)sublayers * circulant_share(settings, sublayers);
+    return exp(-beta - beta * beta / (2.0 * (double)sublayers));
+}
+
 /* The gates that all but hc have. */
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
@@ -282,8 +322,13 @@ static const struct reference {
     double (*structure)(size_t streams, const double *matrix);
     double (*least_singular)(const struct residual_settings *settings, size_t sublayers);
 } references[] = {
-    {"identity", .matrix = identity}, {"hc", .whole = hc},    {"mhc", .matrix = mhc},
-    {"mhc_lite", .matrix = mhc_lite}, {"shc", .matrix = shc}, {"krom", .matrix = krom, .structure = asymmetry},
+    {"identity", .matrix = identity},
+    {"hc", .whole = hc},
+    {"mhc", .matrix = mhc},
+    {"mhc_lite", .matrix = mhc_lite},
+    {"shc", .matrix = shc},
+    {"circulant", .matrix = circulant, .structure = not_circulant, .least_singular = least_of_circulants},
+    {"krom", .matrix = krom, .structure = asymmetry},
 };
 
 static const struct reference *reference_of(const struct residual_variant *residual) {
