@@ -165,6 +165,15 @@ class MHCLite(HyperConnection):
         return (shares @ self.permutations).unflatten(-1, (self.streams, self.streams))
 
 
+def cayley(angles, size, above):
+    """The rotation (I + A)^-1 (I - A) of a skew-symmetric A with these angles at the places `above` its diagonal: [..., size, size]."""
+    upper = angles.new_zeros(*angles.shape[:-1], size, size)
+    upper[..., above[0], above[1]] = angles
+    skew = (upper - upper.transpose(-1, -2)).float()  # solving has no 16-bit form
+    one = torch.eye(size, device=angles.device)
+    return torch.linalg.solve(one + skew, one - skew).to(angles.dtype)
+
+
 class SHC(HyperConnection):
     """H_res = J + U S V^T: rows and columns sum to 1, singular values tanh(...) of at most 1, between rotations of the space
     that is orthogonal to the mean of the streams."""
@@ -194,13 +203,7 @@ class SHC(HyperConnection):
         if size == 1:  # one dimension has no angle
             return self.basis.expand(*z.shape[:-1], -1, -1)
         w, b, tau, gamma = (getattr(self, name + "_" + side) for name in ("w", "b", "tau", "gamma"))
-        angles = gamma * torch.tanh(tau * (z @ w) + b)
-        upper = angles.new_zeros(*angles.shape[:-1], size, size)
-        upper[..., self.above[0], self.above[1]] = angles
-        skew = upper - upper.transpose(-1, -2)
-        one = torch.eye(size, device=z.device)
-        skew = skew.float()  # solving has no 16-bit form
-        return self.basis @ torch.linalg.solve(one + skew, one - skew).to(self.basis.dtype)
+        return self.basis @ cayley(gamma * torch.tanh(tau * (z @ w) + b), size, self.above)
 
     def residual(self, z):
         scales = torch.tanh(self.tau_s * (z @ self.w_s) + self.b_s)
@@ -248,6 +251,23 @@ class Circulant(HyperConnection):
         return (shares @ self.rotations).unflatten(-1, (self.streams, self.streams))
 
 
+class GoMHC(HyperConnection):
+    """H_res doubly stochastic: the mean squares of the 2 x 2 blocks of a rotation of 2 n dimensions."""
+
+    def describe(self):
+        size = 2 * self.streams
+        self.projection("w_res", size * (size - 1) // 2)
+        self.small("b_res", size * (size - 1) // 2)
+        self.small("alpha_res")
+        self.register_buffer("above", torch.triu_indices(size, size, 1), persistent=False)
+
+    def residual(self, z):
+        size = 2 * self.streams
+        angles = self.alpha_res * (z @ self.w_res) + self.b_res
+        rotation = cayley(angles, size, self.above)
+        return rotation.square().unflatten(-1, (self.streams, 2)).unflatten(-3, (self.streams, 2)).sum((-3, -1)) / 2
+
+
 class HC(nn.Module):
     """Unconstrained, from z_s = RMSNorm of each stream."""
 
@@ -269,7 +289,7 @@ class HC(nn.Module):
 
 
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant}
+               "circulant": Circulant, "go_mhc": GoMHC}
 
 
 # ---- the model

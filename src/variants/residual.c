@@ -41,6 +41,11 @@ static int64_t factor_logits(int64_t streams) {
     return logits;
 }
 
+/* entries above the diagonal of a skew-symmetric matrix with two rows a stream */
+static int64_t doubled_angles(int64_t streams) {
+    return streams * (2 * streams - 1);
+}
+
 static int64_t singular_values(int64_t streams) {
     return streams - 1;
 }
@@ -83,6 +88,12 @@ static float first_logit(int64_t index, const struct residual_place *place) {
 static float second_logits(int64_t index, const struct residual_place *place) {
     (void)place;
     return index % 2 == 0 ? 0.0f : -8.0f;
+}
+
+/* Where all angles are zero no gradient reaches them. */
+static float small_angles(int64_t index, const struct residual_place *place) {
+    (void)index;
+    return 0.4f / (float)(2 * place->streams);
 }
 
 /* ---- leaves */
@@ -164,6 +175,15 @@ static const struct residual_leaf circulant_leaves[] = {
     {"w_res", LEAF_PROJECTION, streams_wide, zeros},
     GATE_BIASES,
     {"b_res", LEAF_VECTOR, streams_wide, zeros},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
+    END,
+};
+
+static const struct residual_leaf go_mhc_leaves[] = {
+    GATE_PROJECTIONS,
+    {"w_res", LEAF_PROJECTION, doubled_angles, zeros},
+    GATE_BIASES,
+    {"b_res", LEAF_VECTOR, doubled_angles, small_angles},
     {"alpha_res", LEAF_SCALAR, NULL, hundredth},
     END,
 };
@@ -253,6 +273,13 @@ static const struct residual_variant variants[] = {
      .uses_depth = true,
      .leaves = circulant_leaves,
      .settings = circulant_settings},
+    {.name = "go_mhc",
+     .summary = "doubly stochastic: squares of a rotation of twice as many dimensions",
+     .source = "go-mHC, arXiv 2604.02309",
+     .colour = "#bcbd22",
+     .streams = STREAMS(2, 8),
+     .promises = PROMISES_DOUBLY_STOCHASTIC,
+     .leaves = go_mhc_leaves},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STREAMS = RESIDUAL_MAX_STREAMS };
+enum { MOST_STREAMS = RESIDUAL_MAX_STREAMS, BLOCK = 2, MOST_ROWS = BLOCK * MOST_STREAMS /* go_mhc has so many */ };
 
 /* A square or tall matrix. */
 struct small_matrix {
     size_t rows, columns;
-    double at[MOST_STREAMS][MOST_STREAMS];
+    double at[MOST_ROWS][MOST_ROWS];
 };
 
 /* ---- matrices */
@@ -304,6 +304,22 @@ static double least_of_circulants(const struct residual_settings *settings, size
     return exp(-beta - beta * beta / (2.0 * (double)sublayers));
 }
 
+/* The mean of squares over the blocks of a rotation. */
+static void go_mhc(const struct reference_map *map, const double *z, double *res) {
+    const size_t n = map->streams, size = BLOCK * n;
+    double angles[MOST_ROWS * (MOST_ROWS - 1) / 2];
+    for (size_t k = 0; k < size * (size - 1) / 2; k++) {
+        angles[k] = scalar(map, "alpha_res") * z[k] + leaf(map, "b_res")[k];
+    }
+    const struct small_matrix rotation = cayley(size, angles);
+    memset(res, 0, n * n * sizeof *res);
+    for (size_t i = 0; i < size; i++) {
+        for (size_t j = 0; j < size; j++) {
+            res[i / BLOCK * n + j / BLOCK] += rotation.at[i][j] * rotation.at[i][j] / BLOCK;
+        }
+    }
+}
+
 /* The gates that all but hc have. */
 static void gates(const struct reference_map *map, const double *z, double *h) {
     const size_t n = map->streams;
@@ -327,6 +343,7 @@ static const struct reference {
     {"mhc", .matrix = mhc},
     {"mhc_lite", .matrix = mhc_lite},
     {"shc", .matrix = shc},
+    {"go_mhc", .matrix = go_mhc},
     {"circulant", .matrix = circulant, .structure = not_circulant, .least_singular = least_of_circulants},
     {"krom", .matrix = krom, .structure = asymmetry},
 };
