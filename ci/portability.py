@@ -97,11 +97,12 @@ def deal(programs, targets, everything):
     """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
     the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
     differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
-    hot_kernels.py's. For Vulkan it is every second of them beside that, and every fourth with addresses of
-    buffers: clspv has faults of its own."""
+    hot_kernels.py's, those of other than 1, 2 or 8 are left to --all. For Vulkan it is every second of them beside that, and every
+    fourth with addresses of buffers: clspv has faults of its own."""
     if everything:
         return [(target, program) for program in programs for target in targets]
     # not of `targets`: what is missing here may change no other share
+    programs = [program for program in programs if not re.search(r"STREAMS=[3567]", program.label)]
     dealt = [target for target in TARGETS if target.clang == 15]
     quick = next(target for target in dealt if target.vendor == "SPIR-V")
     kinds, switched = {}, {}

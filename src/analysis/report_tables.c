@@ -58,6 +58,9 @@ static const struct column run_columns[] = {
 };
 
 static const struct column matrix_columns[] = {
+    {"distance from I", "identity_distance", 4, OF_H, 1, NULL},
+    {"cosine of streams", "stream_cosine", 4, OF_H, 1, NULL},
+    {"largest stream %", "largest_share", 1, OF_H, 100, NULL},
     {"row max, median", "row_max.median", 4, OF_H, 1, NULL},
     {"diagonal %", "diagonal_fraction", 2, OF_H, 100, NULL},
     {"negative %", "negative_fraction", 2, OF_H, 100, NULL},

@@ -362,9 +362,10 @@ static void interrupted_evaluation_is_made_up_for(void **state) {
 static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
     (void)state;
     assert_done(TRAIN("settled", "--max-iters", "2", "--residual", "mhc"));
-    static const char *const wrong[][2] = {{"--n-streams", "2"},       {"--residual", "shc"},
-                                           {"--block-size", "8"},      {"--bias", "--no-profile"},
-                                           {"--sinkhorn-iters", "10"}, {"--stream-reduce", "sum_norm"}};
+    static const char *const wrong[][2] = {{"--n-streams", "2"},         {"--residual", "shc"},
+                                           {"--block-size", "8"},        {"--bias", "--no-profile"},
+                                           {"--sinkhorn-iters", "10"},   {"--stream-reduce", "sum_norm"},
+                                           {"--stream-expand", "scaled"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_failed(TRAIN("settled", "--init-from", "resume", wrong[i][0], wrong[i][1]), 1,
                       "was saved with another");
