@@ -2,7 +2,7 @@
 """The tables of docs/variants.md: what each residual variant costs, how exact it is, how fast, and what it learns on one budget.
 
   sh ci/study.sh                         trains them all (out/study), and measures their matrices
-  bench/variants.py --measure            measures their speed (bench.json of --study), some minutes on an idle machine
+  bench/variants.py --measure            measures their speed (speed.json in --study), some minutes on an idle machine
   bench/variants.py                      prints the tables
   bench/variants.py --write              writes them into docs/variants.md, between the lines that say so
 
@@ -56,7 +56,7 @@ def table(head, rows):
 def count(name, streams):
     """Of model M: thousands of parameters in hyper-connections; and a token's MFLOP and kB in them, forward and backward. The bytes are
     counted by the ledger; the operations are those of the formulas: C (6 n R + 6 n^2 + 12 n) in a sublayer with R projections, for products
-    with W and for mixing."""
+    with W and for mixing; the identity is mixed like any other matrix."""
     ledger = bench(*COUNTED, "--residual", name, "--n-streams", str(streams))
     [part] = [part for part in ledger["parts"] if part["part"] == "hyper-connections" and part["step"] == "micro_step"]
     tokens = ledger["tokens"] / ledger["micro_steps"]

@@ -9,11 +9,9 @@
 #if SCALED
 #define SCALE(x, scale, s, c) ((x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)))
 #define DISTINCT STREAMS /* streams that differ */
-#define SCALE_PARAMETERS , __global const float *parameters, ulong scale_at
 #else
 #define SCALE(x, scale, s, c) (x)
 #define DISTINCT 1
-#define SCALE_PARAMETERS /* clspv fails where pointers are not used */
 #endif
 
 /* Channels c .. of a token's row after dropout. */
@@ -66,8 +64,11 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
 }
 
 /* One work-group a token: d_embedding [N, C] = dropout'(sum_s scale_s d_streams [N, S, C]). */
-ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, float dropout, uint key0, uint key1,
-                                       ulong first_row, __global float *d_embedding SCALE_PARAMETERS) {
+ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global const float *parameters, ulong scale_at,
+                                       float dropout, uint key0, uint key1, ulong first_row, __global float *d_embedding) {
+#if !SCALED
+    UNUSED_POINTER(parameters);
+#endif
     const size_t token = get_group_id(0);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {
         vec_t d = SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + c), parameters + scale_at, 0, c);

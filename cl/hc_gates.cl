@@ -1,4 +1,4 @@
-/* The gates that mhc, mhc_lite, shc and identity share, for one token:
+/* The gates that all variants but hc share, for one token:
  *
  *   pre_s  =     sigmoid(alpha_pre  z_s     + b_pre_s)
  *   post_s = 2 * sigmoid(alpha_post z_{S+s} + b_post_s)
@@ -9,6 +9,7 @@
  *   h, d_h    pre [S] | post [S] | res [S, S] and its gradient
  *   d_z       gradient of z, written
  *   d_theta   sums of the gradients of theta over tokens, added to; one work-item owns it
+ * Settings of the variant are macros by the names that its row gives them; where it uses the depth, SUBLAYERS is that of the model.
  * A variant defines
  *   void hc_forward(theta, z, h)                        writes all of h
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)

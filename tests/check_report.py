@@ -19,7 +19,7 @@ import tempfile
 import small_runs
 
 RUNS = [("rc-1", "rc", 1, 1), ("identity-1", "identity", 2, 1), ("mhc-1", "mhc", 2, 1), ("shc-1", "shc", 3, 1), ("shc-2", "shc", 3, 2)]
-FIGURES = 8  # of runs with evaluations, statistics and measured matrices, but for those of hc_bench
+FIGURES = 11  # of runs with evaluations, statistics and measured matrices, but for those of hc_bench
 WIDTHS = {"desk": 1200, "phone": 390}
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 

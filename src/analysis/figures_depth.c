@@ -5,7 +5,7 @@
 /* Where a run's answers change: docs/analysis.md says so, too. */
 static const double still_identity = 0.01, near_identity = 0.1; /* distance of a sublayer from the identity, mean */
 static const double one_direction = 0.95, one_stream = 0.9;     /* cosine of the streams, share of the largest */
-static const double flat = 0.1;                                 /* second singular value of the product */
+static const double flat = 0.1; /* second singular value of the product, of the first */
 
 static bool has_depth(const json_t *run) {
     const json_t *sublayers = json_object_get(figure_h(run), "sublayers");
@@ -71,11 +71,12 @@ const struct figure_kind figure_collapse = {"collapse", FIGURE_CURVES, has_depth
 /* ---- singular values of products */
 
 static void draw_singular_values(struct figure *figure, const json_t *run, size_t index) {
-    const double second = at_the_end(run, "product_second_mean");
+    const double first = at_the_end(run, "product_norm_mean"), second = at_the_end(run, "product_second_mean");
     draw_curves(figure, run, index, 1, (const char *const[]){"product_second_mean", "product_smallest_mean"});
     fprintf(figure_item(figure), "%s %s (first %.3g, second %.3g, smallest %.3g)", figure->name,
-            second < flat ? "keeps the mean of the streams and little else" : "keeps differences between streams",
-            at_the_end(run, "product_norm_mean"), second, at_the_end(run, "product_smallest_mean"));
+            second < flat * first ? "keeps one combination of the streams and little else"
+                                  : "keeps differences between streams",
+            first, second, at_the_end(run, "product_smallest_mean"));
 }
 
 const struct figure_kind figure_singular_values = {"singular_values", FIGURE_CURVES, has_depth,

@@ -339,8 +339,8 @@ class GPT(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "sinkhorn_iters": 20, "circulant_beta": 4.0, "stream_expand": "copy", "stream_reduce": "norm_sum",
-                       "activation": "gelu", **config}
+        self.config = {"bias": False, "dropout": 0.0, "n_streams": 1, "stream_expand": "copy", "stream_reduce": "norm_sum",
+                       "activation": "gelu", "sinkhorn_iters": 20, "circulant_beta": 4.0, **config}
         self.transformer = Transformer(self.config)
 
     def forward(self, tokens, targets=None):

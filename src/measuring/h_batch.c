@@ -116,9 +116,11 @@ const struct h_tally h_tally_empty = {.entry = {HUGE_VAL, -HUGE_VAL},
                                       .column_sum = {HUGE_VAL, -HUGE_VAL},
                                       .norm = {HUGE_VAL, -HUGE_VAL}};
 
+/* NaN stays: what is not a number is outside of every range. */
 static void widen(struct range *range, double minimum, double maximum) {
-    range->minimum = fmin(range->minimum, minimum);
-    range->maximum = fmax(range->maximum, maximum);
+    const bool wrong = isnan(minimum + maximum) || isnan(range->minimum);
+    range->minimum = wrong ? (double)NAN : fmin(range->minimum, minimum);
+    range->maximum = wrong ? (double)NAN : fmax(range->maximum, maximum);
 }
 
 void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n) {

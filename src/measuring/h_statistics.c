@@ -148,11 +148,12 @@ struct h_breach h_statistics_check(const struct h_statistics *statistics, const 
 
 /* ---- JSON */
 
-/* A figure of each sublayer. NULL when memory runs out. */
+/* A figure of each sublayer, null where it is not a number. NULL when memory runs out. */
 static json_t *means_json(const struct h_statistics *statistics, enum h_figure figure) {
     json_t *means = json_array();
     for (size_t i = 0; i < statistics->sublayers; i++) {
-        if (json_array_append_new(means, json_real(h_tally_mean(&statistics->tallies[i], figure)))) {
+        const double mean = h_tally_mean(&statistics->tallies[i], figure);
+        if (json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null())) {
             json_decref(means);
             return NULL;
         }

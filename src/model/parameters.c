@@ -226,9 +226,10 @@ void parameter_initialise(const struct parameter *parameter, const struct model_
     }
     const uint64_t key = random_key(seed, parameter->name);
     for (uint64_t i = 0; i < parameter->elements; i++) {
-        const double offset = parameter->spread * (2.0 * random_uniform(key, i) - 1.0);
-        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place)
-                                    : (float)((double)parameter->constant + offset);
+        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)i, &place) : parameter->constant;
+        if (parameter->spread > 0.0) {
+            values[i] += (float)(parameter->spread * (2.0 * random_uniform(key, i) - 1.0));
+        }
     }
 }
 

@@ -1,16 +1,20 @@
 #include "src/operations/kernels.h"
 
+/* Of the token embeddings a row a token: how many differ is not known here, and no more than all of them. */
+static size_t token_rows(const struct operations *operations, size_t count) {
+    const size_t all = (size_t)operations->shape.vocabulary;
+    return (count < all ? count : all) * (size_t)operations->shape.channels;
+}
+
 void embedding_forward(struct operations *operations, struct token_shape tokens, int64_t first,
                        const struct buffer *ids, struct embedding weights, struct dropout dropout,
                        const struct buffer *streams, const struct buffer *squares) {
     const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
     const size_t copies = (size_t)operations->shape.streams;
-    /* of the embeddings a row a token: how many differ is not known here, and no more than all of them */
-    const size_t rows = count < (size_t)operations->shape.vocabulary ? count : (size_t)operations->shape.vocabulary;
-    RUN_ROWS(embedding_forward, count, ARG_IN(ids, count), ARG_SPAN_IN(weights.tokens, rows * channels),
-             ARG_U64(weights.positions.offset), ARG_U64(weights.scale.offset), ARG_I32(tokens.sequence),
-             ARG_I32(first), ARG_DROPOUT(dropout), ARG_OUT(streams, count * copies * channels),
-             ARG_OUT(squares, count * copies));
+    RUN_ROWS(embedding_forward, count, ARG_IN(ids, count),
+             ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
+             ARG_U64(weights.scale.offset), ARG_I32(tokens.sequence), ARG_I32(first), ARG_DROPOUT(dropout),
+             ARG_OUT(streams, count * copies * channels), ARG_OUT(squares, count * copies));
 }
 
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
@@ -18,14 +22,9 @@ void embedding_backward(struct operations *operations, struct token_shape tokens
                         const struct buffer *d_embedding, struct embedding gradients) {
     const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
     const size_t copies = (size_t)operations->shape.streams;
-#define SUM_ARGUMENTS                                                                                              \
-    ARG_IN(d_streams, count *copies *channels), ARG_DROPOUT(dropout), ARG_OUT(d_embedding, count *channels)
-    if (operations->shape.scaled) {
-        RUN_ROWS(embedding_backward_sum, count, SUM_ARGUMENTS, ARG_SPAN_IN(scale, copies * channels));
-    } else {
-        RUN_ROWS(embedding_backward_sum, count, SUM_ARGUMENTS);
-    }
-#undef SUM_ARGUMENTS
+    const size_t gains = operations->shape.scaled ? copies * channels : 0;
+    RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels), ARG_SPAN_IN(scale, gains),
+             ARG_DROPOUT(dropout), ARG_OUT(d_embedding, count * channels));
     RUN_ROWS(embedding_backward_tokens, groups.distinct, ARG_IN(d_embedding, count * channels),
              ARG_IN(groups.ids, groups.distinct), ARG_IN(groups.starts, groups.distinct + 1),
              ARG_IN(groups.places, count), ARG_SPAN_IN_OUT(gradients.tokens, groups.distinct * channels));
@@ -41,7 +40,7 @@ void stream_scale_backward(struct operations *operations, struct token_shape tok
     const size_t width = (size_t)operations->shape.streams * channels;
     const struct chunking chunks = chunk_rows(count, row_chunks(operations->compute));
     RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(ids, count),
-             ARG_SPAN_IN(weights.tokens, count * channels), ARG_U64(weights.positions.offset),
+             ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
              ARG_I32(tokens.sequence), ARG_DROPOUT(dropout), ARG_IN(d_streams, count * width), ARG_U64(count),
              ARG_U64(chunks.per_chunk), ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}});

@@ -41,10 +41,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
         PROCESS_BOOL("list_residuals", &settings->list_residuals, "say what each residual connection is, and stop"),
         INT("n_streams", &settings->model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
-        CHOICE(
-            "stream_expand", &settings->stream_expand, "copy", STREAM_EXPAND_WORDS,
-            "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, so "
-            "that streams differ from the start"),
+        CHOICE("stream_expand", &settings->stream_expand, "copy", STREAM_EXPAND_WORDS,
+               "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
+               "so that "
+               "streams differ from the start (rc ignores it)"),
         CHOICE("stream_reduce", &settings->stream_reduce, "norm_sum", STREAM_REDUCE_WORDS,
                "at the top: norm each stream, then sum; or sum, then norm"),
     };

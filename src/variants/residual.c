@@ -204,8 +204,7 @@ static const struct residual_setting shc_settings[] = {
 
 static const struct residual_setting circulant_settings[] = {
     {"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
-     "circulant: beta / (2 sublayers), at most 1, is the share of H_res that moves streams", "CIRCULANT_BETA",
-     false},
+     "circulant: beta / (2 sublayers), at most 1, is the share of rotations in H_res", "CIRCULANT_BETA", false},
     {.name = NULL},
 };
 

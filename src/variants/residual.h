@@ -63,7 +63,7 @@ struct residual_leaf {
 
 /* ---- the rows */
 
-/* What holds of every H_res of a variant, whatever its parameters are, and so of products of them. */
+/* What holds of every H_res of a variant, whatever its parameters are, and of their products (a norm where sums are promised). */
 enum residual_promise {
     PROMISE_ROW_SUMS = 1,    /* rows sum to one */
     PROMISE_COLUMN_SUMS = 2, /* columns sum to one */

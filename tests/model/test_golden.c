@@ -366,7 +366,19 @@ static int is_case(const struct dirent *entry) {
     return entry->d_name[0] != '.' && !strchr(entry->d_name, '.'); /* README.md */
 }
 
-/* A case is a folder of tests/golden. */
+/* "shc" and "shc_n4" are cases of shc. */
+static bool has_case(const char *variant) {
+    const size_t length = strlen(variant);
+    size_t i = 0;
+    while (i < all.count &&
+           (strncmp(all.cases[i].folder, variant, length) != 0 ||
+            (all.cases[i].folder[length] && strncmp(all.cases[i].folder + length, "_n", 2) != 0))) {
+        i++;
+    }
+    return i < all.count;
+}
+
+/* A case is a folder of tests/golden, and every variant has one. */
 static void add_folders(enum way way) {
     struct dirent **entries;
     const int count = scandir(HC_TEST_DATA "/golden", &entries, is_case, alphasort);
@@ -379,6 +391,13 @@ static void add_folders(enum way way) {
         free(entries[i]);
     }
     free(entries);
+    const struct residual_variant *variant;
+    for (size_t i = 0; (variant = residual_at(i)); i++) {
+        if (!has_case(variant->name)) {
+            fprintf(stderr, "%s has no golden case in " HC_TEST_DATA "/golden\n", variant->name);
+            exit(2);
+        }
+    }
 }
 
 int main(int argc, char **argv) {

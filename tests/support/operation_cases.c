@@ -1317,6 +1317,10 @@ static const struct operation_case fixed_cases[] = {
     LOOSE(map, "mhc_lite, large logits", 30, 0, .residual = "mhc_lite", .spread = 60.0),
     /* elimination on I + A loses |A|^2 epsilon, and 1 - tanh^2 all digits where tanh is almost 1 */
     LOOSE(map, "shc, large angles", 100, 0, .residual = "shc", .spread = 20.0),
+    LOOSE(map, "go_mhc, large angles", 300, 0, .residual = "go_mhc", .spread = 20.0),
+    LOOSE(map, "krom, large logits", 30, 0, .residual = "krom", .spread = 60.0),
+    LOOSE(map, "circulant, large logits", 30, 0, .residual = "circulant", .spread = 60.0),
+    CASE(map, "circulant, nothing but rotations", .residual = "circulant", .setting = {"circulant_beta", 40}),
     CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
 
     CASE(projections, "identity", .residual = "identity", .channels = 64),

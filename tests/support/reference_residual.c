@@ -298,10 +298,9 @@ static double not_circulant(size_t streams, const double *matrix) {
     return most;
 }
 
-/* The theorem of its source, for matrices whose share of the identity is 1 - beta / (2 sublayers). */
+/* Eigenvalues are (1 - g) + g w with |w| <= 1, and all have the same eigenvectors. */
 static double least_of_circulants(const struct residual_settings *settings, size_t sublayers) {
-    const double beta = 2.0 * (double)sublayers * circulant_share(settings, sublayers);
-    return exp(-beta - beta * beta / (2.0 * (double)sublayers));
+    return pow(fmax(0.0, 1.0 - 2.0 * circulant_share(settings, sublayers)), (double)sublayers);
 }
 
 /* The mean of squares over the blocks of a rotation. */
