@@ -222,11 +222,11 @@ static void products_over_48_sublayers_keep_promises(void **state) {
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         for (int64_t n = 2; variant->promises && n <= RESIDUAL_MAX_STREAMS; n++) {
             if (residual_takes(variant, n) && residual_theta(variant, n) < MANY_PARAMETERS) {
-                check_deep(variant, n, INITIAL);
-                check_deep(variant, n, RANDOM);
+                check_deep(variant, n, INITIAL); /* where all round alike, and that adds up */
             }
         }
         if (variant->promises) {
+            check_deep(variant, reference_streams(variant, 4), RANDOM);
             check_deep(variant, reference_streams(variant, 4), TRAINED);
         }
     }
