@@ -110,6 +110,11 @@ static float small_angles(int64_t index, const struct residual_place *place) {
 #define END                                                                                                        \
     { NULL, LEAF_SCALAR, NULL, NULL }
 
+/* All leaves of a variant whose H_res comes from alpha_res z + b_res, a vector of this width. */
+#define LOGIT_LEAVES(width, initial)                                                                               \
+    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, zeros}, GATE_BIASES,                                       \
+        {"b_res", LEAF_VECTOR, width, initial}, {"alpha_res", LEAF_SCALAR, NULL, hundredth}, END
+
 static const struct residual_leaf hc_leaves[] = {
     {"norm.weight", LEAF_NORM, NULL, ones},
     {"w_pre", LEAF_PROJECTION, one, zeros},
@@ -135,14 +140,7 @@ static const struct residual_leaf mhc_leaves[] = {
     END,
 };
 
-static const struct residual_leaf mhc_lite_leaves[] = {
-    GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, permutations, zeros},
-    GATE_BIASES,
-    {"b_res", LEAF_VECTOR, permutations, first_logit},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
-    END,
-};
+static const struct residual_leaf mhc_lite_leaves[] = {LOGIT_LEAVES(permutations, first_logit)};
 
 static const struct residual_leaf shc_leaves[] = {
     GATE_PROJECTIONS,
@@ -161,32 +159,11 @@ static const struct residual_leaf shc_leaves[] = {
     END,
 };
 
-static const struct residual_leaf krom_leaves[] = {
-    GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, factor_logits, zeros},
-    GATE_BIASES,
-    {"b_res", LEAF_VECTOR, factor_logits, second_logits},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
-    END,
-};
+static const struct residual_leaf krom_leaves[] = {LOGIT_LEAVES(factor_logits, second_logits)};
 
-static const struct residual_leaf circulant_leaves[] = {
-    GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, streams_wide, zeros},
-    GATE_BIASES,
-    {"b_res", LEAF_VECTOR, streams_wide, zeros},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
-    END,
-};
+static const struct residual_leaf circulant_leaves[] = {LOGIT_LEAVES(streams_wide, zeros)};
 
-static const struct residual_leaf go_mhc_leaves[] = {
-    GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, doubled_angles, zeros},
-    GATE_BIASES,
-    {"b_res", LEAF_VECTOR, doubled_angles, small_angles},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
-    END,
-};
+static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles, small_angles)};
 
 /* ---- settings */
 

@@ -16,14 +16,7 @@ static float toy_start(int64_t index, const struct residual_place *place) {
     return (float)place->settings->values[residual_setting_find("toy_start")].real;
 }
 
-static const struct residual_leaf toy_leaves[] = {
-    GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, one, zeros},
-    GATE_BIASES,
-    {"b_res", LEAF_VECTOR, one, toy_start},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth},
-    END,
-};
+static const struct residual_leaf toy_leaves[] = {LOGIT_LEAVES(one, toy_start)};
 
 static const struct residual_setting toy_settings[] = {
     {"toy_largest", RESIDUAL_FLOAT, "0.5", -1, 1, "toy: the largest strength", "TOY_LARGEST", false},
