@@ -10,7 +10,7 @@
 INLINED void circulant_weights(__global const float *theta, __global const float *z, float *weights) {
     float highest = -INFINITY, sum = 0.0f;
     EACH(k, STREAMS) {
-        weights[k] = theta[P_alpha_res] * z[GATE_COLUMNS + k] + theta[P_b_res + k];
+        weights[k] = residual_logit(theta, z, k);
         highest = fmax(highest, weights[k]);
     }
     EACH(k, STREAMS) {
@@ -49,10 +49,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
         product += weights[k] * d_weights[k];
     }
     EACH(k, STREAMS) {
-        const float d = weights[k] * (d_weights[k] - product);
-        d_theta[P_b_res + k] += d;
-        d_alpha += d * z[GATE_COLUMNS + k];
-        d_z[GATE_COLUMNS + k] = theta[P_alpha_res] * d;
+        d_alpha += residual_logit_backward(theta, z, k, weights[k] * (d_weights[k] - product), d_z, d_theta);
     }
     d_theta[P_alpha_res] += d_alpha;
 }

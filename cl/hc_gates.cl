@@ -64,3 +64,18 @@ static inline void sigmoid_gates_backward(__global const float *theta, __global 
     d_theta[P_alpha_post] += d_alpha_post;
 }
 #endif
+
+#ifdef P_alpha_res
+/* Logit k of res, where a variant makes res of logits: alpha_res z_{2S+k} + b_res_k. */
+static inline float residual_logit(__global const float *theta, __global const float *z, int k) {
+    return theta[P_alpha_res] * z[GATE_COLUMNS + k] + theta[P_b_res + k];
+}
+
+/* From the logit's gradient d. Returns its part of the gradient of alpha_res, which the caller sums. */
+static inline float residual_logit_backward(__global const float *theta, __global const float *z, int k, float d,
+                                            __global float *d_z, __global float *d_theta) {
+    d_theta[P_b_res + k] += d;
+    d_z[GATE_COLUMNS + k] = theta[P_alpha_res] * d;
+    return d * z[GATE_COLUMNS + k];
+}
+#endif

@@ -7,11 +7,17 @@
  */
 #define BLOCK 2
 #define ORDER (BLOCK * STREAMS)
-#define MAP_WORK (ORDER * ORDER) /* K, on the way back */
+#define ENTRIES (ORDER * ORDER)
+
+/* Q and K, on the way back. Local memory can be indexed, so loops over what is there need not be unrolled; unrolled, compilers move
+ * so many of its loads to the front that registers run out. */
+#define MAP_WORK (2 * ENTRIES)
 #if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
+#define EACH_KEPT(i, n) UNROLL(1) for (int i = 0; i < (n); i++)
 #else
 #define MAP_SPACE __private
+#define EACH_KEPT(i, n) EACH(i, n)
 #endif
 
 /* X in place, by Gauss and Jordan. No pivoting: the symmetric part of I + A is I, and stays at least I in every Schur
@@ -42,10 +48,9 @@ INLINED void rotation(__global const float *theta, __global const float *z, floa
         q[i][i] = 1.0f;
         EACH(j, ORDER) {
             if (j > i) {
-                const float angle = theta[P_alpha_res] * z[GATE_COLUMNS + next] + theta[P_b_res + next];
+                const float angle = residual_logit(theta, z, next++);
                 q[i][j] = angle;
                 q[j][i] = -angle;
-                next++;
             }
         }
     }
@@ -107,23 +112,34 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
 /* The gradient of A's angles is  -2 X^T K X  with  K = d_Q Q^T - Q d_Q^T,  from dX = -X dA X and X^T = Q^T X. Since
  * d_Q = 2/B d_res[block] Q, entry by entry,
  *   K_ij = 2/B sum_l (d_res[block of i, l] - d_res[block of j, l]) Q_il Q_jl. */
-INLINED float turning(__global const float *d_h, float q[ORDER][ORDER], int i, int j) {
+INLINED float turning(__global const float *d_h, MAP_SPACE const float *q, int i, int j) {
     float sum = 0.0f;
     EACH(l, ORDER) {
         const float d = row_gradient(d_h, i / BLOCK, l / BLOCK) - row_gradient(d_h, j / BLOCK, l / BLOCK);
-        sum += d * q[i][l] * q[j][l];
+        sum += d * q[i * ORDER + l] * q[j * ORDER + l];
     }
     return 2.0f / BLOCK * sum;
 }
 
-INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                         __global const float *d_h, __global float *d_z, __global float *d_theta, MAP_SPACE float *k) {
-    float q[ORDER][ORDER], d_alpha = 0.0f;
-    sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
+INLINED void rotation_keep(__global const float *theta, __global const float *z, MAP_SPACE float *kept) {
+    float q[ORDER][ORDER];
     rotation(theta, z, q);
     EACH(i, ORDER) {
-        k[i * ORDER + i] = 0.0f;
         EACH(j, ORDER) {
+            kept[i * ORDER + j] = q[i][j];
+        }
+    }
+}
+
+INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
+                         __global const float *d_h, __global float *d_z, __global float *d_theta, MAP_SPACE float *work) {
+    MAP_SPACE float *q = work, *k = work + ENTRIES;
+    float d_alpha = 0.0f;
+    sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
+    rotation_keep(theta, z, q);
+    EACH_KEPT(i, ORDER) {
+        k[i * ORDER + i] = 0.0f;
+        EACH_KEPT(j, ORDER) {
             if (j > i) {
                 const float entry = turning(d_h, q, i, j);
                 k[i * ORDER + j] = entry;
@@ -131,25 +147,22 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
             }
         }
     }
-    EACH(j, ORDER) {
+    EACH_KEPT(j, ORDER) {
         float column[ORDER]; /* of K (Q + I) */
         EACH(l, ORDER) {
             column[l] = k[l * ORDER + j];
             EACH(m, ORDER) {
-                column[l] += k[l * ORDER + m] * q[m][j];
+                column[l] += k[l * ORDER + m] * q[m * ORDER + j];
             }
         }
-        EACH(i, ORDER) {
+        EACH_KEPT(i, ORDER) {
             if (i < j) {
-                float d = column[i];
+                float d = 0.0f;
                 EACH(l, ORDER) {
-                    d += q[l][i] * column[l];
+                    d += (q[l * ORDER + i] + (l == i ? 1.0f : 0.0f)) * column[l];
                 }
-                d *= -0.5f;
                 const int angle = i * ORDER - i * (i + 1) / 2 + j - i - 1;
-                d_theta[P_b_res + angle] += d;
-                d_alpha += d * z[GATE_COLUMNS + angle];
-                d_z[GATE_COLUMNS + angle] = theta[P_alpha_res] * d;
+                d_alpha += residual_logit_backward(theta, z, angle, -0.5f * d, d_z, d_theta);
             }
         }
     }

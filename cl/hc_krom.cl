@@ -14,8 +14,7 @@
 /* factors[k]: p_k and 1 - p_k, neither rounded from the other. */
 INLINED void krom_factors(__global const float *theta, __global const float *z, float factors[FACTOR_ROOM][2]) {
     EACH(k, FACTORS) {
-        const float first = theta[P_alpha_res] * z[GATE_COLUMNS + 2 * k] + theta[P_b_res + 2 * k];
-        const float second = theta[P_alpha_res] * z[GATE_COLUMNS + 2 * k + 1] + theta[P_b_res + 2 * k + 1];
+        const float first = residual_logit(theta, z, 2 * k), second = residual_logit(theta, z, 2 * k + 1);
         factors[k][0] = logistic(first - second);
         factors[k][1] = logistic(second - first);
     }
@@ -58,11 +57,8 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
             d += DIFFERS(x, k) ? -others : others;
         }
         d *= factors[k][0] * factors[k][1];
-        d_theta[P_b_res + 2 * k] += d;
-        d_theta[P_b_res + 2 * k + 1] -= d;
-        d_alpha += d * (z[GATE_COLUMNS + 2 * k] - z[GATE_COLUMNS + 2 * k + 1]);
-        d_z[GATE_COLUMNS + 2 * k] = theta[P_alpha_res] * d;
-        d_z[GATE_COLUMNS + 2 * k + 1] = -theta[P_alpha_res] * d;
+        d_alpha += residual_logit_backward(theta, z, 2 * k, d, d_z, d_theta);
+        d_alpha += residual_logit_backward(theta, z, 2 * k + 1, -d, d_z, d_theta);
     }
     d_theta[P_alpha_res] += d_alpha;
 }

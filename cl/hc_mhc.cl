@@ -25,8 +25,7 @@ struct scaling {
 INLINED void mhc_logits(__global const float *theta, __global const float *z, float logits[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
-            const int entry = i * STREAMS + j;
-            logits[i][j] = theta[P_alpha_res] * z[GATE_COLUMNS + entry] + theta[P_b_res + entry];
+            logits[i][j] = residual_logit(theta, z, i * STREAMS + j);
         }
     }
 }
@@ -234,10 +233,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     sinkhorn_backward(logits, k, s, factors, d);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
-            const int entry = i * STREAMS + j;
-            d_theta[P_b_res + entry] += d[i][j];
-            d_alpha += d[i][j] * z[GATE_COLUMNS + entry];
-            d_z[GATE_COLUMNS + entry] = theta[P_alpha_res] * d[i][j];
+            d_alpha += residual_logit_backward(theta, z, i * STREAMS + j, d[i][j], d_z, d_theta);
         }
     }
     d_theta[P_alpha_res] += d_alpha;

@@ -45,14 +45,10 @@ INLINED uint permutation_next(uint p) {
 #define AT_IMAGE(j, permutation, i) EACH(j, STREAMS) if (j == image(permutation, i))
 #endif
 
-INLINED float permutation_logit(__global const float *theta, __global const float *z, int r) {
-    return theta[P_alpha_res] * z[GATE_COLUMNS + r] + theta[P_b_res + r];
-}
-
 INLINED float permutation_highest(__global const float *theta, __global const float *z) {
     float highest = -INFINITY;
     for (int r = 0; r < PERMUTATIONS; r++) {
-        highest = fmax(highest, permutation_logit(theta, z, r));
+        highest = fmax(highest, residual_logit(theta, z, r));
     }
     return highest;
 }
@@ -76,7 +72,7 @@ INLINED void hc_forward(__global const float *theta, __global const float *z, __
     const float highest = permutation_highest(theta, z);
     uint p = FIRST_PERMUTATION;
     for (int r = 0; r < PERMUTATIONS; r++) {
-        const float weight = exp(permutation_logit(theta, z, r) - highest);
+        const float weight = exp(residual_logit(theta, z, r) - highest);
         add_compensated(weight, &sum, &sum_lost);
         EACH(i, STREAMS) {
             AT_IMAGE(j, p, i) {
@@ -107,7 +103,7 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
     }
     const float highest = permutation_highest(theta, z);
     for (int r = 0; r < PERMUTATIONS; r++) {
-        add_compensated(exp(permutation_logit(theta, z, r) - highest), &sum, &sum_lost);
+        add_compensated(exp(residual_logit(theta, z, r) - highest), &sum, &sum_lost);
     }
     uint p = FIRST_PERMUTATION;
     for (int r = 0; r < PERMUTATIONS; r++) {
@@ -117,10 +113,8 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
                 d += d_res[i][j];
             }
         }
-        d *= exp(permutation_logit(theta, z, r) - highest) / sum;
-        d_theta[P_b_res + r] += d;
-        add_compensated(d * z[GATE_COLUMNS + r], &d_alpha, &d_alpha_lost);
-        d_z[GATE_COLUMNS + r] = theta[P_alpha_res] * d;
+        d *= exp(residual_logit(theta, z, r) - highest) / sum;
+        add_compensated(residual_logit_backward(theta, z, r, d, d_z, d_theta), &d_alpha, &d_alpha_lost);
         p = permutation_next(p);
     }
     d_theta[P_alpha_res] += d_alpha;
