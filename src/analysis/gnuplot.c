@@ -1,30 +1,14 @@
 #include "src/analysis/gnuplot.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/spawn.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { MOST_WORDS = 2000 /* of gnuplot's complaints */ };
-
-/* Starts gnuplot in the folder, its words into a file. The error number of posix_spawnp. */
-static int start(const char *folder, char *const arguments[], int words, pid_t *child) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addchdir_np(&actions, folder);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, words, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, words, STDERR_FILENO);
-    const int failure = posix_spawnp(child, "gnuplot", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return failure;
-}
 
 /* Waits for gnuplot; where it fails, the error has the words that it left. */
 static int finish(pid_t child, int words) {
@@ -48,7 +32,8 @@ static int run(const char *folder, char *const arguments[]) {
     if (words < 0) {
         return error_set_errno("cannot keep what gnuplot says");
     }
-    errno = start(folder, arguments, words, &child);
+    errno = spawn_program(&child, "gnuplot", arguments,
+                          &(struct spawn_place){.folder = folder, .in = -1, .out = words, .err = words});
     const int result =
         errno == 0
             ? finish(child, words)

@@ -4,6 +4,7 @@
 #include "runtime/system/error.h"
 #include "src/training/record_lines.h"
 #include "src/training/run_log.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,15 +109,18 @@ static json_t *conclude(const json_t *record) {
 
 /* ---- evaluations of documents */
 
-/* The <name> of eval-<name>.json as heap text; NULL: another file. Only names that a page can have as they are. */
-static char *evaluation_name(const char *file) {
+/* The <name> of eval-<name>.json; false: another file. Only names that a page can have as they are. */
+static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     static const char first[] = "eval-", last[] = ".json";
     const size_t length = strlen(file), around = sizeof first - 1 + sizeof last - 1;
     const bool is_one = length > around && strncmp(file, first, sizeof first - 1) == 0 &&
                         strcmp(file + length - (sizeof last - 1), last) == 0;
-    const char *name = file + sizeof first - 1;
-    return is_one && strspn(name, plain) == strlen(name) ? strndup(name, length - around) : NULL;
+    if (!is_one || strspn(file, plain) < length || length > NAME_MAX) {
+        return false;
+    }
+    snprintf(name, NAME_MAX + 1, "%.*s", (int)(length - around), file + sizeof first - 1);
+    return true;
 }
 
 struct evaluations {
@@ -126,29 +130,28 @@ struct evaluations {
 
 static int read_evaluation(void *context, const char *file) {
     const struct evaluations *evaluations = context;
-    char *name = evaluation_name(file);
+    char name[NAME_MAX + 1];
     json_t *json = NULL;
-    const int result =
-        name && json_file_read(path_of("%s/%s", evaluations->folder, file).text, MOST_EVALUATION_BYTES, &json) ? -1
-                                                                                                               : 0;
-    if (json) {
-        json_object_set_new(json_object_get(evaluations->record, "documents"), name, json);
+    if (!evaluation_name(file, name)) {
+        return 0;
     }
-    free(name);
-    return result;
+    if (json_file_read(path_of("%s/%s", evaluations->folder, file).text, MOST_EVALUATION_BYTES, &json)) {
+        return -1;
+    }
+    json_object_set_new(json_object_get(evaluations->record, "documents"), name, json);
+    return 0;
 }
 
 /* ---- settings */
 
-/* A line of settings.conf, "name = value", whose values are written as JSON has them. Others are passed over. */
-static void take_setting(json_t *settings, const char *line, size_t length) {
-    char *name = strndup(line, length);
-    char *equals = name && *name != '#' ? strstr(name, " = ") : NULL;
+/* A line of settings.conf, "name = value", whose values are written as JSON has them, taken apart in place. Others are passed
+ * over. */
+static void take_setting(json_t *settings, char *line) {
+    char *equals = *line != '#' ? strstr(line, " = ") : NULL;
     if (equals) {
         *equals = '\0';
-        json_object_set_new(settings, name, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
+        json_object_set_new(settings, line, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
     }
-    free(name);
 }
 
 static int read_settings(json_t *settings, const char *folder) {
@@ -156,8 +159,9 @@ static int read_settings(json_t *settings, const char *folder) {
     char *text = NULL;
     size_t bytes;
     const int result = files_exist(path.text) && files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes) ? -1 : 0;
-    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        take_setting(settings, line, strcspn(line, "\n"));
+    char *rest = NULL;
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+        take_setting(settings, line);
     }
     free(text);
     return result;

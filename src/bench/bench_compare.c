@@ -1,18 +1,16 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
+#include "runtime/system/spawn.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 #include <inttypes.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { MOST_CASES = 32, MORE_ARGUMENTS = 10 };
 
@@ -87,12 +85,8 @@ static int read_cases(struct comparison *all, struct ranks *ranks) {
 /* ---- processes */
 
 static int spawn(struct bench_case *one, char **arguments, int socket) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, socket, STDOUT_FILENO);
-    const int code = posix_spawn(&one->process, "/proc/self/exe", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    const int code = spawn_program(&one->process, "/proc/self/exe", arguments,
+                                   &(struct spawn_place){.in = socket, .out = socket, .err = -1});
     if (code) {
         one->process = 0;
         return error_set("cannot start a process for %s: %s", one->residual->name, strerror(code));

@@ -1,0 +1,114 @@
+/* Programs that are started, and calls on the way there that fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/system/spawn.h"
+#include <errno.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Calls until one has no memory; 0: none does. The linker leads calls of these functions here. */
+static int calls_left;
+
+static bool fails_now(void) {
+    return calls_left > 0 && --calls_left == 0;
+}
+
+int __real_posix_spawn_file_actions_init(posix_spawn_file_actions_t *actions);
+int __wrap_posix_spawn_file_actions_init(posix_spawn_file_actions_t *actions);
+int __wrap_posix_spawn_file_actions_init(posix_spawn_file_actions_t *actions) {
+    return fails_now() ? ENOMEM : __real_posix_spawn_file_actions_init(actions);
+}
+
+int __real_posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd, const char *path,
+                                            int flags, mode_t mode);
+int __wrap_posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd, const char *path,
+                                            int flags, mode_t mode);
+int __wrap_posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd, const char *path,
+                                            int flags, mode_t mode) {
+    return fails_now() ? ENOMEM : __real_posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+}
+
+int __real_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to) {
+    return fails_now() ? ENOMEM : __real_posix_spawn_file_actions_adddup2(actions, from, to);
+}
+
+int __real_posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *actions, const char *path);
+int __wrap_posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *actions, const char *path);
+int __wrap_posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *actions, const char *path) {
+    return fails_now() ? ENOMEM : __real_posix_spawn_file_actions_addchdir_np(actions, path);
+}
+
+/* What a line of shell says in /proc, with errors among it and no input. The error number of spawn_program. */
+static int say(const char *line, char said[256]) {
+    const int words = memfd_create("words", MFD_CLOEXEC);
+    char shell[] = "sh", option[] = "-c", command[128];
+    char *const arguments[] = {shell, option, command, NULL};
+    pid_t child = 0;
+    assert_true(words >= 0);
+    snprintf(command, sizeof command, "%s", line);
+    const int code = spawn_program(&child, "sh", arguments,
+                                   &(struct spawn_place){.folder = "/proc", .in = -1, .out = words, .err = words});
+    if (code == 0) {
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    const ssize_t bytes = pread(words, said, 255, 0);
+    assert_true(bytes >= 0);
+    said[bytes] = '\0';
+    close(words);
+    return code;
+}
+
+static void test_place(void **state) {
+    (void)state;
+    char said[256];
+    assert_int_equal(say("pwd; echo wrong >&2; cat", said), 0);
+    assert_string_equal(said, "/proc\nwrong\n");
+}
+
+/* Nothing is started where one of its five arrangements fails: not in another folder, not with our input. */
+static void test_failures(void **state) {
+    (void)state;
+    char said[256];
+    for (int call = 1; call <= 5; call++) {
+        calls_left = call;
+        assert_int_equal(say("echo started", said), ENOMEM);
+        assert_string_equal(said, "");
+        assert_int_equal(calls_left, 0);
+    }
+    calls_left = 6;
+    assert_int_equal(say("echo started", said), 0);
+    assert_int_equal(calls_left, 1);
+    calls_left = 0;
+}
+
+static void test_no_program(void **state) {
+    (void)state;
+    char name[] = "/nonexistent/program";
+    char *const arguments[] = {name, NULL};
+    pid_t child;
+    assert_int_equal(spawn_program(&child, name, arguments, &(struct spawn_place){.in = -1, .out = -1, .err = -1}),
+                     ENOENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_no_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
