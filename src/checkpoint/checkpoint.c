@@ -70,10 +70,10 @@ static int is_folder(const char *path) {
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : error_set_errno("cannot look at %s", path);
 }
 
-/* What a link leads to was put there by somebody else. */
-static bool is_link(const char *path) {
+/* Whether it is a link: what that leads to was put there by somebody else. -1 where that cannot be told. */
+static int is_link(const char *path) {
     struct stat status;
-    return lstat(path, &status) != 0 || S_ISLNK(status.st_mode); /* what cannot be looked at is not removed */
+    return lstat(path, &status) ? error_set_errno("cannot look at %s", path) : S_ISLNK(status.st_mode);
 }
 
 /* Appends the iterations of those that are folders, and with `links` of links to folders. */
@@ -81,8 +81,8 @@ static int take_folders(const char *out_dir, bool links, struct dirent *const *e
                         int64_t *iterations, size_t *taken) {
     for (size_t i = 0; i < count; i++) {
         const struct path path = path_of("%s/%s", out_dir, entries[i]->d_name);
-        const int found = !links && is_link(path.text) ? 0 : is_folder(path.text);
-        if (found < 0) {
+        const int link = links ? 0 : is_link(path.text), found = link ? 0 : is_folder(path.text);
+        if (link < 0 || found < 0) {
             return -1;
         }
         if (found) {
