@@ -25,8 +25,9 @@ struct corpus_reader {
     uint64_t pieces;     /* given out of it */
     uint64_t skip;       /* more pieces of it that an earlier reader has given */
     uint64_t documents;
-    uint32_t part; /* of the current document, the next one */
-    uint64_t line; /* of the current source, where the next piece begins */
+    uint64_t held_out_from; /* as in struct corpus_status */
+    uint32_t part;          /* of the current document, the next one */
+    uint64_t line;          /* of the current source, where the next piece begins */
     size_t chunk_bytes;
     struct input *input;  /* the current source, NULL between two */
     bool stopped, at_end; /* of the current source */
@@ -46,6 +47,8 @@ int corpus_reader_open(const struct prepare_settings *settings, uint64_t total, 
     reader->settings = settings;
     reader->total = total;
     reader->before = reader->documents = json_file_number(saved, "documents");
+    const json_t *held_out_from = json_object_get(saved, "held_out_from");
+    reader->held_out_from = held_out_from ? (uint64_t)json_integer_value(held_out_from) : UINT64_MAX;
     reader->skip = json_file_number(saved, "pieces");
     json_array_extend(reader->done, json_object_get(saved, "done"));
     json_array_foreach(reader->done, reader->source, source) {
@@ -75,6 +78,9 @@ static int open_source(struct corpus_reader *reader) {
     reader->line = 1;
     if (input_open(source_path(reader), reader->settings->stop_descriptor, &reader->input)) {
         return -1;
+    }
+    if (reader->settings->val_source && reader->source + 1 == reader->settings->source_count) {
+        reader->held_out_from = reader->before;
     }
     reader->lines = (struct json_lines){.input = reader->input};
     return 0;
@@ -293,8 +299,12 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
 }
 
 json_t *corpus_reader_save(const struct corpus_reader *reader) {
-    return json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before, "pieces",
-                     (json_int_t)(reader->pieces + reader->skip));
+    json_t *state = json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before,
+                              "pieces", (json_int_t)(reader->pieces + reader->skip));
+    if (reader->held_out_from != UINT64_MAX) {
+        json_object_set_new(state, "held_out_from", json_integer((json_int_t)reader->held_out_from));
+    }
+    return state;
 }
 
 struct corpus_status corpus_reader_status(const struct corpus_reader *reader) {
@@ -303,6 +313,7 @@ struct corpus_status corpus_reader_status(const struct corpus_reader *reader) {
         .stored_bytes = reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0),
         .chunk_bytes = reader->chunk_bytes,
         .sources = reader->done,
+        .held_out_from = reader->held_out_from,
         .stopped = reader->stopped,
     };
 }

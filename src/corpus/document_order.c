@@ -51,6 +51,7 @@ int document_order_begin(struct document_order *order, uint64_t seed, double fra
         .fraction = fraction,
         .offset = random_uniform(random_key(seed, "held-out chunks"), 0),
         .key = random_key(seed, "order of documents"),
+        .held_out_from = UINT64_MAX,
     };
     return list ? read_list(order, list) : 0;
 }
@@ -61,6 +62,9 @@ void document_order_end(struct document_order *order) {
 }
 
 bool document_order_holds_out(const struct document_order *order, uint64_t document) {
+    if (document >= order->held_out_from) {
+        return true;
+    }
     if (order->places) {
         return document < order->count && order->places[document] < order->held_out;
     }

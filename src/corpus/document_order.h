@@ -12,6 +12,9 @@ struct document_order {
     uint64_t *places;  /* [count] of a listed order; owned, NULL without one */
     uint64_t count;    /* documents that the list has */
     uint64_t held_out; /* of them */
+
+    /* Documents from this number on are held out, whatever the above says; UINT64_MAX: none. Whoever reads them sets it. */
+    uint64_t held_out_from;
 };
 
 /* With a list, the documents come in its order and the first ceil(fraction * count) are held out, which is what

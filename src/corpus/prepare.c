@@ -89,13 +89,14 @@ static int begin_task(struct preparation *preparation) {
         json_decref(sources);
         return -1;
     }
-    preparation->task = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:o}", "version", HC_VERSION,
-                                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256",
-                                  preparation->vocabulary_digest, "documents", document_kind_name(settings->kind),
-                                  "field", settings->kind == DOCUMENT_JSONL ? settings->field : "",
-                                  "replace_invalid", settings->replace_invalid, "val_fraction",
-                                  settings->val_fraction, "seed", (json_int_t)settings->seed, "shuffle",
-                                  settings->shuffle, "order_sha256", preparation->order_digest, "sources", sources);
+    preparation->task =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version", HC_VERSION,
+                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256",
+                  preparation->vocabulary_digest, "documents", document_kind_name(settings->kind), "field",
+                  settings->kind == DOCUMENT_JSONL ? settings->field : "", "replace_invalid",
+                  settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
+                  (json_int_t)settings->seed, "shuffle", settings->shuffle, "order_sha256",
+                  preparation->order_digest, "val_source", settings->val_source, "sources", sources);
     return preparation->task && !json_file_lacked_memory() ? 0 : error_set("out of memory");
 }
 
@@ -223,6 +224,11 @@ static int save_state(struct preparation *preparation) {
 
 /* ---- reading and encoding */
 
+/* Which documents are held out, as far as reading knows: all that have been read. */
+static void note_held_out(struct preparation *preparation) {
+    preparation->order.held_out_from = corpus_reader_status(preparation->reader).held_out_from;
+}
+
 /* What is done in a moment shows nothing. */
 static void begin_progress(struct preparation *preparation, int64_t first) {
     progress_end(&preparation->progress);
@@ -261,6 +267,7 @@ static int drain(struct preparation *preparation, bool wait) {
     struct encoder *encoder = preparation->encoder;
     const struct text_batch *batch;
     int found;
+    note_held_out(preparation);
     while ((found = encoder_take(encoder, wait || !encoder_vacant(encoder), &batch)) == 1) {
         if (write_batch(preparation, batch)) {
             return -1;
@@ -333,6 +340,10 @@ static int sort_all(struct preparation *preparation) {
 
 /* ---- results */
 
+static bool has_val(const struct prepare_settings *settings) {
+    return settings->val_fraction > 0 || settings->val_source;
+}
+
 static double entropy(const uint64_t counts[TOKEN_VALUES], uint64_t total) {
     double sum = 0;
     for (int i = 0; i < TOKEN_VALUES; i++) {
@@ -374,6 +385,9 @@ static int write_meta(const struct preparation *preparation) {
     if (settings->order) {
         json_object_set_new(meta, "order_sha256", json_string(preparation->order_digest));
     }
+    if (settings->val_source) {
+        json_object_set_new(meta, "val_source", json_file_name(settings->sources[settings->source_count - 1]));
+    }
     return write_json(preparation->work, "meta.json", meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)
                : 0;
@@ -388,8 +402,11 @@ static int check_result(const struct preparation *preparation) {
         return error_set("there is no text in the input%s",
                          corpus_reader_status(preparation->reader).stored_bytes == 0 ? ": it is empty" : "");
     }
-    if (train > 0 && (fraction == 0 || val > 0)) {
+    if (train > 0 && (!has_val(settings) || val > 0)) {
         return 0;
+    }
+    if (settings->val_source) {
+        return error_set("the file%s no text", train > 0 ? " to hold out has" : "s to train on have");
     }
     return settings->kind == DOCUMENT_CHUNKS
                ? error_set(
@@ -403,11 +420,11 @@ static int check_result(const struct preparation *preparation) {
 
 /* Moves complete results to their place. Whatever happens now, the next process goes on with that. */
 static int move_results(struct preparation *preparation) {
-    const bool has_val = preparation->settings->val_fraction > 0;
-    json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", has_val);
+    const bool val = has_val(preparation->settings);
+    json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
     preparation->saved = true;
     return write_json(preparation->work, "state.json", state, JSON_REAL_PRECISION(17)) ||
-                   move_from(preparation, has_val)
+                   move_from(preparation, val)
                ? -1
                : 0;
 }
@@ -441,6 +458,7 @@ static int prepare(struct preparation *preparation) {
     }
     preparation->saved_at = progress_clock();
     begin_progress(preparation, (int64_t)(corpus_reader_status(preparation->reader).stored_bytes / 1000000));
+    note_held_out(preparation);
     if (read_all(preparation) || sort_all(preparation)) {
         return -1;
     }

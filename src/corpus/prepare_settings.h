@@ -9,6 +9,7 @@ struct prepare_settings {
     const char *folder;         /* of the results: train.bin, val.bin, meta.json; made if missing */
     const char *const *sources; /* files, "-" is standard input */
     size_t source_count;        /* at least 1 */
+    bool val_source;            /* the last of them is held out, and nothing else; val_fraction is 0 then */
     const char *vocabulary;     /* GPT-2's; NULL: a token is a byte */
     enum document_kind kind;
     const char *field;    /* of JSON lines */

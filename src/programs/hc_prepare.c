@@ -9,6 +9,8 @@
 #include "src/text/tokenizer.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct program program = {
     .info.name = "hc_prepare",
@@ -25,6 +27,7 @@ static struct program program = {
         "text. Chunks end at a blank line, or else at the end of a line. Small inputs have smaller chunks.",
     .info.usage = "--out DIR [OPTIONS] FILE...",
     .info.examples = "hc_prepare --out data/corpus/books books/*.txt\n"
+                     "hc_prepare --out data/corpus/mine train.txt --val valid.txt\n"
                      "hc_prepare --out data/corpus/web --tokenizer gpt2 --val-fraction 0.0005 web-*.jsonl.zst\n"
                      "xz -dc log.xz | hc_prepare --out data/corpus/log --val-fraction 0.01 -",
     .takes_arguments = true,
@@ -39,7 +42,7 @@ enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FIRST_KIND /* of enum documen
 enum markup_word { MARKUP_NONE, MARKUP_GCIDE };
 
 struct settings {
-    char *out;
+    char *out, *val;
     double val_fraction;
     int64_t seed;
     int strip_markup, tokenizer, documents, invalid; /* enum markup_word, tokenizer_word, ... */
@@ -62,18 +65,63 @@ static int report_unfinished(const struct settings *settings, const struct prepa
     return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
 }
 
-static int choose_documents(const struct settings *settings, enum document_kind *kind) {
-    *kind = (enum document_kind)(settings->documents - DOCUMENTS_FIRST_KIND);
-    return settings->documents == DOCUMENTS_BY_NAME
-               ? document_kind_by_names(program.arguments, program.argument_count, DOCUMENT_CHUNKS, kind)
-               : 0;
+/* All files, that of --val behind the others; the list is the caller's to free. */
+static const char **list_sources(const struct settings *settings, struct prepare_settings *prepare) {
+    const char **sources = calloc(program.argument_count + 1, sizeof *sources);
+    if (!sources) {
+        error_set("out of memory");
+        return NULL;
+    }
+    memcpy(sources, program.arguments, program.argument_count * sizeof *sources);
+    prepare->sources = sources;
+    prepare->source_count = program.argument_count;
+    if (settings->val && *settings->val) {
+        sources[prepare->source_count++] = settings->val;
+        prepare->val_source = true;
+        prepare->val_fraction = 0;
+    }
+    return sources;
+}
+
+/* False with an error where the settings contradict one another. */
+static bool settings_agree(const struct settings *settings, struct prepare_settings *prepare) {
+    prepare->kind = (enum document_kind)(settings->documents - DOCUMENTS_FIRST_KIND);
+    if (settings->documents == DOCUMENTS_BY_NAME &&
+        document_kind_by_names(prepare->sources, prepare->source_count, DOCUMENT_CHUNKS, &prepare->kind)) {
+        return false;
+    }
+    if (prepare->order && prepare->kind == DOCUMENT_CHUNKS) {
+        error_set("--order is of documents, but running text has none: see --documents");
+        return false;
+    }
+    if (prepare->order && prepare->val_source) {
+        error_set("--order and --val both say what is held out: give one of them");
+        return false;
+    }
+    return true;
+}
+
+static int prepare_and_tell(const struct settings *settings, struct prepare_settings *prepare) {
+    struct prepare_report report;
+    if (settings->tokenizer == TOKENIZER_GPT2 &&
+        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->ranks))) {
+        return PROGRAM_FAILED;
+    }
+    interrupt_install();
+    prepare->stop_descriptor = interrupt_descriptor();
+    const enum prepare_result result = prepare_run(prepare, &report);
+    if (result != PREPARE_DONE) {
+        return report_unfinished(settings, &report, result == PREPARE_STOPPED);
+    }
+    printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out, from %" PRIu64
+           " bytes; unigram entropy %.4f nats\n",
+           settings->out, report.train_tokens, report.val_tokens, report.source_bytes, report.unigram_entropy);
+    return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
 static int run(const struct settings *settings) {
     struct prepare_settings prepare = {
         .folder = settings->out,
-        .sources = program.arguments,
-        .source_count = program.argument_count,
         .field = settings->field,
         .val_fraction = settings->val_fraction,
         .seed = (uint64_t)settings->seed,
@@ -100,28 +148,13 @@ static int run(const struct settings *settings) {
             program.arguments[0], program.info.name, settings->out);
         return PROGRAM_WRONG;
     }
-    if (choose_documents(settings, &prepare.kind)) {
-        return PROGRAM_WRONG;
-    }
-    if (prepare.order && prepare.kind == DOCUMENT_CHUNKS) {
-        error_set("--order is of documents, but running text has none: see --documents");
-        return PROGRAM_WRONG;
-    }
-    if (settings->tokenizer == TOKENIZER_GPT2 &&
-        !(prepare.vocabulary = tokenizer_find_vocabulary(settings->ranks))) {
+    const char **sources = list_sources(settings, &prepare);
+    if (!sources) {
         return PROGRAM_FAILED;
     }
-    interrupt_install();
-    prepare.stop_descriptor = interrupt_descriptor();
-    struct prepare_report report;
-    const enum prepare_result result = prepare_run(&prepare, &report);
-    if (result != PREPARE_DONE) {
-        return report_unfinished(settings, &report, result == PREPARE_STOPPED);
-    }
-    printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out, from %" PRIu64
-           " bytes; unigram entropy %.4f nats\n",
-           settings->out, report.train_tokens, report.val_tokens, report.source_bytes, report.unigram_entropy);
-    return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
+    const int status = settings_agree(settings, &prepare) ? prepare_and_tell(settings, &prepare) : PROGRAM_WRONG;
+    free(sources);
+    return status;
 }
 
 int main(int argc, char **argv) {
@@ -130,6 +163,8 @@ int main(int argc, char **argv) {
         TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
         FLOAT("val_fraction", &settings.val_fraction, "0.1", 0, 0.5,
               "share of the text to hold out; 0 writes no val.bin"),
+        TEXT("val", &settings.val, NULL,
+             "file to hold out instead: what comes from it is val.bin, all else train.bin"),
         INT("seed", &settings.seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
         CHOICE("tokenizer", &settings.tokenizer, "byte", TOKENIZER_WORDS,
                "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),

@@ -621,6 +621,51 @@ static void test_killed_while_sorting(void **state) {
     remove_out();
 }
 
+/* A file that is held out, and runs that are killed before it, in it and behind it. */
+static void test_val_source(void **state) {
+    (void)state;
+    enum { TRAIN = DOCUMENTS / 10 };
+    char train_lines[600], val_lines[600];
+    snprintf(train_lines, sizeof train_lines, "%s", scratch_path("train.jsonl"));
+    snprintf(val_lines, sizeof val_lines, "%s", scratch_path("val.jsonl"));
+    write_lines(train_lines, 0, TRAIN);
+    write_lines(val_lines, TRAIN, DOCUMENTS);
+    const char *const sources[] = {train_lines, val_lines};
+    struct prepare_settings settings = usual(sources, 2);
+    struct decoded val;
+    char whole[2][CHECKSUM_SIZE], again[2][CHECKSUM_SIZE];
+    settings.val_source = true;
+    settings.val_fraction = 0;
+    prepare(&settings);
+    digests(whole);
+    assert_all_documents(DOCUMENTS - TRAIN);
+    decode("val.bin", &val);
+    assert_int_equal(val.count, DOCUMENTS - TRAIN);
+    qsort(val.texts, val.count, sizeof *val.texts, by_text);
+    static char *expected[DOCUMENTS];
+    memcpy(expected, texts + TRAIN, val.count * sizeof *expected);
+    qsort(expected, val.count, sizeof *expected, by_text);
+    for (size_t i = 0; i < val.count; i++) {
+        assert_string_equal(val.texts[i], expected[i]);
+    }
+    release(&val);
+    remove_out();
+    settings.pile_bytes = 20000;
+    settings.save_interval = 0;
+    int in_val = 0, in_sorting = 0;
+    for (bool done = false; !done;) {
+        const int64_t merged = saved_number("spool", "merged");
+        const bool reads_val = saved_number("reader", "held_out_from") > 0;
+        done = run_and_kill_at(&settings, reads_val ? "merged" : "held_out_from", reads_val ? merged : 0);
+        in_val += !done && saved_number("reader", "held_out_from") == TRAIN && saved_number("spool", "merged") == 0;
+        in_sorting += !done && saved_number("spool", "merged") > 0;
+    }
+    assert_true(in_val > 0 && in_sorting > 0);
+    digests(again);
+    assert_same(whole, again);
+    remove_out();
+}
+
 /* What was left by other settings, or for another order, is neither mixed in nor thrown away unasked. */
 static void test_left_by_others(void **state) {
     (void)state;
@@ -746,6 +791,7 @@ int main(void) {
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_white_space),
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_val_source),
         cmocka_unit_test(test_left_by_others),
         cmocka_unit_test(test_killed_while_sorting),
         cmocka_unit_test(test_cut_off_in_the_move),

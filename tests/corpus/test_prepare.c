@@ -229,6 +229,36 @@ static void test_several_sources_and_stdin(void **state) {
     json_decref(meta);
 }
 
+static void test_val_file(void **state) {
+    (void)state;
+    char train_file[600], val_file[600], empty[600], out[600];
+    snprintf(train_file, sizeof train_file, "%s", scratch_write("head.txt", "one\ntwo\n", 8));
+    snprintf(val_file, sizeof val_file, "%s", scratch_write("tail.txt", "three\nfour\n", 11));
+    snprintf(empty, sizeof empty, "%s", scratch_write("empty.txt", "", 0));
+    snprintf(out, sizeof out, "%s", scratch_path("val-file"));
+    assert_int_equal(RUN("--out", out, train_file, "--val", empty), 1);
+    assert_message("the file to hold out has no text");
+    assert_int_equal(RUN("--out", out, empty, "--val", val_file), 1);
+    assert_message("the files to train on have no text");
+    assert_int_equal(RUN("--out", out, train_file, "--val", train_file, "--order", val_file, "--documents",
+                         "files"),
+                     2);
+    assert_message("--order and --val both say what is held out");
+    assert_false(files_exist(out));
+    assert_int_equal(RUN("--out", out, train_file, "--val", val_file), 0);
+    size_t count;
+    char *train = read_tokens(scratch_path("val-file/train.bin"), &count);
+    char *val = read_tokens(scratch_path("val-file/val.bin"), &count);
+    assert_string_equal(train, "one\ntwo\n");
+    assert_string_equal(val, "three\nfour\n");
+    free(train);
+    free(val);
+    json_t *meta = read_meta(out);
+    assert_int_equal(meta_integer(meta, "val_tokens"), 11);
+    assert_string_equal(json_string_value(json_object_get(meta, "val_source")), val_file);
+    json_decref(meta);
+}
+
 static void test_pipe(void **state) {
     (void)state;
     int ends[2];
@@ -368,6 +398,7 @@ int main(void) {
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_seed_and_repeat),
         cmocka_unit_test(test_several_sources_and_stdin),
+        cmocka_unit_test(test_val_file),
         cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_all_bytes_without_lines),
         cmocka_unit_test(test_usage),
