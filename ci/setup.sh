@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `vulkan` also what devices
+# Installs what building and the demo need, from Debian's or Ubuntu's packages (Debian 12 and 13 are tested); with the argument `vulkan` also what devices
 # need that have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv; with `tests` both and what only
 # the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can be
 # repeated: what is installed is left alone.
@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
-ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd oclgrind
+ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd
 libclblast-dev libopenblas-dev liblapacke-dev
 libjansson-dev libssl-dev libpcre2-dev zlib1g-dev libzstd-dev libcmocka-dev
 openmpi-bin libopenmpi-dev
@@ -47,13 +47,16 @@ gpu_packages() {
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
-# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them. A release has one of these; Debian 12's is as fast as newer
-# ones.
+# oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them, under the name that this release has for it.
 onednn_package() {
-    for package in libdnnl2 libdnnl3; do
+    apt-cache depends libdnnl-dev 2>/dev/null | sed -n 's/^ *Depends: \(libdnnl[0-9.]*\)$/\1/p' | head -n 1
+}
+
+# What not every release has. oclgrind finds races in kernels; tests that need it are skipped where it is missing, and say so.
+optional_packages() {
+    for package in oclgrind; do
         if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
             echo "$package"
-            break
         fi
     done
 }
@@ -69,7 +72,7 @@ vulkan_packages="libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers spirv
 
 all_packages() {
     # shellcheck disable=SC2086
-    echo $packages $(runtime_package) $(onednn_package) $([ "$for_tests" = no ] || test_packages) \
+    echo $packages $(optional_packages) $(runtime_package) $(onednn_package) $([ "$for_tests" = no ] || test_packages) \
         $([ "$for_vulkan" = no ] || echo "$vulkan_packages")
 }
 

@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 sh ci/setup.sh tests
-sh ci/build.sh
+sh ci/build.sh -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize --target readers
 # Much of the tests' time is a compiler's, which uses one core; one more than there are, since ranks wait for one another.

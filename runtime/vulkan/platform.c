@@ -75,7 +75,7 @@ static void *CL_API_CALL find_function(const char *name) {
         const char *(*tell)(void) = vulkan_problem;
         memcpy(&found, &tell, sizeof found);
     } else if (!strcmp(name, "clGetPlatformInfo")) {
-        const cl_api_clGetPlatformInfo info = get_platform_info;
+        cl_int(CL_API_CALL * info)(cl_platform_id, cl_platform_info, size_t, void *, size_t *) = get_platform_info;
         memcpy(&found, &info, sizeof found);
     }
     return found;

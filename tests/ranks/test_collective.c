@@ -57,7 +57,7 @@ static int rank_at(int group, int place) {
 
 /* In pairs: neighbours first, then two and two. */
 static float in_pairs(const float *values, int count) {
-    float sums[64];
+    float sums[64] = {0.0f};
     memcpy(sums, values, (size_t)count * sizeof *sums);
     for (int step = 1; step < count; step *= 2) {
         for (int i = 0; i + step < count; i += 2 * step) {
