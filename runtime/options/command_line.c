@@ -1,4 +1,5 @@
 #include "runtime/files/files.h"
+#include "runtime/options/option_pages.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
@@ -67,6 +68,10 @@ static enum options_result take_option(struct options_given *line, char *const *
     struct option_spec *spec = config || asks ? NULL : find_row(line, name, &negated);
     if (spec == NULL && !config && !asks) {
         return refuse_name(line, argument, length);
+    }
+    enum option_page page;
+    if (help && value != NULL && option_page_named(value, &page)) {
+        return (enum options_result)(OPTIONS_MAN + page);
     }
     if (value != NULL && (asks || negated)) {
         error_set("%.*s takes no value", (int)length + 2, argument);

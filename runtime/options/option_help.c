@@ -1,4 +1,5 @@
 #include "runtime/files/files.h"
+#include "runtime/options/option_pages.h"
 #include "runtime/options/options_internal.h"
 #include <string.h>
 
@@ -37,8 +38,15 @@ static void print_option(const char *left, const char *text) {
     print_wrapped(text, HELP_INDENT, HELP_INDENT);
 }
 
-/* The values that an option takes and its default, in parentheses; "" if there is nothing to say. */
-static void describe_values(const struct option_spec *spec, char *text, size_t bytes) {
+const struct general_option general_options[GENERAL_OPTIONS] = {
+    {"--config FILE",
+     "take settings from lines `name = value` of this file; names with underscores, # begins a comment; "
+     "may be given several times, later ones win, the command line wins over all"},
+    {"--help", "print this and exit"},
+    {"--version", "print the version and exit"},
+};
+
+void option_values(const struct option_spec *spec, char text[OPTION_VALUES_BYTES]) {
     char values[512] = "", word[MOST_NAME_BYTES];
     if (spec->type == OPTION_CHOICE) {
         int length = 0;
@@ -51,20 +59,26 @@ static void describe_values(const struct option_spec *spec, char *text, size_t b
     }
     const bool has_default = spec->default_value != NULL && *spec->default_value != '\0';
     if (has_default) {
-        snprintf(text, bytes, " (%s%sdefault: %s)", values, *values != '\0' ? "; " : "", spec->default_value);
+        snprintf(text, OPTION_VALUES_BYTES, " (%s%sdefault: %s)", values, *values != '\0' ? "; " : "",
+                 spec->default_value);
     } else {
-        snprintf(text, bytes, *values != '\0' ? " (%s)" : "%s", values);
+        snprintf(text, OPTION_VALUES_BYTES, *values != '\0' ? " (%s)" : "%s", values);
     }
 }
 
-static void print_spec(const struct option_spec *spec) {
+void option_left(const struct option_spec *spec, char left[OPTION_LEFT_BYTES]) {
     /* in the order of enum option_type */
     static const char *const placeholders[] = {"", " N", " X", "", " TEXT", " WORD"};
-    char name[MOST_NAME_BYTES], left[MOST_NAME_BYTES + 16], values[768], text[2048];
+    char name[MOST_NAME_BYTES];
     option_copy_name(name, sizeof name, spec->name, '_', '-');
-    snprintf(left, sizeof left, "--%s%s%s", spec->type == OPTION_BOOL ? "[no-]" : "", name,
+    snprintf(left, OPTION_LEFT_BYTES, "--%s%s%s", spec->type == OPTION_BOOL ? "[no-]" : "", name,
              placeholders[spec->type]);
-    describe_values(spec, values, sizeof values);
+}
+
+static void print_spec(const struct option_spec *spec) {
+    char left[OPTION_LEFT_BYTES], values[OPTION_VALUES_BYTES], text[2048];
+    option_left(spec, left);
+    option_values(spec, values);
     snprintf(text, sizeof text, "%s%s", spec->help != NULL ? spec->help : "", values);
     print_option(left, text);
 }
@@ -83,12 +97,9 @@ static void print_help(const struct option_spec *specs, size_t count, const stru
         }
     }
     printf("\nGeneral:\n");
-    print_option(
-        "--config FILE",
-        "take settings from lines `name = value` of this file; names with underscores, # begins a comment; "
-        "may be given several times, later ones win, the command line wins over all");
-    print_option("--help", "print this and exit");
-    print_option("--version", "print the version and exit");
+    for (size_t i = 0; i < GENERAL_OPTIONS; i++) {
+        print_option(general_options[i].left, general_options[i].text);
+    }
     if (program->examples != NULL) {
         const size_t length = strlen(program->examples);
         printf("\nExamples:\n%s%s", program->examples,
@@ -98,10 +109,14 @@ static void print_help(const struct option_spec *specs, size_t count, const stru
 
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program) {
+    if (asked == OPTIONS_VERSION) {
+        printf("%s %s\n", program->name, HC_VERSION);
+        return files_flush(stdout, "the version");
+    }
     if (asked == OPTIONS_HELP) {
         print_help(specs, count, program);
-        return files_flush(stdout, "the help text");
+    } else {
+        option_page_print((enum option_page)(asked - OPTIONS_MAN), specs, count, program);
     }
-    printf("%s %s\n", program->name, HC_VERSION);
-    return files_flush(stdout, "the version");
+    return files_flush(stdout, "the help text");
 }

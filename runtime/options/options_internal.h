@@ -21,5 +21,17 @@ void option_copy_name(char *copy, size_t bytes, const char *name, char from, cha
 /* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
 int option_set(struct option_spec *spec, const char *value, const char *where);
 
+enum { OPTION_LEFT_BYTES = MOST_NAME_BYTES + 16, OPTION_VALUES_BYTES = 768 };
+
+/* What is typed: "--[no-]bias", "--n-layer N". */
+void option_left(const struct option_spec *spec, char left[OPTION_LEFT_BYTES]);
+
+/* The values that an option takes and its default, " (1 .. 8; default: 4)"; "" if there is nothing to say. */
+void option_values(const struct option_spec *spec, char text[OPTION_VALUES_BYTES]);
+
+/* What every program has beside its table. */
+enum { GENERAL_OPTIONS = 3 };
+extern const struct general_option { const char *left, *text; } general_options[GENERAL_OPTIONS];
+
 /* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */
 const char *option_range(const struct option_spec *spec, char *text, size_t bytes);

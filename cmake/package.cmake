@@ -1,0 +1,50 @@
+# What `cmake --install` and `cpack` put beside the programs: manual pages and completion, which the programs write themselves, configs,
+# scripts for data, documents. Needs the list `programs`.
+
+# They run on the machine that builds, so not where that builds for another.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(pages ${PROJECT_BINARY_DIR}/pages)
+  foreach(name IN LISTS programs)
+    add_custom_command(
+      OUTPUT ${pages}/${name}.1 ${pages}/${name} ${pages}/_${name}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
+      COMMAND ${name} --help=man > ${pages}/${name}.1
+      COMMAND ${name} --help=bash > ${pages}/${name}
+      COMMAND ${name} --help=zsh > ${pages}/_${name}
+      DEPENDS ${name}
+      VERBATIM)
+    list(APPEND page_files ${pages}/${name}.1)
+    install(FILES ${pages}/${name}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${pages}/${name} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${pages}/_${name} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  endforeach()
+  add_custom_target(pages ALL DEPENDS ${page_files})
+endif()
+
+set(shared ${CMAKE_INSTALL_DATADIR}/hctrain)
+install(DIRECTORY configs DESTINATION ${shared})
+install(DIRECTORY data DESTINATION ${shared} USE_SOURCE_PERMISSIONS PATTERN corpus EXCLUDE PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)
+install(FILES README.md CHANGELOG.md LICENSE CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# cpack: a package for Debian and its relatives. Libraries that programs are linked with are found by dpkg-shlibdeps; those that they load
+# are named here: a device's driver, and OpenBLAS, without which CPUs multiply with slower kernels.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME hctrain)
+set(CPACK_PACKAGE_VENDOR "The hctrain authors")
+set(CPACK_PACKAGE_CONTACT "The hctrain authors <hctrain@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "trainer for GPT models with hyper-connections
+Trains GPTs with plain residual connections or with hyper-connections (mHC
+and its family) on GPUs and CPUs over OpenCL or Vulkan, alone or data
+parallel over MPI; prepares text, samples, evaluates, exports to PyTorch,
+and draws what the residual matrices do.")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "pocl-opencl-icd | opencl-icd, libopenblas0")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, gnuplot-nox")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libvulkan1, mesa-opencl-icd, python3")
+include(CPack)

@@ -1,0 +1,26 @@
+"""The lines of a run's metrics.jsonl as they are written, for to_wandb.py and to_mlflow.py."""
+import json
+import time
+from pathlib import Path
+
+
+def follow(run, patience):
+    """Yields each line as a dictionary; ends when nothing has come for `patience` seconds (0: at the end of the file)."""
+    quiet_since = time.monotonic()
+    with open(Path(run) / "metrics.jsonl", encoding="utf-8") as file:
+        text = ""
+        while True:
+            text += file.readline()
+            if text.endswith("\n"):
+                yield json.loads(text)
+                text, quiet_since = "", time.monotonic()
+            elif time.monotonic() - quiet_since >= patience:
+                return
+            else:
+                time.sleep(1)
+
+
+def settings(run):
+    """The run's settings: names to texts."""
+    lines = (Path(run) / "settings.conf").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Sends a run's metrics to MLflow, while it trains or afterwards.
+
+  examples/to_mlflow.py out/demo [SECONDS]
+
+SECONDS without a new line end it (600; 0: what is there now). MLFLOW_TRACKING_URI in the environment says where to; without it
+MLflow keeps them in this folder. Needs mlflow (pip install mlflow).
+"""
+import sys
+
+import mlflow
+from follow import follow, settings
+
+folder = sys.argv[1]
+mlflow.set_experiment("hctrain")
+with mlflow.start_run(run_name=folder):
+    mlflow.log_params(settings(folder))
+    for line in follow(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 600):
+        mlflow.log_metrics({name: value for name, value in line.items() if name != "iter"}, step=line["iter"])

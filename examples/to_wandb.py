@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Sends a run's metrics to Weights & Biases, while it trains or afterwards.
+
+  examples/to_wandb.py out/demo [SECONDS]
+
+SECONDS without a new line end it (600; 0: what is there now). Needs wandb (pip install wandb).
+"""
+import sys
+
+import wandb
+from follow import follow, settings
+
+folder = sys.argv[1]
+with wandb.init(project="hctrain", name=folder, config=settings(folder)) as run:
+    for line in follow(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 600):
+        run.log({name: value for name, value in line.items() if name != "iter"}, step=line["iter"])
