@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building and the demo need, from Debian's or Ubuntu's packages (Debian 12 and 13 are tested); with the argument `vulkan` also what devices
+# Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `vulkan` also what devices
 # need that have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv; with `tests` both and what only
 # the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can be
 # repeated: what is installed is left alone.

@@ -28,7 +28,13 @@
 #define ROWS      (WARPS * UNIT_M)
 #define DEPTH     (HEAD_SIZE / UNIT_K) /* fragments of a row that is multiplied */
 #define ACROSS    (HEAD_SIZE / UNIT_N) /* fragments of a row that is added up */
-#define TURN_SIZE (UNIT_TURN_LOCAL ? WARPS * UNIT_TURN_SIZE : 8) /* a local array must have elements */
+
+/* Local memory for what is turned, where that does not happen in registers. (PoCL 6 fails on local arrays that nothing uses.) */
+#if UNIT_TURN_LOCAL
+#define TURN_DECLARE(name) __local ushort name[WARPS * UNIT_TURN_SIZE] __attribute__((aligned(16)))
+#else
+#define TURN_DECLARE(name) __local ushort *const name = 0
+#endif
 #define LOG2E     1.4426950408889634f
 #define LN2       0.6931471805599453f
 
@@ -79,12 +85,12 @@ INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *f
 
 /* ---- the rows that stay: UNIT_M of a warp, as A */
 #if KEEP
-#define STAY_SIZE 8
+#define OWN_DECLARE(name, count) __local ushort *const name[count] = {0}
 typedef struct {
     unit_a fragments[DEPTH];
 } stay_t;
 #else
-#define STAY_SIZE (ROWS * HEAD_SIZE)
+#define OWN_DECLARE(name, count) __local ushort name[count][ROWS * HEAD_SIZE] __attribute__((aligned(16)))
 typedef struct {
     __local const ushort *tile;
 } stay_t;
@@ -393,11 +399,11 @@ UNIT_KERNEL(WARPS)
 void attention_units_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
                              __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
-    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
-    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    OWN_DECLARE(own, 1);
+    TURN_DECLARE(turn);
     UNIT_BEGIN(unit, WARPS);
     const struct place place = place_of(true, heads, sequence, 0.0f, 0, 0, 0);
-    const struct forward_memory memory = {tiles[0], tiles[1], own, turn, 0};
+    const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, 0};
     forward(unit, false, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
@@ -406,12 +412,12 @@ void attention_units_forward_dropout(__global const ushort *qkv, uint heads, uin
                                      uint key0, uint key1, ulong first_row, __global ushort *y,
                                      __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
-    __local ushort own[STAY_SIZE] __attribute__((aligned(16)));
-    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    OWN_DECLARE(own, 1);
+    TURN_DECLARE(turn);
     __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
     UNIT_BEGIN(unit, WARPS);
     const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
-    const struct forward_memory memory = {tiles[0], tiles[1], own, turn, kept};
+    const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, kept};
     forward(unit, true, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
@@ -507,8 +513,8 @@ void attention_units_backward_queries(__global const ushort *qkv, __global const
                                       uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
                                       __global ushort *d_qkv, __global float *delta_all) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
-    __local ushort own[2][STAY_SIZE] __attribute__((aligned(16)));
-    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    OWN_DECLARE(own, 2);
+    TURN_DECLARE(turn);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
     __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
     UNIT_BEGIN(unit, WARPS);
@@ -571,8 +577,8 @@ void attention_units_backward_keys(__global const ushort *qkv, __global const us
                                    uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
                                    __global ushort *d_qkv) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
-    __local ushort own[2][STAY_SIZE] __attribute__((aligned(16)));
-    __local ushort turn[TURN_SIZE] __attribute__((aligned(16)));
+    OWN_DECLARE(own, 2);
+    TURN_DECLARE(turn);
     __local float lse[2 * BLOCK], delta[2 * BLOCK];
     __local uchar kept[2 * BLOCK * KEPT_QUADS(ROWS)];
     UNIT_BEGIN(unit, WARPS);

@@ -9,14 +9,18 @@
 #define ORDER (BLOCK * STREAMS)
 #define ENTRIES (ORDER * ORDER)
 
-/* Q and K, on the way back. Local memory can be indexed, so loops over what is there need not be unrolled; unrolled, compilers move
- * so many of its loads to the front that registers run out. */
-#define MAP_WORK (2 * ENTRIES)
+#define MAP_WORK (2 * ENTRIES) /* Q and K, on the way back */
 #if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
-#define EACH_KEPT(i, n) UNROLL(1) for (int i = 0; i < (n); i++)
 #else
 #define MAP_SPACE __private
+#endif
+
+/* Local memory can be indexed, so a GPU's loops over what is there need not be unrolled; unrolled, compilers move so many of its loads
+ * to the front that registers run out. */
+#if LANES >= 32 && defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#define EACH_KEPT(i, n) UNROLL(1) for (int i = 0; i < (n); i++)
+#else
 #define EACH_KEPT(i, n) EACH(i, n)
 #endif
 

@@ -175,7 +175,8 @@ static int take_functions(struct onednn *onednn, void *library) {
 
 /* Libraries that will not do stay loaded, as OpenBLAS does: some end badly when they are unloaded. */
 static int load(struct onednn *onednn) {
-    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
+    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6" /* Debian 13 */, "libdnnl.so.2",
+                                        "libdnnl.so"};
     char reasons[1024] = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

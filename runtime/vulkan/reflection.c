@@ -249,7 +249,8 @@ static int read_module(struct reader *reader) {
             return fail(reader, "two arguments of a kernel have one binding");
         }
     }
-    reader->module->push_bytes = (reader->module->push_bytes + 3) / 4 * 4;
+    /* the size of their block, whose members are of 8 bytes at most, is a multiple of that */
+    reader->module->push_bytes = (reader->module->push_bytes + 7) / 8 * 8;
     return reader->set ? 0 : fail(reader, "it does not describe its kernels");
 }
 

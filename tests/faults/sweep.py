@@ -66,7 +66,8 @@ class Sweep:
         pocl = os.environ.get("POCL_CACHE_DIR", f"{user}/pocl/kcache")
         Path(pocl).mkdir(parents=True, exist_ok=True)
         self.environment = {**kept, "POCL_CACHE_DIR": pocl, "XDG_CACHE_HOME": str(self.home / "cache"), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+                            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                            "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
                             "ASAN_OPTIONS": "exitcode=77:detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "exitcode=77"}
         self.groups = table()
         self.programs = Tools(self.build, self.environment, self.faults, self.home)
