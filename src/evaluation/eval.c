@@ -322,7 +322,7 @@ static int write_document(void *context, const struct scored_document *document)
         json_object_set_new(line, "line", json_integer((json_int_t)document->line));
     }
     int status = line ? perplexity_put(&document->sums, line)
-                      : error_set("cannot write of %s: its name is not UTF-8", document->source);
+                      : error_set("out of memory for the line of %s", document->source);
     if (status == 0 && json_file_print(line, stream, JSON_COMPACT)) {
         status = error_prefix("%s", evaluation->settings->per_document);
     } else if (status == 0 && fputc('\n', stream) == EOF) {
@@ -353,7 +353,9 @@ static int report_documents(struct evaluation *evaluation) {
         return error_set("no documents in what was given");
     }
     json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
-    if (!results || perplexity_put(&evaluation->total, results) || output_file_commit(&evaluation->per_document)) {
+    const int put =
+        results ? perplexity_put(&evaluation->total, results) : error_set("out of memory for the figures");
+    if (put || output_file_commit(&evaluation->per_document)) {
         json_decref(results);
         return -1;
     }
