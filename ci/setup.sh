@@ -28,12 +28,22 @@ missing_of() {
     done
 }
 
+# Whether this release has a package.
+available() {
+    installed "$1" || apt-cache show "$1" >/dev/null 2>&1
+}
+
+# What a package depends on, as far as the pattern \(in brackets\) says.
+dependency() {
+    apt-cache depends "$1" 2>/dev/null | sed -n "s/^ *Depends: $2\$/\\1/p" | head -n 1
+}
+
 # clang's sanitizer and fuzzer libraries are in a package of clang's version: libclang-rt-14-dev for clang-14. On
 # releases before those packages were split off they come with clang itself.
 runtime_package() {
-    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/^ *Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+    version=$(dependency clang 'clang-\([0-9]*\)')
     for package in ${version:+"libclang-rt-$version-dev"} libclang-rt-dev; do
-        if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
+        if available "$package"; then
             echo "$package"
             return
         fi
@@ -43,22 +53,18 @@ runtime_package() {
 # What ci/portability.sh compiles kernels for GPUs with: of the version whose OpenCL library (libclc) Mesa's driver
 # brings, since libraries of several versions exclude each other.
 gpu_packages() {
-    version=$(apt-cache depends mesa-opencl-icd 2>/dev/null | sed -n 's/^ *Depends: libclc-\([0-9]*\)$/\1/p' | head -n 1)
+    version=$(dependency mesa-opencl-icd 'libclc-\([0-9]*\)')
     [ -z "$version" ] || echo "libclc-$version clang-$version llvm-spirv-$version"
 }
 
 # oneDNN, which multiplies numbers of 16 bits on CPUs that have units for them, under the name that this release has for it.
 onednn_package() {
-    apt-cache depends libdnnl-dev 2>/dev/null | sed -n 's/^ *Depends: \(libdnnl[0-9.]*\)$/\1/p' | head -n 1
+    dependency libdnnl-dev '\(libdnnl[0-9.]*\)'
 }
 
 # What not every release has. oclgrind finds races in kernels; tests that need it are skipped where it is missing, and say so.
 optional_packages() {
-    for package in oclgrind; do
-        if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then
-            echo "$package"
-        fi
-    done
+    ! available oclgrind || echo oclgrind
 }
 
 # Ubuntu's chromium is no package but a snap, which containers cannot install.

@@ -14,9 +14,12 @@
  *   void hc_forward(theta, z, h)                        writes all of h
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)
  * and, where the latter needs an array that is too large for registers, its last argument then, MAP_WORK, the array's floats, and
- * MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has, is defined and enough, else __private.
+ * MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has, are enough, else __private.
  */
 #define GATE_COLUMNS (2 * STREAMS)
+#ifndef MAP_LOCAL
+#define MAP_LOCAL 0
+#endif
 
 /* A loop over what a GPU is to keep in registers, unrolled there with up to four streams. */
 #if LANES < 32 || STREAMS > 4

@@ -10,7 +10,7 @@
 #define ENTRIES (ORDER * ORDER)
 
 #define MAP_WORK (2 * ENTRIES) /* Q and K, on the way back */
-#if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#if MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
 #else
 #define MAP_SPACE __private
@@ -18,7 +18,7 @@
 
 /* Local memory can be indexed, so a GPU's loops over what is there need not be unrolled; unrolled, compilers move so many of its loads
  * to the front that registers run out. */
-#if LANES >= 32 && defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#if LANES >= 32 && MAP_WORK <= MAP_LOCAL
 #define EACH_KEPT(i, n) UNROLL(1) for (int i = 0; i < (n); i++)
 #else
 #define EACH_KEPT(i, n) EACH(i, n)

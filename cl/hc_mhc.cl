@@ -12,7 +12,7 @@
 /* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the last ones
  * only and keeps none, which leaves it in registers. */
 #define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS)
-#if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#if MAP_WORK <= MAP_LOCAL
 #define MAP_SPACE __local
 #else
 #define MAP_SPACE __private

@@ -37,7 +37,7 @@ INLINED void map_token_forward(__global const float *theta, __global const float
 #else
 #define WORK_PARAMETER , MAP_SPACE float *work
 #define WORK_ARGUMENT  , work
-#if defined(MAP_LOCAL) && MAP_WORK <= MAP_LOCAL
+#if MAP_WORK <= MAP_LOCAL
 #define WORK_DECLARE(local_memory) __local float *work = local_memory
 #else
 #define WORK_DECLARE(local_memory) float work[MAP_WORK]

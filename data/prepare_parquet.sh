@@ -38,9 +38,8 @@ output=$1
 parquet=${2:-$output/parquet}
 case $output in -*) fail "'$output' is no folder; see the top of this file for how to call it" ;; esac
 
-prepare=$root/build/hc_prepare
-[ -x "$prepare" ] || prepare=$(command -v hc_prepare) ||
-    fail "no hc_prepare; build it first (cmake --preset release && cmake --build --preset release)"
+. "$root/data/find_prepare.sh"
+find_prepare
 command -v zstd >/dev/null || fail "no zstd; Debian has it in the package of that name"
 
 mkdir -p "$output"

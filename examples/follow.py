@@ -4,15 +4,16 @@ import time
 from pathlib import Path
 
 
-def follow(run, patience):
-    """Yields each line as a dictionary; ends when nothing has come for `patience` seconds (0: at the end of the file)."""
+def follow(run, patience=600.0):
+    """Yields each line's iteration and its other fields as a dictionary; ends when nothing has come for `patience` seconds (0: at the end of the file)."""
     quiet_since = time.monotonic()
     with open(Path(run) / "metrics.jsonl", encoding="utf-8") as file:
         text = ""
         while True:
             text += file.readline()
             if text.endswith("\n"):
-                yield json.loads(text)
+                fields = json.loads(text)
+                yield fields.pop("iter"), fields
                 text, quiet_since = "", time.monotonic()
             elif time.monotonic() - quiet_since >= patience:
                 return

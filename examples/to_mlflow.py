@@ -15,5 +15,5 @@ folder = sys.argv[1]
 mlflow.set_experiment("hctrain")
 with mlflow.start_run(run_name=folder):
     mlflow.log_params(settings(folder))
-    for line in follow(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 600):
-        mlflow.log_metrics({name: value for name, value in line.items() if name != "iter"}, step=line["iter"])
+    for iteration, figures in follow(folder, *map(float, sys.argv[2:3])):
+        mlflow.log_metrics(figures, step=iteration)

@@ -12,5 +12,5 @@ from follow import follow, settings
 
 folder = sys.argv[1]
 with wandb.init(project="hctrain", name=folder, config=settings(folder)) as run:
-    for line in follow(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 600):
-        run.log({name: value for name, value in line.items() if name != "iter"}, step=line["iter"])
+    for iteration, figures in follow(folder, *map(float, sys.argv[2:3])):
+        run.log(figures, step=iteration)

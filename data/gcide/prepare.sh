@@ -20,14 +20,8 @@ fail() {
     exit 1
 }
 
-if [ $# -ge 2 ]; then
-    prepare=$2
-elif [ -x "$root/build/hc_prepare" ]; then
-    prepare=$root/build/hc_prepare
-else
-    prepare=$(command -v hc_prepare) || fail "no hc_prepare; build it first (cmake --preset release && cmake --build --preset release) or name it as the second argument"
-fi
-[ -x "$prepare" ] || fail "$prepare is not a program"
+. "$root/data/find_prepare.sh"
+find_prepare ${2+"$2"}
 command -v python3 >/dev/null || fail "no python3"
 [ -r "$dictionary" ] || fail "$dictionary is not there; install Debian's package dict-gcide (ci/setup.sh does)"
 

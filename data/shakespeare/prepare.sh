@@ -21,13 +21,8 @@ fail() {
     exit 1
 }
 
-if [ $# -ge 2 ]; then
-    prepare=$2
-elif [ -x "$root/build/hc_prepare" ]; then
-    prepare=$root/build/hc_prepare
-else
-    prepare=$(command -v hc_prepare) || fail "no hc_prepare; build it first (sh ci/build.sh) or name it as the second argument"
-fi
+. "$root/data/find_prepare.sh"
+find_prepare ${2+"$2"}
 echo "$digest  $text" | sha256sum --check --quiet || fail "$text is not what it was"
 
 parts=$(mktemp -d)

@@ -1,5 +1,4 @@
 #include "runtime/files/files.h"
-#include "runtime/options/option_pages.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
@@ -69,9 +68,9 @@ static enum options_result take_option(struct options_given *line, char *const *
     if (spec == NULL && !config && !asks) {
         return refuse_name(line, argument, length);
     }
-    enum option_page page;
+    enum options_result page;
     if (help && value != NULL && option_page_named(value, &page)) {
-        return (enum options_result)(OPTIONS_MAN + page);
+        return page;
     }
     if (value != NULL && (asks || negated)) {
         error_set("%.*s takes no value", (int)length + 2, argument);

@@ -1,5 +1,4 @@
 #include "runtime/files/files.h"
-#include "runtime/options/option_pages.h"
 #include "runtime/options/options_internal.h"
 #include <string.h>
 
@@ -116,7 +115,7 @@ int options_answer(enum options_result asked, const struct option_spec *specs, s
     if (asked == OPTIONS_HELP) {
         print_help(specs, count, program);
     } else {
-        option_page_print((enum option_page)(asked - OPTIONS_MAN), specs, count, program);
+        option_page_print(asked, specs, count, program);
     }
     return files_flush(stdout, "the help text");
 }

@@ -1,5 +1,4 @@
 /* The tables of options as manual pages and as completion for shells: what packages install. */
-#include "runtime/options/option_pages.h"
 #include "runtime/options/options_internal.h"
 #include <string.h>
 
@@ -176,20 +175,23 @@ static void print_zsh(const struct option_spec *specs, size_t count, const struc
 
 /* ---- */
 
-bool option_page_named(const char *word, enum option_page *page) {
-    static const char *const words[] = {"man", "bash", "zsh"}; /* in the order of enum option_page */
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(word, words[i]) == 0) {
-            *page = (enum option_page)i;
+/* From OPTIONS_MAN on, in the order of enum options_result. */
+static const struct page {
+    const char *word;
+    void (*print)(const struct option_spec *specs, size_t count, const struct program_info *program);
+} pages[] = {{"man", print_man}, {"bash", print_bash}, {"zsh", print_zsh}};
+
+bool option_page_named(const char *word, enum options_result *page) {
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        if (strcmp(word, pages[i].word) == 0) {
+            *page = (enum options_result)(OPTIONS_MAN + i);
             return true;
         }
     }
     return false;
 }
 
-void option_page_print(enum option_page page, const struct option_spec *specs, size_t count,
+void option_page_print(enum options_result page, const struct option_spec *specs, size_t count,
                        const struct program_info *program) {
-    static void (*const printers[])(const struct option_spec *, size_t,
-                                    const struct program_info *) = {print_man, print_bash, print_zsh};
-    printers[page](specs, count, program);
+    pages[page - OPTIONS_MAN].print(specs, count, program);
 }

@@ -33,5 +33,12 @@ void option_values(const struct option_spec *spec, char text[OPTION_VALUES_BYTES
 enum { GENERAL_OPTIONS = 3 };
 extern const struct general_option { const char *left, *text; } general_options[GENERAL_OPTIONS];
 
+/* What --help=WORD asks for with "man", "bash" or "zsh"; false: the word is none of them. */
+bool option_page_named(const char *word, enum options_result *page);
+
+/* That page to stdout: a manual page (roff), or a file of completion for bash or zsh. */
+void option_page_print(enum options_result page, const struct option_spec *specs, size_t count,
+                       const struct program_info *program);
+
 /* The limits of a number as text: "1 .. 8", "at least 1", or "" without any. Returns `text`. */
 const char *option_range(const struct option_spec *spec, char *text, size_t bytes);

@@ -26,9 +26,8 @@ struct corpus_status {
     uint64_t stored_bytes; /* read of all sources, as stored */
     size_t chunk_bytes;    /* of running text; 0: not known yet */
     json_t *sources;       /* the reader's: path, bytes as stored and sha256 of those that were read to their end */
-    uint64_t
-        held_out_from; /* the first document of the source that is held out; UINT64_MAX: not known yet, or there is none */
-    bool stopped; /* the last failure was the wish to stop */
+    uint64_t held_out_from; /* first document of the source that is held out; UINT64_MAX: none, or not known yet */
+    bool stopped;           /* the last failure was the wish to stop */
 };
 
 struct corpus_status corpus_reader_status(const struct corpus_reader *reader);

@@ -224,11 +224,6 @@ static int save_state(struct preparation *preparation) {
 
 /* ---- reading and encoding */
 
-/* Which documents are held out, as far as reading knows: all that have been read. */
-static void note_held_out(struct preparation *preparation) {
-    preparation->order.held_out_from = corpus_reader_status(preparation->reader).held_out_from;
-}
-
 /* What is done in a moment shows nothing. */
 static void begin_progress(struct preparation *preparation, int64_t first) {
     progress_end(&preparation->progress);
@@ -267,7 +262,7 @@ static int drain(struct preparation *preparation, bool wait) {
     struct encoder *encoder = preparation->encoder;
     const struct text_batch *batch;
     int found;
-    note_held_out(preparation);
+    preparation->order.held_out_from = corpus_reader_status(preparation->reader).held_out_from;
     while ((found = encoder_take(encoder, wait || !encoder_vacant(encoder), &batch)) == 1) {
         if (write_batch(preparation, batch)) {
             return -1;
@@ -406,7 +401,7 @@ static int check_result(const struct preparation *preparation) {
         return 0;
     }
     if (settings->val_source) {
-        return error_set("the file%s no text", train > 0 ? " to hold out has" : "s to train on have");
+        return error_set(train > 0 ? "the file to hold out has no text" : "the files to train on have no text");
     }
     return settings->kind == DOCUMENT_CHUNKS
                ? error_set(
@@ -458,7 +453,6 @@ static int prepare(struct preparation *preparation) {
     }
     preparation->saved_at = progress_clock();
     begin_progress(preparation, (int64_t)(corpus_reader_status(preparation->reader).stored_bytes / 1000000));
-    note_held_out(preparation);
     if (read_all(preparation) || sort_all(preparation)) {
         return -1;
     }
