@@ -156,7 +156,9 @@ static int take_step(struct bench_case *one, double *seconds) {
 }
 
 static int end(struct bench_case *one) {
-    shutdown(fileno(one->from), SHUT_WR);
+    if (shutdown(fileno(one->from), SHUT_WR)) { /* it would wait for another turn */
+        return error_set_errno("cannot end the process of %s", one->residual->name);
+    }
     json_decref(one->facts);
     one->facts = hear(one);
     return one->facts ? 0 : -1;

@@ -77,6 +77,18 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
 
 /* ---- all ranks */
 
+/* One that could not load its BLAS, for example, holds up all others, and rounds in another way. */
+static void warn_of_other_products(const struct rank_choice *all, int count, struct type_choice *merged) {
+    for (int rank = 1; rank < count; rank++) {
+        if (strcmp(all[rank].products, all[0].products) != 0) {
+            snprintf(merged->warning, sizeof merged->warning,
+                     "rank %d on %.255s multiplies by %s and rank 0 by %s: all wait for the slower one", rank,
+                     all[rank].host, all[rank].products, all[0].products);
+            return;
+        }
+    }
+}
+
 void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged) {
     int in_fp32 = -1, warns = -1;
     bool any_16 = false;
@@ -99,13 +111,16 @@ void type_choice_merge(const struct rank_choice *all, int count, int own, struct
     } else if (warns >= 0 && warns != own) {
         snprintf(merged->warning, sizeof merged->warning, "rank %d on %.255s: %.600s", warns, all[warns].host,
                  all[warns].choice.warning);
+    } else if (warns < 0) {
+        warn_of_other_products(all, count, merged);
     }
 }
 
-static int merge_all(struct ranks *ranks, struct type_choice *choice) {
+static int merge_all(struct ranks *ranks, const struct compute *compute, struct type_choice *choice) {
     struct rank_choice own = {.choice = *choice};
     struct rank_choice *all = calloc((size_t)ranks->count, sizeof *all);
     memcpy(own.host, ranks->host, sizeof own.host);
+    snprintf(own.products, sizeof own.products, "%s", gemm_name(compute));
     int status = ranks_agree(ranks, all ? 0 : error_set("out of memory"));
     if (status == 0 && (status = ranks_gather(ranks, &own, sizeof own, all)) == 0) {
         type_choice_merge(all, ranks->count, ranks->index, choice);
@@ -126,7 +141,7 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
                      struct compute **compute, struct type_choice *choice) {
     *compute = NULL;
     if (ranks_agree(ranks, open_own(settings, wanted, channels, ranks, compute, choice)) ||
-        (ranks->count > 1 && merge_all(ranks, choice))) {
+        (ranks->count > 1 && merge_all(ranks, *compute, choice))) {
         return -1;
     }
     /* a CPU on which no units were looked for can change to fp32 as it is */

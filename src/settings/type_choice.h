@@ -41,6 +41,7 @@ void type_choice_make(const struct type_facts *facts, struct type_choice *choice
 struct rank_choice {
     struct type_choice choice;
     char host[256];
+    char products[32]; /* gemm_name of what it opened */
 };
 
 /* From what all ranks [count] have chosen to what rank number `own` takes. */

@@ -116,11 +116,13 @@ static void decisions_are_those_of_the_table(void **state) {
 
 /* ---- several */
 
-static const struct rank_choice in_bf16 = {{ELEMENT_BF16, "units work", ""}, "node-a"};
-static const struct rank_choice in_fp32 = {{ELEMENT_FP32, "EPYC is no GPU", ""}, "node-b"};
-static const struct rank_choice failed = {{ELEMENT_FP32, "no unit passed", "slow: WMMA"}, "node-c"};
-static const struct rank_choice given = {{ELEMENT_BF16, "", ""}, "node-d"};
-static const struct rank_choice given_slow = {{ELEMENT_BF16, "", "slow: WMMA"}, "node-e"};
+static const struct rank_choice in_bf16 = {{ELEMENT_BF16, "units work", ""}, "node-a", ""};
+static const struct rank_choice in_fp32 = {{ELEMENT_FP32, "EPYC is no GPU", ""}, "node-b", ""};
+static const struct rank_choice failed = {{ELEMENT_FP32, "no unit passed", "slow: WMMA"}, "node-c", ""};
+static const struct rank_choice given = {{ELEMENT_BF16, "", ""}, "node-d", ""};
+static const struct rank_choice by_cblas = {{ELEMENT_BF16, "", ""}, "node-f", "cblas"};
+static const struct rank_choice by_clblast = {{ELEMENT_BF16, "", ""}, "node-f", "clblast"};
+static const struct rank_choice given_slow = {{ELEMENT_BF16, "", "slow: WMMA"}, "node-e", ""};
 
 #define CHECK_MERGED(type, reason, warning, ...)                                                                   \
     check_merged((type), (reason), (warning), (const struct rank_choice[]){__VA_ARGS__},                           \
@@ -153,6 +155,9 @@ static void all_ranks_take_one_type(void **state) {
     CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "rank 1 on node-c: slow: WMMA", in_fp32, failed);
     CHECK_MERGED(ELEMENT_BF16, "", "", given, given);
     CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-e: slow: WMMA", given, given, given_slow);
+    CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-f multiplies by clblast and rank 0 by cblas", by_cblas, by_cblas,
+                 by_clblast);
+    CHECK_MERGED(ELEMENT_BF16, "", "rank 1 on node-e: slow: WMMA", by_cblas, given_slow, by_clblast);
 }
 
 /* Names of hosts and devices may be as long as they like. */
