@@ -62,7 +62,7 @@ def main():
             if process.returncode != 0:
                 sys.exit(f"after {kills} kills: exit {process.returncode}: {said}")
             result = trained(folder)
-            if not trained_again(result, complete):
+            if not trained_again(1)(result, complete):
                 sys.exit(f"after {kills} kills: {sweep.differences(complete, result)}")
             ended += 1
             last = True
