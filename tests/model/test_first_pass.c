@@ -12,6 +12,7 @@
 
 #include "runtime/device/gpu_model.h"
 #include "runtime/gemm/gemm.h"
+#include "tests/support/lanes.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include <math.h>
@@ -146,6 +147,10 @@ static void check_variants(void **state) {
                                             .model = setting->as ? gpu_model_find(setting->as, NULL) : NULL};
     small_model_require(gemm_compute_open(&compute, &options));
     compute->lanes = setting->lanes ? setting->lanes : compute->lanes;
+    if (compute->lanes > 1 && !lanes_can_be_tried(&compute->device)) {
+        compute_close(compute);
+        skip();
+    }
     for (size_t i = 0; (variant = residual_at(i)); i++) {
         struct small_model model;
         const bool bias = i % setting->step == setting->first;

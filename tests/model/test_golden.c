@@ -19,6 +19,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/evaluation/probe.h"
 #include "src/settings/settings.h"
+#include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
@@ -405,6 +406,9 @@ int main(int argc, char **argv) {
     device_prepare_environment();
     if (argc > 2) {
         cmocka_set_test_filter(argv[2]);
+    }
+    if (lanes && !lanes_can_be_tried_on_pocl()) {
+        return LANES_SKIPPED;
     }
     if (argc > 1 && !lanes) {
         device = argv[1];

@@ -6,6 +6,7 @@
 #include "src/operations/attention_check.h"
 #include "src/operations/kernels.h"
 #include "tests/support/attention_reference.h"
+#include "tests/support/lanes.h"
 #include "tests/support/planted_fault.h"
 #include "tests/support/reference.h"
 #include "tests/support/rounding.h"
@@ -25,7 +26,6 @@ static struct compute *compute;
 static int set_up(void **state) {
     (void)state;
     const struct compute_options options = {.device = "pocl", .cache_dir = ""}; /* faults are planted */
-    device_prepare_environment();
     return gemm_compute_open(&compute, &options);
 }
 
@@ -608,5 +608,9 @@ int main(void) {
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_choice),
     };
+    device_prepare_environment();
+    if (!lanes_can_be_tried_on_pocl()) {
+        return LANES_SKIPPED;
+    }
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

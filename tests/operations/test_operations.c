@@ -11,6 +11,7 @@
 #include "runtime/system/random.h"
 #include "src/operations/attention_check.h"
 #include "src/operations/kernels.h"
+#include "tests/support/lanes.h"
 #include "tests/support/operation_cases.h"
 #include "tests/support/rounding.h"
 #include <getopt.h>
@@ -500,7 +501,8 @@ int main(int argc, char **argv) {
     }
     compute->lanes = settings.lanes ? settings.lanes : compute->lanes;
     compute->vector = settings.vector ? settings.vector : compute->vector;
-    const int status = run_cases(compute, &settings);
+    const int status =
+        compute->lanes > 1 && !lanes_can_be_tried(&compute->device) ? LANES_SKIPPED : run_cases(compute, &settings);
     compute_close(compute);
     return status;
 }
