@@ -88,7 +88,7 @@ def sass_counts(text):
 
 
 def count_nvidia(tools, target, program):
-    command = portability.clang_command(tools, target, "-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang",
+    command = portability.clang_command(tools, target, "-target", portability.TRIPLES["NVIDIA"], "-Xclang", "-target-cpu", "-Xclang",
                                         target.name, *portability.with_library(tools, target), *program.options)
     assembly = portability.run(command, program.text.encode())[0]
     counts = ptx_counts(assembly.decode())

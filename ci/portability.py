@@ -121,6 +121,8 @@ def deal(programs, targets, everything):
 
 # ---- compilers
 
+TRIPLES = {"AMD": "amdgcn-amd-amdhsa", "NVIDIA": "nvptx64-nvidia-nvcl"}
+
 
 class Tools:
     """The compilers that are here; `missing` lists in words what is not."""
@@ -136,10 +138,19 @@ class Tools:
         self.libraries = {vendor: next((os.path.join(folder, name) for folder in CLC
                                         if os.path.exists(os.path.join(folder, name))), None)
                           for vendor, name in (("AMD", "amdgcn--amdhsa.bc"), ("NVIDIA", "nvptx64--nvidiacl.bc"))}
+        self.readers = {vendor: [version for version in self.clangs if library and self.reads(version, vendor, library)]
+                        for vendor, library in self.libraries.items()}
+
+    @staticmethod
+    def reads(version, vendor, library):
+        """Whether that clang reads the library: it may be a newer one's, since Mesa brings that of its own version."""
+        command = [f"clang-{version}", "-x", "cl", "-target", TRIPLES[vendor], "-nogpulib", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", library, "-S",
+                   "-", "-o", os.devnull]
+        return subprocess.run(command, input=b"kernel void nothing(void) {}", stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def clang(self, target):
         """The oldest version that will do; None if there is none."""
-        versions = self.clangs
+        versions = self.readers.get(target.vendor, self.clangs)
         if target.vendor == "SPIR-V":
             # clang emits SPIR-V itself since 22
             versions = [version for version in versions if version in self.translators or version >= 22]
@@ -150,7 +161,7 @@ class Tools:
         if target.vendor == "Vulkan":
             return "no clspv: ci/setup.sh vulkan installs it" if not self.clspv else None if self.validator else "no spirv-val"
         if self.clang(target) is None:
-            also = " with llvm-spirv of the same version" if target.vendor == "SPIR-V" else ""
+            also = " with llvm-spirv of the same version" if target.vendor == "SPIR-V" else " that reads libclc"
             return f"no clang-{target.clang} or later{also}"
         if target.vendor == "SPIR-V":
             return None if self.validator else "no spirv-val"
@@ -180,7 +191,7 @@ def with_library(tools, target):
 
 
 def compile_amd(tools, target, program):
-    command = clang_command(tools, target, "-target", "amdgcn-amd-amdhsa", f"-mcpu={target.name}", "-nogpulib",
+    command = clang_command(tools, target, "-target", TRIPLES["AMD"], f"-mcpu={target.name}", "-nogpulib",
                             *with_library(tools, target), *program.options)
     assembly = run(command, program.text.encode())[0].decode()
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
@@ -201,7 +212,7 @@ def require_defined(undefined):
 
 
 def compile_nvidia(tools, target, program):
-    command = clang_command(tools, target, "-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang",
+    command = clang_command(tools, target, "-target", TRIPLES["NVIDIA"], "-Xclang", "-target-cpu", "-Xclang",
                             "sm_86", *with_library(tools, target), *program.options)
     assembly = run(command, program.text.encode())[0]
     require_defined(set(re.findall(r"^\.extern \.func.*?(\w+)$", assembly.decode(), re.M)))

@@ -7,10 +7,21 @@ first_of() {
     echo "ci/$script: there is none of: $*" >&2
     exit 1
 }
-clang=${CLANG:-$(first_of clang-15 clang-16 clang-17 clang-18 clang-19 /usr/lib/llvm-15/bin/clang clang)}
-clang_amd=${CLANG_AMD:-$(first_of clang-20 clang-19 "$clang")}
 ptxas=${PTXAS:-$(command -v ptxas || true)}
 libclc=${LIBCLC:-/usr/lib/clc}
+# The first that is there and reads the library of OpenCL's functions, which may be a newer clang's.
+first_reader() {
+    for program; do
+        if echo 'kernel void nothing(void) {}' | "$program" -x cl -target nvptx64-nvidia-nvcl -Xclang -mlink-builtin-bitcode \
+            -Xclang "$libclc/nvptx64--nvidiacl.bc" -S - -o /dev/null 2>/dev/null; then
+            echo "$program"
+            return
+        fi
+    done
+    first_of "$@"
+}
+clang=${CLANG:-$(first_reader clang-15 clang-16 clang-17 clang-18 clang-19 /usr/lib/llvm-15/bin/clang clang)}
+clang_amd=${CLANG_AMD:-$(first_of clang-20 clang-19 "$clang")}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

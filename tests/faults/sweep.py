@@ -27,6 +27,7 @@ OTHER_CODES = {"clEnqueue": (-4, -6, -9999), "clFinish": (-5, -14), "clCreateBuf
 OTHER_ROUNDING = ("clGetDeviceInfo", "clGetPlatformInfo", "sysconf")  # a device that does not tell what it is gets other kernels
 OTHER_PRODUCTS = re.compile(r"products by (?!cblas\b)|multiplies by (?!cblas\b)")  # a run without memory for OpenBLAS takes another backend, and says so
 OF_DRIVER = 1 << 40  # places in the driver for Vulkan
+BY_RANK = str(Path(__file__).resolve().parent.parent / "support" / "by_rank.sh")
 PARTLY = ("read", "pread", "write")
 INTERRUPTED_AT = ("open", "write", "fsync", "rename", "renameat2", "read", "fopen", "clEnqueueNDRangeKernel", "clFinish", "mkdir")
 
@@ -83,8 +84,8 @@ class Sweep:
         command = scenario.command(tools, folder)
         argv = [*faulty, *command]
         if scenario.ranks > 1:
-            one = [["-np", "1", *(argv if index == rank else command)] for index in range(scenario.ranks)]
-            argv = ["mpirun", *one[0], *(part for other in one[1:] for part in [":", *other])]
+            commands = [argv if index == rank else command for index in range(scenario.ranks)]
+            argv = ["mpirun", "-np", str(scenario.ranks), BY_RANK, *commands[0], *(word for other in commands[1:] for word in [",", *other])]
         process = subprocess.Popen(argv, env=tools.environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
                                    errors="replace", start_new_session=True)
         try:

@@ -196,21 +196,21 @@ static void ranks_take_what_all_can_do(void **state) {
 #define PLANNED                                                                                                    \
     TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("ranks"), "--gradient-accumulation-steps", "2", "--plan-only"
-#define ON_CPU "-np", "1", PLANNED, "--device", "pocl"
-#define ON_GPU "-np", "1", "-x", preload, "-x", "HC_GPU=units", PLANNED, "--device", "gpu"
-    assert_done(CHILD_RUN(HC_MPIRUN, ON_CPU, ":", ON_GPU));
+#define ON_CPU PLANNED, "--device", "pocl"
+#define ON_GPU "env", preload, "HC_GPU=units", PLANNED, "--device", "gpu"
+    assert_done(CHILD_RUN(BY_RANK, ON_CPU, ",", ON_GPU));
     assert_told("dtype    fp32: rank 0 on ", true);
     assert_told("warning  all ranks work in fp32 because of rank 0 on ", true);
-    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_CPU));
+    assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_CPU));
     assert_told("products by cblas\n", true); /* opened anew, without the units that are left idle */
     assert_told("dtype    fp32: rank 1 on ", true);
     assert_told_of_the_cpu();
     assert_told("activations in", false);
-    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, "--dtype", "bf16", ":", ON_CPU, "--dtype", "bf16"));
+    assert_done(CHILD_RUN(BY_RANK, ON_GPU, "--dtype", "bf16", ",", ON_CPU, "--dtype", "bf16"));
     assert_told("products by mma on mma.sync", true);
     assert_told("activations in bf16", true);
     assert_told("dtype ", false);
-    assert_done(CHILD_RUN(HC_MPIRUN, ON_GPU, ":", ON_GPU));
+    assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_GPU));
     assert_told("dtype    bf16: products on mma.sync", true);
 }
 

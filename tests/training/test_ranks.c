@@ -141,9 +141,9 @@ static void bfloat16_sums_are_near(void **state) {
 static void ranks_may_talk_over_tcp_only(void **state) {
     (void)state;
     assert_done(RANKS("2", "shared-memory"));
-    assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--host",
-                          "localhost:1,127.0.0.1:1", "-x", "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", train_program,
-                          COMMON("tcp")));
+    assert_done(CHILD_RUN(HC_MPIRUN, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca",
+                          "btl_tcp_if_include", "lo", "--host", "localhost:1,127.0.0.1:1", "-x",
+                          "HCTRAIN_RANKS_PER_HOST=1", "-np", "2", train_program, COMMON("tcp")));
     assert_same_metrics("shared-memory", "tcp");
     assert_same_checkpoint("shared-memory", "tcp", "ckpt-20");
 }
@@ -494,10 +494,9 @@ static void work_that_cannot_be_divided_is_refused(void **state) {
     assert_false(files_exist(scratch_path("undivided")));
 }
 
-/* Two programs in one job, as mpirun takes them, that differ in what stands here. */
+/* Two programs in one job that differ in what stands here. */
 #define UNLIKE(program, ...)                                                                                       \
-    CHILD_RUN(HC_MPIRUN, "-np", "1", train_program, COMMON("unlike"), ":", "-np", "1", program, COMMON("unlike"),  \
-              ##__VA_ARGS__)
+    CHILD_RUN(BY_RANK, train_program, COMMON("unlike"), ",", program, COMMON("unlike"), ##__VA_ARGS__)
 
 static void ranks_that_differ_are_refused(void **state) {
     (void)state;
@@ -515,8 +514,7 @@ static void ranks_that_differ_are_refused(void **state) {
     assert_failed(UNLIKE(train_program, "--data-dir", scratch_path("other")), 1, "train.bin is not the same");
     assert_done(RANKS("2", "ends", "--max-iters", "2"));
 #define RESUME train_program, "--init-from", "resume", "--out-dir", scratch_path("ends"), "--device", "pocl"
-    assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "1", RESUME, "--max-iters", "1", ":", "-np", "1", RESUME), 1,
-                  "max_iters given now");
+    assert_failed(CHILD_RUN(BY_RANK, RESUME, "--max-iters", "1", ",", RESUME), 1, "max_iters given now");
 #undef RESUME
     text = scratch_read(train_program, &bytes);
     text = realloc(text, bytes + 1);
@@ -543,10 +541,10 @@ static void failing_set_up_ends_the_job(void **state) {
     static const char bench_program[] = HC_PROGRAMS "/hc_bench";
     pid_t none[1] = {0};
     const char *const arguments[][40] = {
-        {HC_MPIRUN, "-np", "1", bench_program, "--gradient-accumulation-steps", "2", ":", "-np", "1", bench_program,
+        {BY_RANK, bench_program, "--gradient-accumulation-steps", "2", ",", bench_program,
          "--gradient-accumulation-steps", "2", "--device", "nonsense", NULL},
-        {HC_MPIRUN, "-np", "1", train_program, COMMON("set-up"), ":", "-np", "1", train_program, COMMON("set-up"),
-         "--device", "nonsense", NULL},
+        {BY_RANK, train_program, COMMON("set-up"), ",", train_program, COMMON("set-up"), "--device", "nonsense",
+         NULL},
     };
     for (size_t i = 0; i < 2; i++) {
         const pid_t job = child_start(CHILD_UNLIMITED, arguments[i]);
