@@ -185,6 +185,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
         return -1;
     }
     choose_widths(compute);
+    progress_start(&compute->compiling, 0);
+    compute->compiling.silent = options->local_rank > 0;
     if (open_record(compute, options) ||
         program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir) ||
         (!compute->dry && open_queue(compute, options->profile))) {

@@ -7,6 +7,7 @@
 #include "runtime/device/device.h"
 #include "runtime/system/element.h"
 #include "runtime/system/host_memory.h"
+#include "runtime/system/progress.h"
 #include <CL/cl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +60,7 @@ struct compute {
     size_t allocated_bytes;          /* in live buffers */
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
+    struct progress compiling;       /* what a user sees of it; of one process of a host */
     size_t pipelines_read;           /* bytes of vulkan_pipelines.h that were on disk */
     void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
     void (*gemm_check)(struct compute *compute); /* called by compute_check: may know of products that failed */

@@ -3,6 +3,7 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,17 +139,27 @@ static void put_into_cache(struct compute *compute, const struct recipe *recipe,
     free(binary);
 }
 
+/* Minutes may pass with some drivers. */
+static void show_compiling(struct compute *compute) {
+    char text[128];
+    snprintf(text, sizeof text, "compiling kernels, program %u%s", compute->programs_compiled + 1,
+             compute->cache_dir ? "; later runs find them in the cache" : "");
+    progress_text(&compute->compiling, text);
+}
+
 static int obtain(struct compute *compute, const struct recipe *recipe, cl_program *program) {
     if (take_from_cache(compute, recipe, program)) {
         compute->programs_cached++;
         return 0;
     }
-    if (compile(compute, recipe, program)) {
-        return -1;
+    show_compiling(compute);
+    const int status = compile(compute, recipe, program);
+    if (status == 0) {
+        compute->programs_compiled++;
+        put_into_cache(compute, recipe, *program);
     }
-    compute->programs_compiled++;
-    put_into_cache(compute, recipe, *program);
-    return 0;
+    progress_end(&compute->compiling);
+    return status;
 }
 
 /* A program that was built since the device was opened: models of one process share many. */

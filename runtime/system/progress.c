@@ -51,6 +51,17 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
     progress->open = progress->terminal;
 }
 
+void progress_text(struct progress *progress, const char *text) {
+    const double now = progress_clock();
+    if (progress->silent || (!progress->terminal && (now - progress->start < 2.0 || now - progress->shown < 10.0))) {
+        return;
+    }
+    progress->shown = now;
+    fprintf(stderr, "%s%s%s", progress->terminal ? "\r\033[K" : "", text, progress->terminal ? "" : "\n");
+    fflush(stderr);
+    progress->open = progress->terminal;
+}
+
 void progress_end(struct progress *progress) {
     if (progress->open) {
         fputs("\r\033[K", stderr);
