@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 
+from between import write_between
+
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent / "build"))
 BEFORE = HERE / "ledger_before.json"
 DOCUMENT = HERE.parent / "docs" / "gpu.md"
-BEGIN, END = "<!-- bench/ledger_table.py writes from here -->\n", "<!-- to here -->\n"
 
 DEVICES = ["a6000", "h200", "mi300x", "rx7900xtx", "arc770"]
 VARIANTS = ["rc", "mhc", "shc"]
@@ -101,9 +102,7 @@ Where one figure has become another, both are there: before → now.
 
 
 def write(block):
-    page = DOCUMENT.read_text()
-    head, rest = page.split(BEGIN)
-    DOCUMENT.write_text(head + BEGIN + "\n" + block + "\n" + END + rest.split(END)[1])
+    write_between(DOCUMENT, "bench/ledger_table.py", "\n" + block + "\n")
 
 
 def main():

@@ -16,10 +16,11 @@ import statistics
 import subprocess
 import tempfile
 
+from between import write_between
+
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent / "build"))
 DOCUMENT = HERE.parent / "docs" / "variants.md"
-BEGIN, END = "<!-- bench/variants.py writes from here -->\n", "<!-- to here -->\n"
 
 STREAMS = range(2, 9)
 FAST = (2, 4, 8)  # numbers of streams whose speed is measured
@@ -144,8 +145,7 @@ def main():
     if not arguments.write:
         print(text)
         return
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    DOCUMENT.write_text(before + BEGIN + text + END + rest.partition(END)[2])
+    write_between(DOCUMENT, "bench/variants.py", text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""What every residual variant learns on one budget, with several seeds.
+
+  bench/budgets.py nanogpt              nanoGPT's recipe for CPUs on tiny Shakespeare; an hour on two cores
+  bench/budgets.py fair                 20 tokens a parameter, each variant at the learning rate that suits it; some hours
+  bench/budgets.py BUDGET --table       the table of the runs that are there; --write: into its document
+
+Runs go to out/BUDGET (--out), one after the other, at low priority. Those that are complete are not run again, and one that was interrupted
+goes on, so the same command goes on where it was stopped. BUILD (build) in the environment names the folder with the programs.
+
+A learning rate is chosen by runs with a seed of their own, apart by factors of two, until the best has a worse one on either side.
+Intervals are those of Student's t for the mean of differences between runs of the same seed: what they leave out is how another corpus,
+or another size of the model, would do.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from between import write_between
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
+QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # 97.5 %, by degrees of freedom
+
+
+class Budget(NamedTuple):
+    config: str
+    corpus: str  # of data/
+    seeds: tuple
+    rate: float  # the first to be tried; None: the config's for all
+    document: str
+
+
+BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), None, "README.md"),
+           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), 4e-3, "docs/study.md")}
+CHOOSING = 100  # the seed of runs that choose a rate
+
+
+def variants():
+    lines = subprocess.run([BUILD / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [line.split()[0] for line in lines]
+
+
+def last_iteration(budget):
+    """max_iters of its config."""
+    lines = (ROOT / "configs" / budget.config).read_text(encoding="utf-8").splitlines()
+    [value] = [line.partition("=")[2] for line in lines if line.partition("=")[0].strip() == "max_iters"]
+    return int(value)
+
+
+class Study:
+    def __init__(self, name, out, device, train):
+        self.name, self.budget, self.out, self.device, self.train = name, BUDGETS[name], out, device, train
+        self.iterations = last_iteration(self.budget)
+        self.corpus = ROOT / "data" / "corpus" / self.budget.corpus
+
+    def loss(self, run):
+        """The last validation loss of a complete run, else None."""
+        try:
+            records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        except (FileNotFoundError, ValueError):
+            return None
+        losses = [record["val_loss"] for record in records if record.get("iter") == self.iterations and "val_loss" in record]
+        return losses[-1] if losses and (run / f"ckpt-{self.iterations}").is_dir() else None
+
+    def run(self, variant, seed, rate=None):
+        """The loss of one run, trained if need be; None: not there, and none shall be trained."""
+        run = self.out / (f"{variant}-{rate:g}-{seed}" if rate else f"{variant}-{seed}")
+        loss = self.loss(run)
+        if loss is None and self.train:
+            print(f"\n== {run.name}", flush=True)
+            if any(run.glob("ckpt-[0-9]*")):
+                options = ["--init-from", "resume"]
+            else:
+                options = ["--config", ROOT / "configs" / self.budget.config, "--residual", variant, "--seed", str(seed),
+                           "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard"]
+                options += ["--learning-rate", f"{rate:g}", "--min-lr", f"{rate / 10:g}"] if rate else []
+            subprocess.run(["nice", "-n", "19", BUILD / "hc_train", *options, "--device", self.device, "--out-dir", run], check=True)
+            loss = self.loss(run)
+            if loss is None:
+                sys.exit(f"{run} was interrupted; run this again to go on")
+        return loss
+
+    def best_rate(self, variant):
+        """None where the budget's config has the rate, or where runs are missing."""
+        if not self.budget.rate:
+            return None
+        losses = {}
+
+        def try_rate(rate):
+            losses[rate] = self.run(variant, CHOOSING, rate)
+            return losses[rate] is not None
+
+        best = self.budget.rate
+        while try_rate(best) and try_rate(best / 2) and try_rate(best * 2):
+            better = min(losses, key=losses.get)
+            if better == best:
+                return best
+            best = better
+        return None
+
+    def losses(self, variant):
+        """(rate, {seed: loss})"""
+        rate = self.best_rate(variant)
+        if self.budget.rate and not rate:
+            return None, {}
+        found = {seed: self.run(variant, seed, rate) for seed in self.budget.seeds}
+        return rate, {seed: loss for seed, loss in found.items() if loss is not None}
+
+
+def difference(losses, base):
+    """Mean of the differences at the same seed, with its 95 % interval."""
+    paired = [losses[seed] - base[seed] for seed in losses if seed in base]
+    if len(paired) < 2:
+        return ""
+    half = QUANTILES[len(paired) - 1] * statistics.stdev(paired) / len(paired) ** 0.5
+    return f"{statistics.mean(paired):+.4f} ± {half:.4f}"
+
+
+def table(study):
+    """The document's lines."""
+    all_losses = {variant: study.losses(variant) for variant in variants()}
+    seeds = study.budget.seeds
+    head = ["`--residual`"] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean", "to rc", "to identity"]
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    for variant, (rate, losses) in all_losses.items():
+        if not losses:
+            continue
+        row = [f"`{variant}`"] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
+        row += [f"{statistics.mean(losses.values()):.4f}"]
+        row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in ("rc", "identity")]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("budget", choices=BUDGETS)
+    parser.add_argument("--out", type=Path, help="folder of the runs (out/BUDGET)")
+    parser.add_argument("--device", default="pocl", help="as hc_train's --device (pocl)")
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    parser.add_argument("--write", action="store_true", help="put the table into the budget's document")
+    arguments = parser.parse_args()
+    out = (arguments.out or ROOT / "out" / arguments.budget).resolve()
+    study = Study(arguments.budget, out, arguments.device, not arguments.table)
+    if study.train:
+        out.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["sh", ROOT / "data" / study.budget.corpus / "prepare.sh", study.corpus, BUILD / "hc_prepare"], check=True)
+    text = table(study)
+    if arguments.write:
+        write_between(ROOT / study.budget.document, f"bench/budgets.py {study.name}", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
