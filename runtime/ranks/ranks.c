@@ -47,6 +47,8 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
     nanosleep(&(struct timespec){turn / 4, turn % 4 * 250000000L}, NULL);
     if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
         fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
+        /* mpirun of Open MPI 5 drops what it has not read when it aborts a job; the next rank's turn comes later */
+        nanosleep(&(struct timespec){0, 200000000L}, NULL);
     }
     ranks_abort(ranks, 1);
 }
