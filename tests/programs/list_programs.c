@@ -244,6 +244,7 @@ static int list_all(struct list *list, unsigned lanes) {
                        .max_work_group = 256,
                        .local_bytes = 64 << 10,
                        .max_buffer_bytes = SIZE_MAX},
+            .compiling = {.silent = true},
             .lanes = lanes,
             .vector = 4,
         };
