@@ -42,8 +42,9 @@ CHOOSING = 100  # the seed of runs that choose a rate
 
 
 def variants():
+    """{name: what it is, in words}"""
     lines = subprocess.run([BUILD / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    return [line.split()[0] for line in lines]
+    return {line.split()[0]: line[24:].partition(" (")[0].partition(", of which")[0] for line in lines}
 
 
 def last_iteration(budget):
@@ -80,10 +81,11 @@ class Study:
                 options = ["--config", ROOT / "configs" / self.budget.config, "--residual", variant, "--seed", str(seed),
                            "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard"]
                 options += ["--learning-rate", f"{rate:g}", "--min-lr", f"{rate / 10:g}"] if rate else []
-            subprocess.run(["nice", "-n", "19", BUILD / "hc_train", *options, "--device", self.device, "--out-dir", run], check=True)
+            command = ["nice", "-n", "19", BUILD / "hc_train", *options, "--device", self.device, "--out-dir", run]
+            status = subprocess.run(command, check=False).returncode
             loss = self.loss(run)
             if loss is None:
-                sys.exit(f"{run} was interrupted; run this again to go on")
+                sys.exit(f"{run} did not end (status {status}); run this again to go on")
         return loss
 
     def best_rate(self, variant):
@@ -124,14 +126,15 @@ def difference(losses, base):
 
 def table(study):
     """The document's lines."""
-    all_losses = {variant: study.losses(variant) for variant in variants()}
+    words = variants()
+    all_losses = {variant: study.losses(variant) for variant in words}
     seeds = study.budget.seeds
-    head = ["`--residual`"] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean", "to rc", "to identity"]
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    head = ["`--residual`", ""] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean", "to rc", "to identity"]
+    lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for variant, (rate, losses) in all_losses.items():
         if not losses:
             continue
-        row = [f"`{variant}`"] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
+        row = [f"`{variant}`", words[variant]] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
         row += [f"{statistics.mean(losses.values()):.4f}"]
         row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in ("rc", "identity")]
         lines.append("| " + " | ".join(row) + " |")

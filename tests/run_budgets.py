@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""bench/budgets.py with a hc_train that is played: it chooses the rates, runs nothing twice, goes on after an interruption, and its intervals
+are those of Student's t.
+
+  tests/run_budgets.py"""
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAYED = r"""#!/usr/bin/env python3
+import json, math, pathlib, sys
+if "--list-residuals" in sys.argv:
+    print("rc          1           plain")
+    print("identity    2 to 8      streams")
+    sys.exit()
+arguments = [word for word in sys.argv[1:] if word != "--no-tensorboard"]
+options = dict(zip(arguments[::2], arguments[1::2]))
+run = pathlib.Path(options["--out-dir"])
+with open(run.parent / "started", "a") as started:
+    started.write(run.name + "\n")
+if options.get("--init-from") != "resume":
+    run.mkdir()
+    (run / "options").write_text(json.dumps(options))
+    if run.name == "identity-0.016-3":  # is stopped after its first checkpoint
+        (run / "ckpt-500").mkdir()
+        sys.exit(130)
+options = json.loads((run / "options").read_text())
+assert options["--min-lr"] == f"{float(options['--learning-rate']) / 10:g}"
+best = {"rc": 4e-3, "identity": 16e-3}[options["--residual"]]
+loss = 2 + abs(math.log2(float(options["--learning-rate"]) / best)) + int(options["--seed"]) * (0.01 if options["--residual"] == "rc" else 0.02)
+(run / "metrics.jsonl").write_text(json.dumps({"iter": 2500, "val_loss": 9}) + "\n" + json.dumps({"iter": 2500, "val_loss": loss}) + "\n")
+(run / "ckpt-2500").mkdir()
+"""
+
+
+def expect(actual, expected):
+    if actual != expected:
+        sys.exit(f"{actual!r} instead of {expected!r}")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="hc-budgets-") as name:
+        folder = Path(name)
+        (folder / "hc_train").write_text(PLAYED)
+        (folder / "hc_train").chmod(0o755)
+        os.environ["BUILD"] = name
+        sys.path.insert(0, str(ROOT / "bench"))
+        import budgets
+        out = folder / "runs"
+        out.mkdir()
+        expect(budgets.table(budgets.Study("fair", out, "pocl", False)).count("\n"), 2)  # no runs: no rows
+        try:
+            budgets.table(budgets.Study("fair", out, "pocl", True))
+            said = "nothing"
+        except SystemExit as stopped:
+            said = stopped.code
+        expect(said, f"{out}/identity-0.016-3 did not end (status 130); run this again to go on")
+        rows = budgets.table(budgets.Study("fair", out, "pocl", True)).splitlines()
+        expect([row.split(" | ")[:3] for row in rows[2:]], [["| `rc`", "plain", "0.004"], ["| `identity`", "streams", "0.016"]])
+        # differences of 0.01 to 0.05, of which the deviation is 0.0158, at t = 2.776
+        expect(rows[3].split(" | ")[-2:], ["+0.0300 ± 0.0196", " |"])
+        started = (out / "started").read_text().split()
+        expect(len(started), len(set(started)) + 1)  # the one that was stopped, twice
+        expect(sorted(run for run in started if run.startswith("identity-") and run.endswith("-100")),
+               [f"identity-{rate}-100" for rate in ("0.002", "0.004", "0.008", "0.016", "0.032")])
+        expect(budgets.table(budgets.Study("fair", out, "pocl", False)).splitlines(), rows)
+        expect((out / "started").read_text().split(), started)
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()
