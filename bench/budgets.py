@@ -79,7 +79,7 @@ class Study:
                 options = ["--init-from", "resume"]
             else:
                 options = ["--config", ROOT / "configs" / self.budget.config, "--residual", variant, "--seed", str(seed),
-                           "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard"]
+                           "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard", "--start-over"]
                 options += ["--learning-rate", f"{rate:g}", "--min-lr", f"{rate / 10:g}"] if rate else []
             command = ["nice", "-n", "19", BUILD / "hc_train", *options, "--device", self.device, "--out-dir", run]
             status = subprocess.run(command, check=False).returncode

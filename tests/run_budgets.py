@@ -16,13 +16,13 @@ if "--list-residuals" in sys.argv:
     print("rc          1           plain")
     print("identity    2 to 8      streams")
     sys.exit()
-arguments = [word for word in sys.argv[1:] if word != "--no-tensorboard"]
+arguments = [word for word in sys.argv[1:] if word not in ("--no-tensorboard", "--start-over")]
 options = dict(zip(arguments[::2], arguments[1::2]))
 run = pathlib.Path(options["--out-dir"])
 with open(run.parent / "started", "a") as started:
     started.write(run.name + "\n")
 if options.get("--init-from") != "resume":
-    run.mkdir()
+    run.mkdir(exist_ok=True)
     (run / "options").write_text(json.dumps(options))
     if run.name == "identity-0.016-3":  # is stopped after its first checkpoint
         (run / "ckpt-500").mkdir()
