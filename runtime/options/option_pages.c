@@ -43,12 +43,13 @@ static void print_man_option(const struct option_spec *spec) {
     print_roff_line("", values);
 }
 
-/* "The first sentence", without its point. */
+/* "The first sentence", without its point and from its first bracket on: what `apropos` shows. */
 static void print_first_sentence(const char *text) {
     char sentence[256];
-    const char *end = strstr(text, ". ");
-    const size_t length = end != NULL ? (size_t)(end - text) : strcspn(text, "\n"),
-                 room = length < sizeof sentence ? length : sizeof sentence - 1;
+    const char *end = strstr(text, ". "), *bracket = strstr(text, " (");
+    end = end != NULL ? end : text + strcspn(text, "\n");
+    end = bracket != NULL && bracket < end ? bracket : end;
+    const size_t length = (size_t)(end - text), room = length < sizeof sentence ? length : sizeof sentence - 1;
     memcpy(sentence, text, room);
     sentence[room > 0 && sentence[room - 1] == '.' ? room - 1 : room] = '\0';
     print_roff(sentence);
@@ -80,6 +81,9 @@ static void print_man(const struct option_spec *specs, size_t count, const struc
         print_roff(program->examples);
         printf("\n.fi\n");
     }
+    printf(".SH EXIT STATUS\n0: done. 1: a failure, which a message names. 2: options or settings that are wrong. "
+           "130: interrupted; what was\n"
+           "complete is there.\n.SH SEE ALSO\n/usr/share/doc/hctrain has the documentation.\n");
 }
 
 /* ---- completion */
