@@ -43,22 +43,23 @@ static void print_man_option(const struct option_spec *spec) {
     print_roff_line("", values);
 }
 
-/* "The first sentence", without its point and from its first bracket on: what `apropos` shows. */
-static void print_first_sentence(const char *text) {
-    char sentence[256];
-    const char *end = strstr(text, ". "), *bracket = strstr(text, " (");
-    end = end != NULL ? end : text + strcspn(text, "\n");
-    end = bracket != NULL && bracket < end ? bracket : end;
-    const size_t length = (size_t)(end - text), room = length < sizeof sentence ? length : sizeof sentence - 1;
-    memcpy(sentence, text, room);
-    sentence[room > 0 && sentence[room - 1] == '.' ? room - 1 : room] = '\0';
-    print_roff(sentence);
+/* What `apropos` shows: the first sentence up to its point, bracket or colon. */
+static void print_first_words(const char *text) {
+    static const char *const ends[] = {". ", " (", ": ", "\n"};
+    char words[256];
+    size_t length = strlen(text);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const char *end = strstr(text, ends[i]);
+        length = end != NULL && (size_t)(end - text) < length ? (size_t)(end - text) : length;
+    }
+    snprintf(words, sizeof words, "%.*s", (int)length, text);
+    print_roff(words);
 }
 
 static void print_man(const struct option_spec *specs, size_t count, const struct program_info *program) {
     printf(".TH %s 1 \"\" \"hctrain " HC_VERSION "\" \"hctrain\"\n.nh\n.SH NAME\n%s \\- ", program->name,
            program->name);
-    print_first_sentence(program->summary);
+    print_first_words(program->summary);
     printf("\n.SH SYNOPSIS\n.B %s\n", program->name);
     print_roff_line("", program->usage);
     printf(".SH DESCRIPTION\n");
