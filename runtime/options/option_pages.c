@@ -52,6 +52,7 @@ static void print_first_words(const char *text) {
         const char *end = strstr(text, ends[i]);
         length = end != NULL && (size_t)(end - text) < length ? (size_t)(end - text) : length;
     }
+    length -= length > 0 && text[length - 1] == '.';
     snprintf(words, sizeof words, "%.*s", (int)length, text);
     print_roff(words);
 }
