@@ -44,7 +44,7 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
     }
     const bool told = interrupt_requested();
     const int turn = ranks->index < 8 ? ranks->index : 8;
-    nanosleep(&(struct timespec){turn / 4, turn % 4 * 250000000L}, NULL);
+    nanosleep(&(struct timespec){turn / 2, turn % 2 * 500000000L}, NULL);
     if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
         fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
         /* mpirun of Open MPI 5 drops what it has not read when it aborts a job; the next rank's turn comes later */

@@ -135,6 +135,15 @@ static void units_that_fail_are_warned_of(void **state) {
 
 /* ---- the others */
 
+/* But that kernels are compiled, which a slow machine says. */
+static void assert_told_nothing(void) {
+    const char *line = child_message();
+    while (strncmp(line, "compiling kernels", strlen("compiling kernels")) == 0) {
+        line += strcspn(line, "\n") + 1;
+    }
+    assert_string_equal(line, "");
+}
+
 static void other_programs_say_it_beside_their_data(void **state) {
     (void)state;
     assert_done(
@@ -143,7 +152,7 @@ static void other_programs_say_it_beside_their_data(void **state) {
     assert_has("said", "dtype", false);
     assert_done(
         RUN_ON(ON_NO_GPU, HC_PROGRAMS "/hc_sample", OF_CHECKPOINT, "--device", "pocl", "--max-new-tokens", "2"));
-    assert_string_equal(child_message(), "");
+    assert_told_nothing();
 #define EVALUATED HC_PROGRAMS "/hc_eval", OF_CHECKPOINT, "--data", scratch_path("data"), "--json", "-"
     assert_done(RUN_ON("units", EVALUATED, "--device", "gpu", "--eval-iters", "1"));
     assert_told("dtype    bf16: ", true);
@@ -173,7 +182,7 @@ static void hc_probe_asks_to_be_told(void **state) {
     RUN_ON(gpu, HC_PROGRAMS "/hc_probe", OF_CHECKPOINT, "--batch", batch, "--out", scratch_path("probe"),          \
            "--no-grad", ##__VA_ARGS__)
     assert_done(PROBE("units", "--device", "gpu"));
-    assert_string_equal(child_message(), "");
+    assert_told_nothing();
     assert_done(PROBE("units", "--device", "gpu", "--dtype", "auto"));
     assert_told("dtype    bf16: ", true);
     assert_done(PROBE(ON_NO_GPU, "--device", "pocl", "--gemm", "portable", "--dtype", "auto"));
