@@ -77,18 +77,6 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
 
 /* ---- all ranks */
 
-/* One that could not load its BLAS, for example, holds up all others, and rounds in another way. */
-static void warn_of_other_products(const struct rank_choice *all, int count, struct type_choice *merged) {
-    for (int rank = 1; rank < count; rank++) {
-        if (strcmp(all[rank].products, all[0].products) != 0) {
-            snprintf(merged->warning, sizeof merged->warning,
-                     "rank %d on %.255s multiplies by %s and rank 0 by %s: all wait for the slower one", rank,
-                     all[rank].host, all[rank].products, all[0].products);
-            return;
-        }
-    }
-}
-
 void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged) {
     int in_fp32 = -1, warns = -1;
     bool any_16 = false;
@@ -111,19 +99,33 @@ void type_choice_merge(const struct rank_choice *all, int count, int own, struct
     } else if (warns >= 0 && warns != own) {
         snprintf(merged->warning, sizeof merged->warning, "rank %d on %.255s: %.600s", warns, all[warns].host,
                  all[warns].choice.warning);
-    } else if (warns < 0) {
-        warn_of_other_products(all, count, merged);
     }
 }
 
-static int merge_all(struct ranks *ranks, const struct compute *compute, struct type_choice *choice) {
+void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged) {
+    for (int rank = 1; rank < count && !*merged->warning; rank++) {
+        if (strcmp(all[rank].products, all[0].products) != 0) {
+            snprintf(merged->warning, sizeof merged->warning,
+                     "rank %d on %.255s multiplies by %s and rank 0 by %s: all wait for the slower one", rank,
+                     all[rank].host, all[rank].products, all[0].products);
+        }
+    }
+}
+
+/* All ranks tell each other what they chose, and what multiplies there: they take one type, or, once that is what they have opened, hear of
+ * one that multiplies otherwise. */
+static int tell_all(struct ranks *ranks, const struct compute *compute, bool have_it, struct type_choice *choice) {
     struct rank_choice own = {.choice = *choice};
     struct rank_choice *all = calloc((size_t)ranks->count, sizeof *all);
     memcpy(own.host, ranks->host, sizeof own.host);
     snprintf(own.products, sizeof own.products, "%s", gemm_name(compute));
     int status = ranks_agree(ranks, all ? 0 : error_set("out of memory"));
     if (status == 0 && (status = ranks_gather(ranks, &own, sizeof own, all)) == 0) {
-        type_choice_merge(all, ranks->count, ranks->index, choice);
+        if (have_it) {
+            type_choice_compare(all, ranks->count, choice);
+        } else {
+            type_choice_merge(all, ranks->count, ranks->index, choice);
+        }
     }
     free(all);
     return status ? -1 : 0;
@@ -141,7 +143,7 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
                      struct compute **compute, struct type_choice *choice) {
     *compute = NULL;
     if (ranks_agree(ranks, open_own(settings, wanted, channels, ranks, compute, choice)) ||
-        (ranks->count > 1 && merge_all(ranks, *compute, choice))) {
+        (ranks->count > 1 && tell_all(ranks, *compute, false, choice))) {
         return -1;
     }
     /* a CPU on which no units were looked for can change to fp32 as it is */
@@ -149,7 +151,10 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
     const bool has_units = (*compute)->device.is_gpu || units.unit || units.refusal;
     const bool again =
         wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && has_units && !multiplies_in_fp32(settings->gemm);
-    return ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0);
+    if (ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0)) {
+        return -1;
+    }
+    return ranks->count > 1 ? tell_all(ranks, *compute, true, choice) : 0;
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

@@ -46,3 +46,7 @@ struct rank_choice {
 
 /* From what all ranks [count] have chosen to what rank number `own` takes. */
 void type_choice_merge(const struct rank_choice *all, int count, int own, struct type_choice *merged);
+
+/* Warns, where nothing else is warned of, of a rank that multiplies otherwise than rank 0. One that could not load its BLAS, for example, holds
+ * up all others, and rounds in another way. */
+void type_choice_compare(const struct rank_choice *all, int count, struct type_choice *merged);

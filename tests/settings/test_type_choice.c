@@ -142,6 +142,19 @@ static void check_merged(enum element_type type, const char *reason, const char 
     }
 }
 
+static void other_products_are_warned_of(void **state) {
+    (void)state;
+    const struct rank_choice all[] = {by_cblas, by_cblas, by_clblast};
+    struct type_choice choice = by_cblas.choice;
+    type_choice_compare(all, 2, &choice);
+    assert_string_equal(choice.warning, "");
+    type_choice_compare(all, 3, &choice);
+    check_text(choice.warning, "rank 2 on node-f multiplies by clblast and rank 0 by cblas");
+    choice = given_slow.choice;
+    type_choice_compare(all, 3, &choice);
+    assert_string_equal(choice.warning, "slow: WMMA");
+}
+
 static void all_ranks_take_one_type(void **state) {
     (void)state;
     CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, in_bf16);
@@ -155,9 +168,6 @@ static void all_ranks_take_one_type(void **state) {
     CHECK_MERGED(ELEMENT_FP32, "EPYC is no GPU", "rank 1 on node-c: slow: WMMA", in_fp32, failed);
     CHECK_MERGED(ELEMENT_BF16, "", "", given, given);
     CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-e: slow: WMMA", given, given, given_slow);
-    CHECK_MERGED(ELEMENT_BF16, "", "rank 2 on node-f multiplies by clblast and rank 0 by cblas", by_cblas, by_cblas,
-                 by_clblast);
-    CHECK_MERGED(ELEMENT_BF16, "", "rank 1 on node-e: slow: WMMA", by_cblas, given_slow, by_clblast);
 }
 
 /* Names of hosts and devices may be as long as they like. */
@@ -247,6 +257,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_those_of_the_table),
         cmocka_unit_test(all_ranks_take_one_type),
+        cmocka_unit_test(other_products_are_warned_of),
         cmocka_unit_test(long_names_fit),
         cmocka_unit_test(cpus_are_opened_as_for_fp32),
         cmocka_unit_test(device_that_is_not_there_is_an_error),

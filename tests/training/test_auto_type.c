@@ -219,7 +219,9 @@ static void ranks_take_what_all_can_do(void **state) {
     assert_told("products by mma on mma.sync", true);
     assert_told("activations in bf16", true);
     assert_told("dtype ", false);
+    assert_told(" and rank 0 by mma: all wait for the slower one", true); /* by what the CPU has */
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_GPU));
+    assert_told("multiplies by", false);
     assert_told("dtype    bf16: products on mma.sync", true);
 }
 
