@@ -61,6 +61,7 @@ struct compute {
     unsigned programs_compiled;      /* from source, since opening */
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
     struct progress compiling;       /* what a user sees of it; of one process of a host */
+    double compiling_seconds;        /* so far */
     size_t pipelines_read;           /* bytes of vulkan_pipelines.h that were on disk */
     void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
     void (*gemm_check)(struct compute *compute); /* called by compute_check: may know of products that failed */

@@ -139,9 +139,10 @@ static void put_into_cache(struct compute *compute, const struct recipe *recipe,
     free(binary);
 }
 
-/* Minutes may pass with some drivers. */
+/* Minutes may pass with some drivers. What a user who looks at no terminal hears of has taken two seconds of compiling so far. */
 static void show_compiling(struct compute *compute) {
     char text[128];
+    compute->compiling.start = progress_clock() - compute->compiling_seconds;
     snprintf(text, sizeof text, "compiling kernels, program %u%s", compute->programs_compiled + 1,
              compute->cache_dir ? "; later runs find them in the cache" : "");
     progress_text(&compute->compiling, text);
@@ -153,11 +154,13 @@ static int obtain(struct compute *compute, const struct recipe *recipe, cl_progr
         return 0;
     }
     show_compiling(compute);
+    const double before = progress_clock();
     const int status = compile(compute, recipe, program);
     if (status == 0) {
         compute->programs_compiled++;
         put_into_cache(compute, recipe, *program);
     }
+    compute->compiling_seconds += progress_clock() - before;
     progress_end(&compute->compiling);
     return status;
 }

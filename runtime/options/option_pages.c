@@ -85,7 +85,8 @@ static void print_man(const struct option_spec *specs, size_t count, const struc
     }
     printf(".SH EXIT STATUS\n0: done. 1: a failure, which a message names. 2: options or settings that are wrong. "
            "130: interrupted; what was\n"
-           "complete is there.\n.SH SEE ALSO\n/usr/share/doc/hctrain has the documentation.\n");
+           "complete is there.\n.SH SEE ALSO\nThe documentation is in share/doc/hctrain of the folder that hctrain "
+           "is installed in, as /usr.\n");
 }
 
 /* ---- completion */

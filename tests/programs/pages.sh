@@ -21,6 +21,8 @@ for program in "$@"; do
     bash -n "$folder/bash" || fail "$name: bash does not take its completion"
     ! command -v zsh >/dev/null || zsh -n "$folder/zsh" || fail "$name: zsh does not take its completion"
     head -n 1 "$folder/man" | grep -q "^.TH $name 1 " || fail "$name: its manual page does not begin with .TH"
+    sed -n 4p "$folder/plain" | grep -q "^$name - [^(:]*[^.]$" || fail "$name: its manual page has no short name: $(sed -n 4p "$folder/plain")"
+    grep -q "^.SH EXIT STATUS$" "$folder/man" || fail "$name: its manual page has no exit status"
     options=$("$program" --help | sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p')
     [ -n "$options" ] || fail "$name: --help has no options"
     for option in $options; do
