@@ -2,11 +2,17 @@
 END = "<!-- to here -->\n"
 
 
-def write_between(document, script, text):
-    """Puts text (whole lines) in the place of what the script wrote into the document (a Path) before."""
+def split(document, script):
+    """What stands before the lines that the script writes into the document (a Path), and behind them; ends with a message if they have no place."""
     begin = f"<!-- {script} writes from here -->\n"
-    page = document.read_text(encoding="utf-8")
-    if page.count(begin) != 1 or END not in page.partition(begin)[2]:
+    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
         raise SystemExit(f"{document}: no lines between \"{begin.strip()}\" and \"{END.strip()}\"")
-    before, _, rest = page.partition(begin)
-    document.write_text(before + begin + text + END + rest.partition(END)[2], encoding="utf-8")
+    return before + found, ended + after
+
+
+def write_between(document, script, text):
+    """Puts text (whole lines) in the place of what the script wrote into the document before."""
+    before, after = split(document, script)
+    document.write_text(before + text + after, encoding="utf-8")

@@ -9,19 +9,22 @@ Runs go to out/BUDGET (--out), one after the other, at low priority. Those that 
 goes on, so the same command goes on where it was stopped. BUILD (build) in the environment names the folder with the programs.
 
 A learning rate is chosen by runs with a seed of their own, apart by factors of two, until the best has a worse one on either side.
-Intervals are those of Student's t for the mean of differences between runs of the same seed: what they leave out is how another corpus,
-or another size of the model, would do.
+Intervals are those of Student's t for the mean of differences between runs of the same seed. They do not say what another corpus or another
+size of the model would do.
 """
 import argparse
 import json
+import math
 import os
+import re
+import signal
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from between import write_between
+from between import split, write_between
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
@@ -38,6 +41,7 @@ class Budget(NamedTuple):
 
 BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), None, "README.md"),
            "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), 4e-3, "docs/study.md")}
+DIVERGED = "diverged"  # a file in the folder of such a run, which would diverge again wherever it goes on
 CHOOSING = 100  # the seed of runs that choose a rate
 
 
@@ -54,6 +58,16 @@ def last_iteration(budget):
     return int(value)
 
 
+def train(options, run):
+    """hc_train's exit status; what it says goes on to stderr."""
+    process = subprocess.Popen(["nice", "-n", "19", BUILD / "hc_train", *options], stderr=subprocess.PIPE, text=True, errors="replace")
+    for line in process.stderr:
+        sys.stderr.write(line)
+        if re.search(r"not finite", line) and line.startswith("hc_train: "):
+            (run / DIVERGED).touch()
+    return process.wait()
+
+
 class Study:
     def __init__(self, name, out, device, train):
         self.name, self.budget, self.out, self.device, self.train = name, BUDGETS[name], out, device, train
@@ -66,6 +80,8 @@ class Study:
             records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         except (FileNotFoundError, ValueError):
             return None
+        if (run / DIVERGED).exists():
+            return math.inf
         losses = [record["val_loss"] for record in records if record.get("iter") == self.iterations and "val_loss" in record]
         return losses[-1] if losses and (run / f"ckpt-{self.iterations}").is_dir() else None
 
@@ -81,8 +97,7 @@ class Study:
                 options = ["--config", ROOT / "configs" / self.budget.config, "--residual", variant, "--seed", str(seed),
                            "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard", "--start-over"]
                 options += ["--learning-rate", f"{rate:g}", "--min-lr", f"{rate / 10:g}"] if rate else []
-            command = ["nice", "-n", "19", BUILD / "hc_train", *options, "--device", self.device, "--out-dir", run]
-            status = subprocess.run(command, check=False).returncode
+            status = train([*options, "--device", self.device, "--out-dir", run], run)
             loss = self.loss(run)
             if loss is None:
                 sys.exit(f"{run} did not end (status {status}); run this again to go on")
@@ -118,27 +133,28 @@ class Study:
 def difference(losses, base):
     """Mean of the differences at the same seed, with its 95 % interval."""
     paired = [losses[seed] - base[seed] for seed in losses if seed in base]
-    if len(paired) < 2:
+    if len(paired) < 2 or not all(map(math.isfinite, paired)):
         return ""
     half = QUANTILES[len(paired) - 1] * statistics.stdev(paired) / len(paired) ** 0.5
     return f"{statistics.mean(paired):+.4f} ± {half:.4f}"
 
 
 def table(study):
-    """The document's lines."""
+    """The document's lines, and the variants whose runs are not all there."""
     words = variants()
     all_losses = {variant: study.losses(variant) for variant in words}
     seeds = study.budget.seeds
+    missing = [variant for variant, (_, losses) in all_losses.items() if len(losses) < len(seeds)]
     head = ["`--residual`", ""] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean", "to rc", "to identity"]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for variant, (rate, losses) in all_losses.items():
         if not losses:
             continue
         row = [f"`{variant}`", words[variant]] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
-        row += [f"{statistics.mean(losses.values()):.4f}"]
+        row += [f"{statistics.fmean(losses.values()):.4f}"]
         row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in ("rc", "identity")]
         lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", missing
 
 
 def main():
@@ -151,13 +167,18 @@ def main():
     arguments = parser.parse_args()
     out = (arguments.out or ROOT / "out" / arguments.budget).resolve()
     study = Study(arguments.budget, out, arguments.device, not arguments.table)
+    document, script = ROOT / study.budget.document, f"bench/budgets.py {study.name}"
+    split(document, script)  # before hours of training
     if study.train:
+        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for hc_train, which saves first
         out.mkdir(parents=True, exist_ok=True)
         subprocess.run(["sh", ROOT / "data" / study.budget.corpus / "prepare.sh", study.corpus, BUILD / "hc_prepare"], check=True)
-    text = table(study)
-    if arguments.write:
-        write_between(ROOT / study.budget.document, f"bench/budgets.py {study.name}", text)
+    text, missing = table(study)
     print(text)
+    if missing:
+        print("runs are missing of", *missing)
+    elif arguments.write:
+        write_between(document, script, text)
 
 
 if __name__ == "__main__":

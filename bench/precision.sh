@@ -1,5 +1,5 @@
 #!/bin/sh
-# Trains every variant in fp32, bf16 and fp16 on the demo's corpus and prints docs/precision.md's table of validation losses:
+# Trains every variant in fp32, bf16 and fp16 on a dictionary (GCIDE) and prints docs/precision.md's table of validation losses:
 #
 #   bench/precision.sh [OUTPUT]          default out/precision; about an hour on two cores
 #
@@ -20,7 +20,7 @@ fail() {
 
 [ -x "$build/hc_train" ] || fail "build first: sh ci/build.sh"
 variants=${VARIANTS:-$("$build/hc_train" --list-residuals | cut -d " " -f 1)}
-[ -f data/corpus/gcide/meta.json ] || fail "make the corpus first: sh ci/demo.sh"
+[ -f data/corpus/gcide/meta.json ] || fail "make the corpus first: data/gcide/prepare.sh"
 mkdir -p "$out"
 
 # train VARIANT DTYPE SEED

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Trains every variant on the demo's corpus, with the same data and several seeds, and makes a report of what the paper shows:
+# Trains every variant on a dictionary (GCIDE), with the same data and several seeds, and makes a report of what the paper shows:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
 #   ci/study.sh --budget fair          20 tokens a parameter and a learning rate for each variant instead; bench/budgets.py has more
 #
-# ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl) in the environment say otherwise.
-# Runs that are complete are not run again, those that were interrupted go on. Needs what ci/demo.sh needs; run that first.
+# ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl) in the environment say otherwise
+# (with --budget only DEVICE). Runs that are complete are not run again, those that were interrupted go on. Needs
+# what ci/demo.sh makes; run that first.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --budget ]; then
     shift
-    exec python3 bench/budgets.py "$@"
+    exec python3 bench/budgets.py --device "${DEVICE:-pocl}" "$@"
 fi
 out=${1:-out/study}
 iterations=${ITERATIONS:-2000}

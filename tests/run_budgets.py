@@ -29,6 +29,10 @@ if options.get("--init-from") != "resume":
         sys.exit(130)
 options = json.loads((run / "options").read_text())
 assert options["--min-lr"] == f"{float(options['--learning-rate']) / 10:g}"
+if run.name == "identity-0.032-100":
+    (run / "metrics.jsonl").touch()
+    (run / "ckpt-500").mkdir(exist_ok=True)
+    sys.exit("hc_train: the loss is not finite at iteration 507")
 best = {"rc": 4e-3, "identity": 16e-3}[options["--residual"]]
 loss = 2 + abs(math.log2(float(options["--learning-rate"]) / best)) + int(options["--seed"]) * (0.01 if options["--residual"] == "rc" else 0.02)
 (run / "metrics.jsonl").write_text(json.dumps({"iter": 2500, "val_loss": 9}) + "\n" + json.dumps({"iter": 2500, "val_loss": loss}) + "\n")
@@ -51,14 +55,17 @@ def main():
         import budgets
         out = folder / "runs"
         out.mkdir()
-        expect(budgets.table(budgets.Study("fair", out, "pocl", False)).count("\n"), 2)  # no runs: no rows
+        text, missing = budgets.table(budgets.Study("fair", out, "pocl", False))
+        expect((text.count("\n"), missing), (2, ["rc", "identity"]))  # no runs: no rows
         try:
             budgets.table(budgets.Study("fair", out, "pocl", True))
             said = "nothing"
         except SystemExit as stopped:
             said = stopped.code
         expect(said, f"{out}/identity-0.016-3 did not end (status 130); run this again to go on")
-        rows = budgets.table(budgets.Study("fair", out, "pocl", True)).splitlines()
+        text, missing = budgets.table(budgets.Study("fair", out, "pocl", True))
+        rows = text.splitlines()
+        expect(missing, [])
         expect([row.split(" | ")[:3] for row in rows[2:]], [["| `rc`", "plain", "0.004"], ["| `identity`", "streams", "0.016"]])
         # differences of 0.01 to 0.05, of which the deviation is 0.0158, at t = 2.776
         expect(rows[3].split(" | ")[-2:], ["+0.0300 ± 0.0196", " |"])
@@ -66,9 +73,30 @@ def main():
         expect(len(started), len(set(started)) + 1)  # the one that was stopped, twice
         expect(sorted(run for run in started if run.startswith("identity-") and run.endswith("-100")),
                [f"identity-{rate}-100" for rate in ("0.002", "0.004", "0.008", "0.016", "0.032")])
-        expect(budgets.table(budgets.Study("fair", out, "pocl", False)).splitlines(), rows)
+        expect(budgets.table(budgets.Study("fair", out, "pocl", False)), (text, []))
         expect((out / "started").read_text().split(), started)
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        print(text)
+
+        plain = folder / "plain"  # a budget whose config has the rate
+        for seed in budgets.BUDGETS["nanogpt"].seeds:
+            for variant in ("rc", "identity"):
+                (plain / f"{variant}-{seed}/ckpt-2000").mkdir(parents=True)
+                (plain / f"{variant}-{seed}/metrics.jsonl").write_text(json.dumps({"iter": 2000, "val_loss": 1.5 if variant == "rc" else 1.25}) + "\n")
+        text, missing = budgets.table(budgets.Study("nanogpt", plain, "pocl", False))
+        expect(text.splitlines()[3], "| `identity` | streams | 1.2500 | 1.2500 | 1.2500 | 1.2500 | -0.2500 ± 0.0000 |  |")
+
+        document = folder / "page.md"  # where tables go
+        document.write_text("before\n<!-- a writes from here -->\nold\n<!-- to here -->\nafter\n")
+        budgets.write_between(document, "a", "new\n")
+        expect(document.read_text(), "before\n<!-- a writes from here -->\nnew\n<!-- to here -->\nafter\n")
+        try:
+            budgets.split(document, "b")
+            said = "nothing"
+        except SystemExit as stopped:
+            said = stopped.code
+        expect(said, f'{document}: no lines between "<!-- b writes from here -->" and "<!-- to here -->"')
+        for name, budget in budgets.BUDGETS.items():
+            budgets.split(ROOT / budget.document, f"bench/budgets.py {name}")
 
 
 if __name__ == "__main__":
