@@ -211,7 +211,9 @@ def main():
     failures += judge(found, limits)
     if options.table:
         print(table(found, limits))
-    if options.update and not failures and not status:
+    if options.update and others:
+        print("not written: the table has NVIDIA's columns, too")
+    elif options.update and not failures and not status:
         document_write(table(found, limits))
     for failure in failures:
         print(f"FAILED {failure}")

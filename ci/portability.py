@@ -160,12 +160,12 @@ class Tools:
         """Why the target cannot be compiled for, or None."""
         if target.vendor == "Vulkan":
             return "no clspv: ci/setup.sh vulkan installs it" if not self.clspv else None if self.validator else "no spirv-val"
+        if not self.libraries.get(target.vendor, True):
+            return f"no libclc for {target.vendor} in " + " or ".join(CLC)
         if self.clang(target) is None:
             also = " with llvm-spirv of the same version" if target.vendor == "SPIR-V" else " that reads libclc"
             return f"no clang-{target.clang} or later{also}"
-        if target.vendor == "SPIR-V":
-            return None if self.validator else "no spirv-val"
-        return None if self.libraries[target.vendor] else f"no libclc for {target.vendor} in " + " or ".join(CLC)
+        return "no spirv-val" if target.vendor == "SPIR-V" and not self.validator else None
 
 
 def run(command, text=None, seconds=None):

@@ -28,7 +28,7 @@ leave() {
 make_system() {
     release=$1 folder=$2
     leave "$folder"
-    rm -rf "$folder"
+    rm -rf --one-file-system "$folder"
     debootstrap --variant=minbase "$release" "$folder" ${MIRROR:-} >"$folder.log" 2>&1 || fail "cannot make $folder; see $folder.log"
     mount -t proc proc "$folder/proc"
     mount -t sysfs sysfs "$folder/sys" # where hwloc finds the processors
@@ -41,7 +41,8 @@ make_system() {
 # Runs a line of shell in a system, in the given folder of it, with nothing of this one's environment.
 inside() {
     chroot "$1" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive PIP_CERT=/root/certificates.crt sh -c "cd '$2' && $3"
+        DEBIAN_FRONTEND=noninteractive sh -c \
+        "[ ! -f /root/certificates.crt ] || export PIP_CERT=/root/certificates.crt; cd '$2' && $3"
 }
 
 # A step with its log; says how it went.
@@ -65,6 +66,7 @@ failures=0
 for release in "$@"; do
     full=$systems/$release bare=$systems/$release-bare
     trap 'leave "$full"; leave "$bare"' EXIT
+    trap 'exit 130' INT TERM HUP
     make_system "$release" "$full"
     git clone -q "$root" "$full/root/hctrain"
     step "$release-demo" inside "$full" /root/hctrain "sh ci/demo.sh"

@@ -3,7 +3,7 @@
 
   tests/run_tutorial.py BUILD_FOLDER
 
-Commands are the document's indented lines that begin with a program of the build or a script; those of set-up and building are left out,
+Commands are the document's indented lines; those of set-up and building are left out,
 and so is what stands behind "#". After each one the files that it is said to make have to be there."""
 import re
 import shlex
@@ -24,7 +24,11 @@ MADE = {"hc_prepare": ("--out", "meta.json"), "hc_train": ("--out-dir", "ckpt-be
 def commands():
     """The document's commands, lines that end with a backslash joined."""
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    found = [shlex.split(line, comments=True) for line in re.findall(r"^    ((?:build/|sh |data/).*)$", text, re.MULTILINE)]
+    lines = re.findall(r"^    (\S.*)$", text, re.MULTILINE)
+    unknown = [line for line in lines if not line.startswith(("build/", "sh ", "data/"))]
+    if unknown:
+        sys.exit(f"no commands that are known here: {unknown}")
+    found = [shlex.split(line, comments=True) for line in lines]
     return [words for words in found if words and " ".join(words) not in LEFT_OUT]
 
 

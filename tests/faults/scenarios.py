@@ -187,15 +187,18 @@ def trained_again(ranks):
     return equal
 
 
+OTHER_BITS = " is not what it should be"  # a checkpoint that is whole
+
+
 def half_trained(folder, _before, complete):
     """A checkpoint in its place is the one of the run that nothing happened to, and whole."""
-    for name, made in digests(folder / "run", "ckpt-[0-9]*/*.safetensors").items():
-        if complete.get(name, made) != made:
-            return f"{name} is not what it should be"
     for path in (folder / "run").glob("ckpt-*"):
         missing = [name for name in ("config.json", "state.json", "model.safetensors") if not (path / name).is_file()]
         if missing:
             return f"{path.name} lacks {missing}"
+    for name, made in digests(folder / "run", "ckpt-[0-9]*/*.safetensors").items():
+        if complete.get(name, made) != made:
+            return name + OTHER_BITS
     return None
 
 

@@ -501,8 +501,8 @@ int main(int argc, char **argv) {
     }
     compute->lanes = settings.lanes ? settings.lanes : compute->lanes;
     compute->vector = settings.vector ? settings.vector : compute->vector;
-    const int status =
-        compute->lanes > 1 && !lanes_can_be_tried(&compute->device) ? LANES_SKIPPED : run_cases(compute, &settings);
+    const int status = compute->lanes > 1 && !lanes_can_be_tried(&compute->device) ? EXIT_NO_DEVICE
+                                                                                   : run_cases(compute, &settings);
     compute_close(compute);
     return status;
 }

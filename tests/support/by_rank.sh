@@ -3,7 +3,7 @@
 #
 # Rank 0 runs the first command, rank 1 the second, and so on. mpirun itself takes commands like that, too, but that of Open MPI 5.0.7
 # (Debian 13) crashes on them.
-left=$OMPI_COMM_WORLD_RANK
+left=${OMPI_COMM_WORLD_RANK:?this needs mpirun of Open MPI}
 for word; do
     shift
     if [ "$word" = , ]; then

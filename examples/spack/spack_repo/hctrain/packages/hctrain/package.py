@@ -1,4 +1,6 @@
-# spack repo add examples/spack && spack dev-build hctrain@main      (from the checkout; docs/installing.md)
+# spack repo add examples/spack/spack_repo/hctrain && spack dev-build hctrain@main      (from the checkout; docs/installing.md)
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+
 from spack.package import *
 
 
@@ -12,7 +14,6 @@ class Hctrain(CMakePackage):
 
     depends_on("c", type="build")
     depends_on("cmake@3.22:", type="build")
-    depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("opencl-c-headers")
     depends_on("ocl-icd")  # the loader: drivers are the machine's
@@ -23,7 +24,7 @@ class Hctrain(CMakePackage):
     depends_on("pcre2")
     depends_on("zlib-api")
     depends_on("zstd")
-    depends_on("pocl", when="+cpu", type="run")
+    depends_on("pocl+icd", when="+cpu", type="run")
     depends_on("openblas threads=pthreads", when="+cpu", type="run")
 
     generator("ninja")
