@@ -14,7 +14,10 @@ enum { MOST_WORDS = 2000 /* of gnuplot's complaints */ };
 static int finish(pid_t child, int words) {
     char text[MOST_WORDS];
     int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return error_set_errno("cannot wait for gnuplot");
+        }
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return 0;

@@ -1,4 +1,5 @@
 #include "src/text/json_lines.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -104,6 +105,9 @@ static int take_field(json_t *object, const char *field, struct text_buffer *tex
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
     json_error_t error;
     json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    if (!object && json_file_lacked_memory()) {
+        return error_set("out of memory");
+    }
     if (!object) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }

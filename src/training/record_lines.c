@@ -1,16 +1,20 @@
 #include "src/training/record_lines.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint_state.h"
 #include <stdlib.h>
 
-/* The object of a line, NULL if it is none. */
-static json_t *parse(const char *text, size_t bytes) {
-    json_t *object = json_loadb(text, bytes, 0, NULL);
-    if (!checkpoint_is_count(json_object_get(object, "iter"), 0)) {
-        json_decref(object);
-        return NULL;
+/* The object of a line, NULL if it is none. A line that memory lacks for is not one that is damaged, which would be cut off. */
+static int parse(const char *text, size_t bytes, json_t **object) {
+    *object = json_loadb(text, bytes, 0, NULL);
+    if (!*object && json_file_lacked_memory()) {
+        return error_set("out of memory");
     }
-    return object;
+    if (!checkpoint_is_count(json_object_get(*object, "iter"), 0)) {
+        json_decref(*object);
+        *object = NULL;
+    }
+    return 0;
 }
 
 int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context) {
@@ -21,7 +25,10 @@ int record_lines_read(FILE *file, void (*take)(void *context, const struct recor
     while ((bytes = getline(&text, &room, file)) > 0 && text[bytes - 1] == '\n') {
         line.number++;
         line.end += (uint64_t)bytes;
-        line.object = parse(text, (size_t)bytes);
+        if (parse(text, (size_t)bytes, &line.object)) {
+            free(text);
+            return -1;
+        }
         take(context, &line);
         json_decref(line.object);
     }
