@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -63,14 +62,14 @@ def train(options, run):
     process = subprocess.Popen(["nice", "-n", "19", BUILD / "hc_train", *options], stderr=subprocess.PIPE, text=True, errors="replace")
     for line in process.stderr:
         sys.stderr.write(line)
-        if re.search(r"not finite", line) and line.startswith("hc_train: "):
+        if line.startswith("hc_train: ") and "not finite" in line:
             (run / DIVERGED).touch()
     return process.wait()
 
 
 class Study:
-    def __init__(self, name, out, device, train):
-        self.name, self.budget, self.out, self.device, self.train = name, BUDGETS[name], out, device, train
+    def __init__(self, name, out, device, trains):
+        self.name, self.budget, self.out, self.device, self.trains = name, BUDGETS[name], out, device, trains
         self.iterations = last_iteration(self.budget)
         self.corpus = ROOT / "data" / "corpus" / self.budget.corpus
 
@@ -89,7 +88,7 @@ class Study:
         """The loss of one run, trained if need be; None: not there, and none shall be trained."""
         run = self.out / (f"{variant}-{rate:g}-{seed}" if rate else f"{variant}-{seed}")
         loss = self.loss(run)
-        if loss is None and self.train:
+        if loss is None and self.trains:
             print(f"\n== {run.name}", flush=True)
             if any(run.glob("ckpt-[0-9]*")):
                 options = ["--init-from", "resume"]
@@ -169,7 +168,7 @@ def main():
     study = Study(arguments.budget, out, arguments.device, not arguments.table)
     document, script = ROOT / study.budget.document, f"bench/budgets.py {study.name}"
     split(document, script)  # before hours of training
-    if study.train:
+    if study.trains:
         signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for hc_train, which saves first
         out.mkdir(parents=True, exist_ok=True)
         subprocess.run(["sh", ROOT / "data" / study.budget.corpus / "prepare.sh", study.corpus, BUILD / "hc_prepare"], check=True)
