@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from between import split, write_between
+from residuals import listed
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
@@ -46,8 +47,7 @@ CHOOSING = 100  # the seed of runs that choose a rate
 
 def variants():
     """{name: what it is, in words}"""
-    lines = subprocess.run([BUILD / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    return {line.split()[0]: line[24:].partition(" (")[0].partition(", of which")[0] for line in lines}
+    return {name: words.partition(" (")[0].partition(", of which")[0] for name, _, words in listed(BUILD)}
 
 
 def last_iteration(budget):

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 
 from between import write_between
+from residuals import listed
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent / "build"))
@@ -31,10 +32,8 @@ TIMED = ["--config", HERE.parent / "configs" / "tiny.conf", "--vocab-size", "256
 
 def variants():
     """{name: numbers of streams} as hc_train --list-residuals says them, without rc."""
-    lines = subprocess.run([BUILD / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     found = {}
-    for line in lines:
-        name, takes = line.split()[0], line[12:].split("  ")[0]
+    for name, takes, _ in listed(BUILD):
         found[name] = list(STREAMS) if "to" in takes else [int(word) for word in takes.replace(",", "").replace("or", "").split()]
     found.pop("rc")
     return found
