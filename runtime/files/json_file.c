@@ -1,14 +1,16 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_bool lacked;
+/* Of each thread, which puts objects together and writes or frees them by itself. */
+static _Thread_local bool lacked;
 
+/* Where a buffer of jansson's parser cannot grow, the parser goes on with a text whose end is missing, looks for that end behind the
+ * buffer, and copies what it passes. So no memory is given any more until somebody has heard that some was missing. */
 static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes);
+    void *memory = lacked ? NULL : malloc(bytes);
     if (memory == NULL) {
         lacked = true;
     }
@@ -20,7 +22,20 @@ void json_file_watch_memory(void) {
 }
 
 bool json_file_lacked_memory(void) {
-    return atomic_exchange(&lacked, false);
+    const bool had_lacked = lacked;
+    lacked = false;
+    return had_lacked;
+}
+
+int json_file_parse(const char *text, size_t bytes, size_t flags, json_t **json, json_error_t *error) {
+    *json = json_loadb(text, bytes, flags, error);
+    if (lacked || (*json == NULL && json_error_code(error) == json_error_out_of_memory)) {
+        json_decref(*json);
+        *json = NULL;
+        lacked = false;
+        return error_set("out of memory");
+    }
+    return *json != NULL ? 0 : JSON_FILE_INVALID;
 }
 
 int json_file_read(const char *path, size_t limit, json_t **json) {
@@ -31,17 +46,14 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     if (files_read(path, limit, &text, &bytes) != 0) {
         return -1;
     }
-    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    const int result = json_file_parse(text, bytes, JSON_REJECT_DUPLICATES, json, &error);
     free(text);
-    if (*json == NULL && (json_error_code(&error) == json_error_out_of_memory || lacked)) {
-        lacked = false;
-        return error_set("cannot read %s: out of memory", path);
-    }
-    if (*json == NULL) {
+    if (result == JSON_FILE_INVALID) {
         error_set("%s:%d: %s", path, error.line, error.text);
-        return JSON_FILE_INVALID;
+    } else if (result != 0) {
+        error_prefix("cannot read %s", path);
     }
-    return 0;
+    return result;
 }
 
 char *json_file_text(const json_t *json, size_t flags) {

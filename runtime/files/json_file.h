@@ -8,15 +8,19 @@
 #include <stdio.h>
 
 /* jansson's functions that set and append tell of missing memory by a result that is not worth a branch at every call. From here
- * on this process notes it, and nothing incomplete is written: not by json_file_write, _text and _print. Before the first
- * object is made. */
+ * on it is noted for each thread, which gets no more memory for its objects until it has heard of it, and nothing incomplete is
+ * written: not by json_file_write, _text and _print. Before the first object is made. */
 void json_file_watch_memory(void);
 
-/* Whether memory has run out, so that objects may lack something. Asking forgets it, as do the functions below that fail for it:
- * whoever hears of it fails, and what is put together afterwards is whole. */
+/* Whether memory has run out in this thread, so that its objects may lack something. Asking forgets it, as do the functions
+ * below that fail for it: whoever hears of it fails, and what is put together afterwards is whole. */
 bool json_file_lacked_memory(void);
 
 enum { JSON_FILE_INVALID = -2 }; /* what is read is no JSON, and will not be when it is read again */
+
+/* Parses a text with jansson's flags; *json is the caller's to json_decref, NULL on failure. Where the text is no JSON the result is
+ * JSON_FILE_INVALID, `error` says why and the error text is left alone; -1 with an error text where memory runs out. */
+int json_file_parse(const char *text, size_t bytes, size_t flags, json_t **json, json_error_t *error);
 
 /* Reads a file of at most `limit` bytes; *json is the caller's to json_decref, NULL on failure. Keys may not come
  * twice. What is no JSON is reported as "<path>:<line>: <text>", and by JSON_FILE_INVALID instead of -1. */

@@ -1,5 +1,6 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
@@ -186,10 +187,12 @@ static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
     if (text == NULL) {
         error_set("out of memory reading the header of %s", file->path.text);
     } else if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
-        root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
-        if (root == NULL) {
+        const int result = json_file_parse(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &root, &error);
+        if (result == JSON_FILE_INVALID) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
                       error.position);
+        } else if (result != 0) {
+            error_prefix("%s", file->path.text);
         } else if (text[0] != '{') {
             error_set("%s: the header is not a JSON object", file->path.text);
             json_decref(root);

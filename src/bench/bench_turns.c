@@ -6,10 +6,12 @@
 
 /* Takes over the object. */
 static int say(json_t *json) {
-    const bool said = json_file_print(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0 &&
-                      putchar('\n') != EOF && fflush(stdout) == 0;
+    int result = json_file_print(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!result && (putchar('\n') == EOF || fflush(stdout))) {
+        result = error_set_errno("cannot write");
+    }
     json_decref(json);
-    return said ? 0 : error_set("cannot write to the program that asked for a step");
+    return result ? error_prefix("cannot answer the program that asked for a step") : 0;
 }
 
 /* False at the end of the input. */

@@ -104,14 +104,13 @@ static int take_field(json_t *object, const char *field, struct text_buffer *tex
 
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
     json_error_t error;
-    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
-    if (!object && json_file_lacked_memory()) {
-        return error_set("out of memory");
-    }
-    if (!object) {
+    json_t *object;
+    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
+    int result = json_file_parse(line, bytes, flags, &object, &error);
+    if (result == JSON_FILE_INVALID) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }
-    const int result = take_field(object, field, text);
+    result = result ? -1 : take_field(object, field, text);
     json_decref(object);
     return result;
 }

@@ -6,9 +6,9 @@
 
 /* The object of a line, NULL if it is none. A line that memory lacks for is not one that is damaged, which would be cut off. */
 static int parse(const char *text, size_t bytes, json_t **object) {
-    *object = json_loadb(text, bytes, 0, NULL);
-    if (!*object && json_file_lacked_memory()) {
-        return error_set("out of memory");
+    json_error_t error;
+    if (json_file_parse(text, bytes, 0, object, &error) == -1) {
+        return -1;
     }
     if (!checkpoint_is_count(json_object_get(*object, "iter"), 0)) {
         json_decref(*object);
