@@ -45,6 +45,15 @@ def expect(actual, expected):
         sys.exit(f"{actual!r} instead of {expected!r}")
 
 
+def last_words(function, *arguments):
+    """What the program would end with; "nothing" where it goes on."""
+    try:
+        function(*arguments)
+    except SystemExit as stopped:
+        return stopped.code
+    return "nothing"
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="hc-budgets-") as name:
         folder = Path(name)
@@ -57,11 +66,7 @@ def main():
         out.mkdir()
         text, missing = budgets.table(budgets.Study("fair", out, "pocl", False))
         expect((text.count("\n"), missing), (2, ["rc", "identity"]))  # no runs: no rows
-        try:
-            budgets.table(budgets.Study("fair", out, "pocl", True))
-            said = "nothing"
-        except SystemExit as stopped:
-            said = stopped.code
+        said = last_words(budgets.table, budgets.Study("fair", out, "pocl", True))
         expect(said, f"{out}/identity-0.016-3 did not end (status 130); run this again to go on")
         text, missing = budgets.table(budgets.Study("fair", out, "pocl", True))
         rows = text.splitlines()
@@ -89,11 +94,7 @@ def main():
         document.write_text("before\n<!-- a writes from here -->\nold\n<!-- to here -->\nafter\n")
         budgets.write_between(document, "a", "new\n")
         expect(document.read_text(), "before\n<!-- a writes from here -->\nnew\n<!-- to here -->\nafter\n")
-        try:
-            budgets.split(document, "b")
-            said = "nothing"
-        except SystemExit as stopped:
-            said = stopped.code
+        said = last_words(budgets.split, document, "b")
         expect(said, f'{document}: no lines between "<!-- b writes from here -->" and "<!-- to here -->"')
         for name, budget in budgets.BUDGETS.items():
             budgets.split(ROOT / budget.document, f"bench/budgets.py {name}")

@@ -29,10 +29,9 @@ bool json_file_lacked_memory(void) {
 
 int json_file_parse(const char *text, size_t bytes, size_t flags, json_t **json, json_error_t *error) {
     *json = json_loadb(text, bytes, flags, error);
-    if (lacked || (*json == NULL && json_error_code(error) == json_error_out_of_memory)) {
+    if (json_file_lacked_memory() || (*json == NULL && json_error_code(error) == json_error_out_of_memory)) {
         json_decref(*json);
         *json = NULL;
-        lacked = false;
         return error_set("out of memory");
     }
     return *json != NULL ? 0 : JSON_FILE_INVALID;
