@@ -72,7 +72,7 @@ try_release() {
     grep -h "tests passed" "$systems/$1-test.log" || true
     step "$1-package" inside "$full" /root/hctrain/build "cpack"
     make_system "$1" "$bare"
-    cp "$full"/root/hctrain/build/hctrain_*.deb "$bare/root/" || fail "there is no package"
+    cp "$full"/root/hctrain/build/hctrain_*.deb "$bare/root/" || return 0 # that step has failed, as was said
     step "$1-install" inside "$bare" /root "apt-get update -q && apt-get install -y -q --no-install-recommends ./hctrain_*.deb"
     step "$1-train" inside "$bare" /root "/usr/share/hctrain/data/shakespeare/prepare.sh data &&
         hc_train --config /usr/share/hctrain/configs/shakespeare_char_cpu.conf --residual shc --data-dir data --out-dir run --max-iters 60 --eval-interval 30 --eval-iters 5 &&
