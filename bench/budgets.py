@@ -2,11 +2,12 @@
 """What every residual variant learns on one budget, with several seeds.
 
   bench/budgets.py nanogpt              nanoGPT's recipe for CPUs on tiny Shakespeare; an hour on two cores
-  bench/budgets.py fair                 20 tokens a parameter, each variant at the learning rate that suits it; some hours
+  bench/budgets.py fair                 20 tokens a parameter, each variant at the learning rate that suits it; an hour on two cores
   bench/budgets.py BUDGET --table       the table of the runs that are there; --write: into its document
 
-Runs go to out/BUDGET (--out), one after the other, at low priority. Those that are complete are not run again, and one that was interrupted
-goes on, so the same command goes on where it was stopped. BUILD (build) in the environment names the folder with the programs.
+Runs go to out/BUDGET (--out), at low priority, and variants side by side: models as small as these learn more in all from two runs with
+a thread each than from one with two. Runs that are complete are not run again, and those that were interrupted go on, so the same command
+goes on where it was stopped. BUILD (build) in the environment names the folder with the programs.
 
 A learning rate is chosen by runs with a seed of their own, apart by factors of two, until the best has a worse one on either side.
 Intervals are those of Student's t for the mean of differences between runs of the same seed. They do not say what another corpus or another
@@ -20,6 +21,7 @@ import signal
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,11 +38,12 @@ class Budget(NamedTuple):
     corpus: str  # of data/
     seeds: tuple
     rate: float  # the first to be tried; None: the config's for all
+    bases: tuple  # variants that the table compares all with
     document: str
 
 
-BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), None, "README.md"),
-           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), 4e-3, "docs/study.md")}
+BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), None, ("rc", "identity"), "README.md"),
+           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), 8e-3, ("rc", "identity", "mhc_lite"), "docs/study.md")}
 DIVERGED = "diverged"  # a file in the folder of such a run, which would diverge again wherever it goes on
 CHOOSING = 100  # the seed of runs that choose a rate
 
@@ -57,19 +60,33 @@ def last_iteration(budget):
     return int(value)
 
 
-def train(options, run):
+def default_jobs(device):
+    """A variant a processor, as far as there are variants; one on a device that all would share."""
+    return min(len(os.sched_getaffinity(0)), len(variants())) if device == "pocl" else 1
+
+
+def threads(jobs):
+    """Environment variables that divide the processors between so many runs, unless the user has set them."""
+    share = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    return {"OMP_NUM_THREADS": share, "POCL_MAX_PTHREAD_COUNT": share} | os.environ if jobs > 1 else None
+
+
+def train(options, run, environment):
     """hc_train's exit status; what it says goes on to stderr."""
-    process = subprocess.Popen(["nice", "-n", "19", BUILD / "hc_train", *options], stderr=subprocess.PIPE, text=True, errors="replace")
+    command = ["nice", "-n", "19", BUILD / "hc_train", *options]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
     for line in process.stderr:
-        sys.stderr.write(line)
+        sys.stderr.write(f"{run.name}: {line}")
         if line.startswith("hc_train: ") and "not finite" in line:
             (run / DIVERGED).touch()
     return process.wait()
 
 
 class Study:
-    def __init__(self, name, out, device, trains):
-        self.name, self.budget, self.out, self.device, self.trains = name, BUDGETS[name], out, device, trains
+    def __init__(self, name, out, device, jobs):
+        """jobs: how many variants train side by side; 0: nothing shall be trained."""
+        self.name, self.budget, self.out, self.device, self.jobs = name, BUDGETS[name], out, device, jobs
+        self.stopped = None  # why no more runs begin
         self.iterations = last_iteration(self.budget)
         self.corpus = ROOT / "data" / "corpus" / self.budget.corpus
 
@@ -84,22 +101,28 @@ class Study:
         losses = [record["val_loss"] for record in records if record.get("iter") == self.iterations and "val_loss" in record]
         return losses[-1] if losses and (run / f"ckpt-{self.iterations}").is_dir() else None
 
+    def stop(self, why):
+        """Runs that are under way are waited for, others do not begin."""
+        self.stopped = self.stopped or why
+
     def run(self, variant, seed, rate=None):
         """The loss of one run, trained if need be; None: not there, and none shall be trained."""
         run = self.out / (f"{variant}-{rate:g}-{seed}" if rate else f"{variant}-{seed}")
         loss = self.loss(run)
-        if loss is None and self.trains:
-            print(f"\n== {run.name}", flush=True)
+        if loss is None and self.jobs:
+            if self.stopped:
+                sys.exit(self.stopped)
             if any(run.glob("ckpt-[0-9]*")):
                 options = ["--init-from", "resume"]
             else:
                 options = ["--config", ROOT / "configs" / self.budget.config, "--residual", variant, "--seed", str(seed),
                            "--data-dir", self.corpus, "--keep-checkpoints", "1", "--no-tensorboard", "--start-over"]
                 options += ["--learning-rate", f"{rate:g}", "--min-lr", f"{rate / 10:g}"] if rate else []
-            status = train([*options, "--device", self.device, "--out-dir", run], run)
+            status = train([*options, "--device", self.device, "--out-dir", run], run, threads(self.jobs))
             loss = self.loss(run)
             if loss is None:
-                sys.exit(f"{run} did not end (status {status}); run this again to go on")
+                self.stop(f"{run} did not end (status {status}); run this again to go on")
+                sys.exit(self.stopped)
         return loss
 
     def best_rate(self, variant):
@@ -128,6 +151,11 @@ class Study:
         found = {seed: self.run(variant, seed, rate) for seed in self.budget.seeds}
         return rate, {seed: loss for seed, loss in found.items() if loss is not None}
 
+    def all_losses(self, names):
+        """{variant: its losses}"""
+        with ThreadPoolExecutor(self.jobs or 1) as pool:
+            return dict(zip(names, pool.map(self.losses, names)))
+
 
 def difference(losses, base):
     """Mean of the differences at the same seed, with its 95 % interval."""
@@ -141,17 +169,18 @@ def difference(losses, base):
 def table(study):
     """The document's lines, and the variants whose runs are not all there."""
     words = variants()
-    all_losses = {variant: study.losses(variant) for variant in words}
-    seeds = study.budget.seeds
+    all_losses = study.all_losses(words)
+    seeds, bases = study.budget.seeds, study.budget.bases
     missing = [variant for variant, (_, losses) in all_losses.items() if len(losses) < len(seeds)]
-    head = ["`--residual`", ""] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean", "to rc", "to identity"]
+    head = ["`--residual`", ""] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean"]
+    head += [f"to {base}" for base in bases]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for variant, (rate, losses) in all_losses.items():
         if not losses:
             continue
         row = [f"`{variant}`", words[variant]] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
         row += [f"{statistics.fmean(losses.values()):.4f}"]
-        row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in ("rc", "identity")]
+        row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in bases]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n", missing
 
@@ -161,15 +190,19 @@ def main():
     parser.add_argument("budget", choices=BUDGETS)
     parser.add_argument("--out", type=Path, help="folder of the runs (out/BUDGET)")
     parser.add_argument("--device", default="pocl", help="as hc_train's --device (pocl)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="variants that train side by side (pocl: one a processor; else 1)")
     parser.add_argument("--table", action="store_true", help="train nothing")
     parser.add_argument("--write", action="store_true", help="put the table into the budget's document")
     arguments = parser.parse_args()
     out = (arguments.out or ROOT / "out" / arguments.budget).resolve()
-    study = Study(arguments.budget, out, arguments.device, not arguments.table)
+    jobs = arguments.jobs if arguments.jobs is not None else default_jobs(arguments.device)
+    if jobs < 1:
+        parser.error("--jobs needs a number of at least 1")
+    study = Study(arguments.budget, out, arguments.device, 0 if arguments.table else jobs)
     document, script = ROOT / study.budget.document, f"bench/budgets.py {study.name}"
     split(document, script)  # before hours of training
-    if study.trains:
-        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for hc_train, which saves first
+    if study.jobs:
+        signal.signal(signal.SIGINT, lambda *_: study.stop("interrupted; run this again to go on"))  # hc_train hears it, too, and saves first
         out.mkdir(parents=True, exist_ok=True)
         subprocess.run(["sh", ROOT / "data" / study.budget.corpus / "prepare.sh", study.corpus, BUILD / "hc_prepare"], check=True)
     text, missing = table(study)
