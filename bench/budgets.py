@@ -37,13 +37,13 @@ class Budget(NamedTuple):
     config: str
     corpus: str  # of data/
     seeds: tuple
-    rate: float  # the first to be tried; None: the config's for all
+    chooses_rate: bool  # for each variant, from the config's on; else that one is for all
     bases: tuple  # variants that the table compares all with
     document: str
 
 
-BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), None, ("rc", "identity"), "README.md"),
-           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), 8e-3, ("rc", "identity", "mhc_lite"), "docs/study.md")}
+BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), False, ("rc", "identity"), "README.md"),
+           "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), True, ("rc", "identity", "mhc_lite"), "docs/study.md")}
 DIVERGED = "diverged"  # a file in the folder of such a run, which would diverge again wherever it goes on
 CHOOSING = 100  # the seed of runs that choose a rate
 
@@ -53,11 +53,11 @@ def variants():
     return {name: words.partition(" (")[0].partition(", of which")[0] for name, _, words in listed(BUILD)}
 
 
-def last_iteration(budget):
-    """max_iters of its config."""
+def setting(budget, name):
+    """What its config says, as text."""
     lines = (ROOT / "configs" / budget.config).read_text(encoding="utf-8").splitlines()
-    [value] = [line.partition("=")[2] for line in lines if line.partition("=")[0].strip() == "max_iters"]
-    return int(value)
+    [value] = [line.partition("=")[2] for line in lines if line.partition("=")[0].strip() == name]
+    return value
 
 
 def default_jobs(device):
@@ -87,7 +87,7 @@ class Study:
         """jobs: how many variants train side by side; 0: nothing shall be trained."""
         self.name, self.budget, self.out, self.device, self.jobs = name, BUDGETS[name], out, device, jobs
         self.stopped = None  # why no more runs begin
-        self.iterations = last_iteration(self.budget)
+        self.iterations = int(setting(self.budget, "max_iters"))
         self.corpus = ROOT / "data" / "corpus" / self.budget.corpus
 
     def loss(self, run):
@@ -127,7 +127,7 @@ class Study:
 
     def best_rate(self, variant):
         """None where the budget's config has the rate, or where runs are missing."""
-        if not self.budget.rate:
+        if not self.budget.chooses_rate:
             return None
         losses = {}
 
@@ -135,7 +135,7 @@ class Study:
             losses[rate] = self.run(variant, CHOOSING, rate)
             return losses[rate] is not None
 
-        best = self.budget.rate
+        best = float(setting(self.budget, "learning_rate"))
         while try_rate(best) and try_rate(best / 2) and try_rate(best * 2):
             better = min(losses, key=losses.get)
             if better == best:
@@ -146,7 +146,7 @@ class Study:
     def losses(self, variant):
         """(rate, {seed: loss})"""
         rate = self.best_rate(variant)
-        if self.budget.rate and not rate:
+        if self.budget.chooses_rate and not rate:
             return None, {}
         found = {seed: self.run(variant, seed, rate) for seed in self.budget.seeds}
         return rate, {seed: loss for seed, loss in found.items() if loss is not None}
@@ -172,7 +172,7 @@ def table(study):
     all_losses = study.all_losses(words)
     seeds, bases = study.budget.seeds, study.budget.bases
     missing = [variant for variant, (_, losses) in all_losses.items() if len(losses) < len(seeds)]
-    head = ["`--residual`", ""] + (["learning rate"] if study.budget.rate else []) + [f"seed {seed}" for seed in seeds] + ["mean"]
+    head = ["`--residual`", ""] + (["learning rate"] if study.budget.chooses_rate else []) + [f"seed {seed}" for seed in seeds] + ["mean"]
     head += [f"to {base}" for base in bases]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for variant, (rate, losses) in all_losses.items():

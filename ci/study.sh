@@ -5,8 +5,8 @@
 #   ci/study.sh --budget fair          20 tokens a parameter and a learning rate for each variant instead; bench/budgets.py has more
 #
 # ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all that hc_train --list-residuals lists), DEVICE (pocl) in the environment say otherwise
-# (with --budget only DEVICE, and options of bench/budgets.py: --jobs). Runs that are complete are not run again, those that were interrupted go on. Needs
-# what ci/demo.sh makes; run that first.
+# (with --budget only DEVICE, and options of bench/budgets.py: --jobs). Runs that are complete are not run again, those that were interrupted
+# go on. Needs what ci/demo.sh makes; run that first.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --budget ]; then
