@@ -15,8 +15,8 @@
  * touched. */
 __kernel void adamw(__global float *weights, __global act_t *operands, __global const float *gradients,
                     __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
-                    ulong count, ulong decayed, float rate, float beta1, float beta2, float decay, float correction1,
-                    float correction2, float clip, float unscale, __global const float *norm) {
+                    ulong count, ulong decayed, float rate, float beta1, float beta2, float decay,
+                    float correction1, float correction2, float clip, float unscale, __global const float *norm) {
     const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
     const float size = norm[0];
     if (item >= count || !isfinite(size)) {

@@ -46,7 +46,8 @@ static inline void rows_load(__global const act_t *from, size_t stride, int firs
     rows_scaled(from, stride, first, sequence, 1.0f, rows);
 }
 
-static inline void queries_load(__global const act_t *from, int first, int sequence, row_t rows[QUERIES * ROW_ITEMS]) {
+static inline void queries_load(__global const act_t *from, int first, int sequence,
+                                row_t rows[QUERIES * ROW_ITEMS]) {
     rows_scaled(from, QKV_ROW, first, sequence, SCORE_SCALE, rows);
 }
 

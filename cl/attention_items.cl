@@ -113,8 +113,7 @@ static inline void tile_backward(float *scores, float *d_p, int keys, int first,
 }
 
 /* The first `count` rows, times factor, to a [T, stride] matrix. */
-static inline void sums_store(const float *sums, int count, float factor, __global act_t *to,
-                              size_t stride) {
+static inline void sums_store(const float *sums, int count, float factor, __global act_t *to, size_t stride) {
     for (int q = 0; q < count; q++) {
         for (int d = 0; d < HEAD_SIZE; d += VEC) {
             ACT_STORE(factor * VEC_LOAD(sums + q * HEAD_SIZE + d), to + q * stride + d);
@@ -188,8 +187,8 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
 
 /* Adds what a block of keys from `start` on gives to dq, which the first block begins and the last one scales and stores.
  * sums [T, SUMS_ROW], d_q [T, QKV_ROW]. */
-static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first, int sequence,
-                               __global float *sums, __global act_t *d_q) {
+static inline void queries_add(const float *d_scores, __global const act_t *k_rows, int start, int first,
+                               int sequence, __global float *sums, __global act_t *d_q) {
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
     const int count = min(QUERIES, sequence - first);
     if (start == 0) {
@@ -220,8 +219,7 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,
                                       float dropout_rate, uint key0, uint key1, ulong first_row, int whole_heads,
-                                      __global act_t *d_qkv, __global float *delta_all,
-                                      __global float *d_queries) {
+                                      __global act_t *d_qkv, __global float *delta_all, __global float *d_queries) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
     const size_t head = get_global_id(0) / (whole_heads ? 1 : blocks);
     const int from = whole_heads ? 0 : get_global_id(0) % blocks * KEYS_BACKWARD;
@@ -261,8 +259,8 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
             tile_accumulate_keys(scores, count, d_out, d_values);
             tile_accumulate_keys(d_p, count, query, d_keys);
             if (whole_heads) {
-                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence, d_queries + token * SUMS_ROW + column,
-                            d_qkv + token * QKV_ROW + column);
+                queries_add(d_p, q_rows + MODEL_WIDTH, start, first, sequence,
+                            d_queries + token * SUMS_ROW + column, d_qkv + token * QKV_ROW + column);
             }
         }
         __global act_t *const row = d_qkv + (token + start) * QKV_ROW + column;

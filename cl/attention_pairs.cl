@@ -48,25 +48,25 @@ INLINED vec_t row_vec(const row_t *rows, int q, int d) {
 
 /* sums[r][c] += sum over i < steps of the pairs words[r * row_step + i * step] and vectors[i * vector_step + c], for 8 rows of
  * 16 x `wide` columns; from zero where `begin` says so, and times factor at last. */
-#define BLOCK_OF(name, space, wide)                                                                                     \
-    INLINED void name(const uint *words, int row_step, int step, int steps, space const uint *vectors, int vector_step, \
-                      float *sums, int sums_row, bool begin, float factor) {                                            \
-        float16 sum[8 * wide];                                                                                          \
-        UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                           \
-            sum[s] = begin ? (float16)(0.0f) : vload16(0, sums + s / wide * sums_row + s % wide * 16);                  \
-        }                                                                                                               \
-        for (int i = 0; i < steps; i++) {                                                                               \
-            uint16 vector[wide];                                                                                        \
-            UNROLL(wide) for (int v = 0; v < wide; v++) {                                                               \
-                vector[v] = vload16(v, vectors + i * vector_step);                                                      \
-            }                                                                                                           \
-            UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                       \
-                sum[s] = pairs_add(sum[s], (uint16)(words[s / wide * row_step + i * step]), vector[s % wide]);          \
-            }                                                                                                           \
-        }                                                                                                               \
-        UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                           \
-            STORE_PRIVATE(float16, factor * sum[s], sums + s / wide * sums_row + s % wide * 16);                       \
-        }                                                                                                               \
+#define BLOCK_OF(name, space, wide)                                                                                \
+    INLINED void name(const uint *words, int row_step, int step, int steps, space const uint *vectors,             \
+                      int vector_step, float *sums, int sums_row, bool begin, float factor) {                      \
+        float16 sum[8 * wide];                                                                                     \
+        UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                      \
+            sum[s] = begin ? (float16)(0.0f) : vload16(0, sums + s / wide * sums_row + s % wide * 16);             \
+        }                                                                                                          \
+        for (int i = 0; i < steps; i++) {                                                                          \
+            uint16 vector[wide];                                                                                   \
+            UNROLL(wide) for (int v = 0; v < wide; v++) {                                                          \
+                vector[v] = vload16(v, vectors + i * vector_step);                                                 \
+            }                                                                                                      \
+            UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                  \
+                sum[s] = pairs_add(sum[s], (uint16)(words[s / wide * row_step + i * step]), vector[s % wide]);     \
+            }                                                                                                      \
+        }                                                                                                          \
+        UNROLL(8 * wide) for (int s = 0; s < 8 * wide; s++) {                                                      \
+            STORE_PRIVATE(float16, factor *sum[s], sums + s / wide * sums_row + s % wide * 16);                    \
+        }                                                                                                          \
     }
 #define HEAD_WIDE (HEAD_SIZE % 32 ? 1 : 2)
 BLOCK_OF(scores_of, __global, 2)
@@ -82,12 +82,13 @@ __kernel void attention_transpose(__global const act_t *qkv, int part, int batch
     if (head >= (size_t)batch * HEADS) {
         return;
     }
-    __global const uint *from = (__global const uint *)(qkv + (head / HEADS) * sequence * QKV_ROW + part * MODEL_WIDTH +
-                                                        head % HEADS * HEAD_SIZE) +
+    __global const uint *from = (__global const uint *)(qkv + (head / HEADS) * sequence * QKV_ROW +
+                                                        part * MODEL_WIDTH + head % HEADS * HEAD_SIZE) +
                                 pair;
     const int in_tile = block * KEY_VEC % KEYS;
-    __global uint *to = (__global uint *)(transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE) +
-                        pair * KEYS + in_tile;
+    __global uint *to =
+        (__global uint *)(transposed + head * HEAD_SIZE * padded + (block * KEY_VEC - in_tile) * HEAD_SIZE) +
+        pair * KEYS + in_tile;
     for (int k = 0; k < KEY_VEC; k++) {
         const int key = block * KEY_VEC + k;
         to[k] = key < sequence ? from[(size_t)key * (QKV_ROW / 2)] : 0;
@@ -105,7 +106,8 @@ static inline void rows_load(__global const act_t *from, size_t stride, int firs
     }
 }
 
-static inline void queries_load(__global const act_t *from, int first, int sequence, row_t rows[QUERIES * ROW_ITEMS]) {
+static inline void queries_load(__global const act_t *from, int first, int sequence,
+                                row_t rows[QUERIES * ROW_ITEMS]) {
     rows_load(from, QKV_ROW, first, sequence, rows);
 }
 
@@ -123,8 +125,8 @@ static inline void tile_products(const row_t rows[QUERIES * ROW_ITEMS], __global
 /* sums[q] += sum over k < count of tile[q][k] * matrix row k. matrix [.., stride] in natural layout. Of an odd count the last
  * row stands twice. Its second factor is 0 in all rows of sums that are stored; rows past the end of the sequence may have others, and are
  * dropped. */
-static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix, size_t stride,
-                                   float sums[QUERIES * HEAD_SIZE]) {
+static inline void tile_accumulate(const float *tile, int keys, int count, __global const act_t *matrix,
+                                   size_t stride, float sums[QUERIES * HEAD_SIZE]) {
     uint rounded[QUERIES * KEYS / 2] ALIGNED, rows[KEYS / 2 * HEAD_SIZE] ALIGNED;
     for (int i = 0; i < QUERIES * keys; i += 16) {
         STORE_PRIVATE(ushort16, to_bf16(vload16(0, tile + i)), (ushort *)rounded + i);
@@ -132,7 +134,8 @@ static inline void tile_accumulate(const float *tile, int keys, int count, __glo
     for (int k = 0; k < count; k += 2) {
         __global const act_t *first = matrix + k * stride, *second = matrix + min(k + 1, count - 1) * stride;
         for (int d = 0; d < HEAD_SIZE; d += 16) {
-            STORE_PRIVATE(uint16, to_pairs(vload16(0, first + d), vload16(0, second + d)), rows + k / 2 * HEAD_SIZE + d);
+            STORE_PRIVATE(uint16, to_pairs(vload16(0, first + d), vload16(0, second + d)),
+                          rows + k / 2 * HEAD_SIZE + d);
         }
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {
@@ -162,8 +165,8 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
     }
     for (int d = 0; d < HEAD_SIZE; d += 16 * HEAD_WIDE) {
         for (int k = 0; k < KEYS_BACKWARD; k += 8) {
-            channels_of(factors + k, 1, KEYS_BACKWARD, (count + 1) / 2, pairs + d, HEAD_SIZE, sums + k * HEAD_SIZE + d,
-                        HEAD_SIZE, false, 1.0f);
+            channels_of(factors + k, 1, KEYS_BACKWARD, (count + 1) / 2, pairs + d, HEAD_SIZE,
+                        sums + k * HEAD_SIZE + d, HEAD_SIZE, false, 1.0f);
         }
     }
 }

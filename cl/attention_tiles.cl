@@ -40,7 +40,7 @@
 #define SUM_QUADS   ((HEAD_QUADS + ACROSS - 1) / ACROSS) /* of a row that is added up, of a work-item */
 /* clspv mixes up the indices of arrays of arrays of one element, unless UNROLL_LANES unrolls. */
 #define SUM_ROOM    (SUM_QUADS > 1 || LANES >= 32 ? SUM_QUADS : 2)
-#define CHUNK_WIDTH (SUM_QUADS > 1 ? 2 : 1)              /* as many of them are in a chunk */
+#define CHUNK_WIDTH (SUM_QUADS > 1 ? 2 : 1) /* as many of them are in a chunk */
 #define CHUNKS      ((SUM_QUADS + CHUNK_WIDTH - 1) / CHUNK_WIDTH)
 #define CHUNK_QUADS (CHUNK_WIDTH * ACROSS)
 #define CHUNK_ROWS  (512 / CHUNK_QUADS < COLUMNS ? 512 / CHUNK_QUADS : COLUMNS)

@@ -24,10 +24,10 @@
  *
  * Comes after common.cl (philox), element.cl, matrix_unit.cl, matrix_unit_rows.cl.
  */
-#define ITEMS     (WARPS * UNIT_WARP)
-#define ROWS      (WARPS * UNIT_M)
-#define DEPTH     (HEAD_SIZE / UNIT_K) /* fragments of a row that is multiplied */
-#define ACROSS    (HEAD_SIZE / UNIT_N) /* fragments of a row that is added up */
+#define ITEMS  (WARPS * UNIT_WARP)
+#define ROWS   (WARPS * UNIT_M)
+#define DEPTH  (HEAD_SIZE / UNIT_K) /* fragments of a row that is multiplied */
+#define ACROSS (HEAD_SIZE / UNIT_N) /* fragments of a row that is added up */
 
 /* Local memory for what is turned, where that does not happen in registers. (PoCL 6 fails on local arrays that nothing uses.) */
 #if UNIT_TURN_LOCAL
@@ -35,8 +35,8 @@
 #else
 #define TURN_DECLARE(name) __local ushort *const name = 0
 #endif
-#define LOG2E     1.4426950408889634f
-#define LN2       0.6931471805599453f
+#define LOG2E 1.4426950408889634f
+#define LN2   0.6931471805599453f
 
 /* What scores are multiplied with to be powers of two. */
 #define SCORE_SCALE (LOG2E * rsqrt((float)HEAD_SIZE))
@@ -80,7 +80,7 @@ INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *f
     }
 }
 
-#define TILE_COLUMN(tile, rows, column) (tile) + (column) / PANEL * (rows)*PANEL, PANEL
+#define TILE_COLUMN(tile, rows, column) (tile) + (column) / PANEL *(rows) * PANEL, PANEL
 #define IN_PANEL(column)                ((column) % PANEL)
 
 /* ---- the rows that stay: UNIT_M of a warp, as A */
@@ -107,8 +107,8 @@ INLINED stay_t stay_load(struct unit unit, __global const ushort *from, uint str
     barrier(CLK_LOCAL_MEM_FENCE);
     UNIT_UNROLL
     for (uint d = 0; d < DEPTH; d++)
-        stay.fragments[d] = unit_load_a(unit, TILE_COLUMN(passing, ROWS, d * UNIT_K), unit.warp * UNIT_M,
-                                        IN_PANEL(d * UNIT_K));
+        stay.fragments[d] =
+            unit_load_a(unit, TILE_COLUMN(passing, ROWS, d * UNIT_K), unit.warp * UNIT_M, IN_PANEL(d * UNIT_K));
     barrier(CLK_LOCAL_MEM_FENCE);
 #else
     tile_copy(own, ROWS, from, stride, first, end);
@@ -213,8 +213,8 @@ INLINED void kept_fill(__local uchar *kept, struct dropout dropout, uint queries
     const uint quads = KEPT_QUADS(keys);
     for (uint i = get_local_id(0); i < queries * quads; i += ITEMS) {
         const ulong row = dropout.first_row + query + i / quads;
-        const uint4 words = philox((uint4)((dropout.element + key) / 4 + i % quads, 0, (uint)row, (uint)(row >> 32)),
-                                   dropout.key);
+        const uint4 words =
+            philox((uint4)((dropout.element + key) / 4 + i % quads, 0, (uint)row, (uint)(row >> 32)), dropout.key);
         const uint4 bits = (uint4)(1, 2, 4, 8);
         const uint4 set = select((uint4)(0), bits, convert_float4(words >> 8) * 0x1p-24f >= dropout.rate);
         kept[i] = (uchar)(set.x | set.y | set.z | set.w);
@@ -314,7 +314,8 @@ INLINED void softmax_add(struct unit unit, struct softmax *softmax, unit_c *s, u
     }
 }
 
-INLINED void softmax_drop(struct unit unit, __local const uchar *kept, struct dropout dropout, uint key, unit_c *p) {
+INLINED void softmax_drop(struct unit unit, __local const uchar *kept, struct dropout dropout, uint key,
+                          unit_c *p) {
     UNIT_UNROLL
     for (uint n = 0; n < KEYS / UNIT_N; n++) {
         UNIT_UNROLL
@@ -325,8 +326,8 @@ INLINED void softmax_drop(struct unit unit, __local const uchar *kept, struct dr
 }
 
 /* sum / its total, and lse, of the warp's rows */
-INLINED void softmax_finish(struct unit unit, struct softmax *softmax, struct place place, uint sequence, unit_c *sum,
-                            __global float *lse) {
+INLINED void softmax_finish(struct unit unit, struct softmax *softmax, struct place place, uint sequence,
+                            unit_c *sum, __global float *lse) {
     float factors[UNIT_ROWS];
     UNIT_UNROLL
     for (uint r = 0; r < UNIT_ROWS; r++) {
@@ -461,20 +462,22 @@ struct scores {
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? at.row - at.column : at.column - at.row);
-    const bool apart = !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
+    const bool apart =
+        !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
     UNIT_UNROLL
     for (uint n = 0; n < STRIP / UNIT_N; n++) {
         if (apart)
-            fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N), &s[n]);
+            fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N),
+                          &s[n]);
         UNIT_UNROLL
         for (uint i = 0; i < UNIT_ELEMENTS; i++) {
             const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
             const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
             const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
-            const float factor = dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK,
-                                                                   at.key, query, key)
-                                                     : 1.0f;
+            const float factor =
+                dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK, at.key, query, key)
+                                    : 1.0f;
             s[n].v[i] = factor * p;
             d_p[n].v[i] = p * (factor * d_p[n].v[i] - at.delta[query]);
         }
@@ -585,7 +588,8 @@ void attention_units_backward_keys(__global const ushort *qkv, __global const us
     const struct place place = place_of(false, heads, sequence, dropout_rate, key0, key1, first_row);
     const uint stride = 3 * place.width;
     __global const ushort *rows = qkv + place.qkv;
-    const struct passing passing = {rows, d_y + place.token * place.width + place.column, stride, place.width, tiles};
+    const struct passing passing = {rows, d_y + place.token * place.width + place.column, stride, place.width,
+                                    tiles};
     const struct passing_values values = {lse_all + place.head * sequence, delta_all + place.head * sequence, lse,
                                           delta, kept};
     const uint first = place.first;
@@ -601,8 +605,14 @@ void attention_units_backward_keys(__global const ushort *qkv, __global const us
         if (start + BLOCK < sequence)
             queries_copy(passing, values, place.dropout, stage ^ 1, start + BLOCK, first, sequence);
         for (uint strip = 0; strip < BLOCK; strip += STRIP) {
-            const struct scores at = {true, start, first, unit.warp * UNIT_M, strip, lse + stage * BLOCK,
-                                      delta + stage * BLOCK, kept + stage * BLOCK * KEPT_QUADS(ROWS)};
+            const struct scores at = {true,
+                                      start,
+                                      first,
+                                      unit.warp * UNIT_M,
+                                      strip,
+                                      lse + stage * BLOCK,
+                                      delta + stage * BLOCK,
+                                      kept + stage * BLOCK * KEPT_QUADS(ROWS)};
             rows_multiply(unit, &key, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
             rows_multiply(unit, &value, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
             scores_backward(unit, at, place.dropout, s, d_p);

@@ -37,10 +37,10 @@
 
 /* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time, and who loads
  * the whole soon has to wait for all parts. */
-#define STORE_PRIVATE(type, v, p)                                                                                       \
-    do {                                                                                                                \
-        typedef type kept_t __attribute__((aligned(2)));                                                                \
-        *(__private kept_t *)(p) = (v);                                                                                 \
+#define STORE_PRIVATE(type, v, p)                                                                                  \
+    do {                                                                                                           \
+        typedef type kept_t __attribute__((aligned(2)));                                                           \
+        *(__private kept_t *)(p) = (v);                                                                            \
     } while (0)
 
 /* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get local memory:
@@ -151,7 +151,7 @@ static inline float highest16(float16 v) {
 }
 #endif
 #if VEC == 1
-#define VEC_SUM(v) (v)
+#define VEC_SUM(v)     (v)
 #define VEC_HIGHEST(v) (v)
 #else
 #define VEC_SUM(v)     CONCAT(sum, VEC)(v)
@@ -190,18 +190,18 @@ typedef float act_t;
 typedef ushort act_t;
 /* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the bit odd. A NaN
  * could carry on into infinity; instead it becomes quiet, so that a payload in the lower half alone is not lost. */
-#define BF16(width, n, READ, WRITE)                                                                                     \
-    static inline float##n act_load##width(__global const act_t *p) {                                                   \
-        return as_float##n(convert_uint##n(READ) << 16);                                                                \
-    }                                                                                                                   \
-    static inline uint##n act_upper##width(float##n v) {                                                                \
-        const uint##n bits = as_uint##n(v);                                                                             \
-        const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                                   \
-        return select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;                             \
-    }                                                                                                                   \
-    static inline void act_store##width(float##n v, __global act_t *p) {                                                \
-        const ushort##n stored = convert_ushort##n(act_upper##width(v));                                                \
-        WRITE;                                                                                                          \
+#define BF16(width, n, READ, WRITE)                                                                                \
+    static inline float##n act_load##width(__global const act_t *p) {                                              \
+        return as_float##n(convert_uint##n(READ) << 16);                                                           \
+    }                                                                                                              \
+    static inline uint##n act_upper##width(float##n v) {                                                           \
+        const uint##n bits = as_uint##n(v);                                                                        \
+        const uint##n rounded = bits + ((bits >> 16) & 1u) + 0x7fffu;                                              \
+        return select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16;                        \
+    }                                                                                                              \
+    static inline void act_store##width(float##n v, __global act_t *p) {                                           \
+        const ushort##n stored = convert_ushort##n(act_upper##width(v));                                           \
+        WRITE;                                                                                                     \
     }
 BF16(1, , *p, *p = stored)
 BF16(2, 2, vload2(0, p), vstore2(stored, 0, p))
@@ -214,8 +214,8 @@ BF16(16, 16, vload16(0, p), vstore16(stored, 0, p))
 typedef CONCAT(ushort, VEC) act_vec_t;
 #define BF16_OF(width, n, READ, WRITE) BF16(width, n, READ, WRITE)
 BF16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p = stored)
-#define ACT_LOAD(p)     act_load_vector(p)
-#define ACT_STORE(v, p) act_store_vector(v, p)
+#define ACT_LOAD(p)                    act_load_vector(p)
+#define ACT_STORE(v, p)                act_store_vector(v, p)
 static inline vec_t act_round(vec_t v) {
     return CONCAT(as_float, VEC)(act_upper_vector(v) << 16);
 }
@@ -299,21 +299,21 @@ static inline vec_t act_round(vec_t v) {
 #if GROUP_ROWS == 1
 #define GROUP_SUMS_SCRATCH(name, count) __local float name[(count) * GROUP_DISTANCE]
 #else
-#define GROUP_SUMS_SCRATCH(name, count)                                                                                 \
-    __local float name##_rows[GROUP_ROWS * (count) * GROUP_DISTANCE];                                                   \
+#define GROUP_SUMS_SCRATCH(name, count)                                                                            \
+    __local float name##_rows[GROUP_ROWS * (count) * GROUP_DISTANCE];                                              \
     __local float *const name = name##_rows + ROW * (count) * GROUP_DISTANCE
 #endif
-#define GROUP_SCRATCH(name)             GROUP_SUMS_SCRATCH(name, 1)
-#define GROUP_SUM(x, name)              group_sum(x, name)
-#define GROUP_MAX(x, name)              group_max(x, name)
-#define GROUP_TOTAL(values, name, i)    group_total(name, i)
-#define GROUP_SUMS(values, count, name)                                                                                 \
-    do {                                                                                                                \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
-        UNROLL(count) for (int group_i = 0; group_i < (count); group_i++) {                                             \
-            name[group_i * GROUP_DISTANCE + LANE] = (values)[group_i];                                                  \
-        }                                                                                                               \
-        group_sums(count, name);                                                                                        \
+#define GROUP_SCRATCH(name)          GROUP_SUMS_SCRATCH(name, 1)
+#define GROUP_SUM(x, name)           group_sum(x, name)
+#define GROUP_MAX(x, name)           group_max(x, name)
+#define GROUP_TOTAL(values, name, i) group_total(name, i)
+#define GROUP_SUMS(values, count, name)                                                                            \
+    do {                                                                                                           \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                              \
+        UNROLL(count) for (int group_i = 0; group_i < (count); group_i++) {                                        \
+            name[group_i * GROUP_DISTANCE + LANE] = (values)[group_i];                                             \
+        }                                                                                                          \
+        group_sums(count, name);                                                                                   \
     } while (0)
 
 INLINED void group_sums(int count, __local float *scratch) {
@@ -359,19 +359,19 @@ INLINED float group_max(float x, __local float *scratch) {
 }
 #endif
 
-#define GROUP_STORE_TOTALS(to, values, count, name)                                                                     \
-    for (int group_i = LANE; group_i < (count); group_i += LANES) {                                                     \
-        (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                             \
+#define GROUP_STORE_TOTALS(to, values, count, name)                                                                \
+    for (int group_i = LANE; group_i < (count); group_i += LANES) {                                                \
+        (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                        \
     }
 
 /* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float each. */
 #if LANES == 1
 typedef vec_t products_t;
-#define PRODUCTS(v)  (v)
+#define PRODUCTS(v)     (v)
 #define PRODUCTS_SUM(v) VEC_SUM(v)
 #else
 typedef float products_t;
-#define PRODUCTS(v)  VEC_SUM(v)
+#define PRODUCTS(v)     VEC_SUM(v)
 #define PRODUCTS_SUM(v) (v)
 #endif
 
@@ -381,11 +381,11 @@ typedef float products_t;
 /* Those steps as a loop: slot counts them, c is the first of the step's VEC elements. Every lane makes the same number of turns,
  * known to the compiler, which only then unrolls the loop and keeps arrays indexed by slot in registers; the last turn may be
  * empty. `width` is a constant. */
-#define LANE_STEPS(slot, c, width)                                                                                      \
-    UNROLL_LANES(SLOTS(width))                                                                                          \
-    for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                                   \
+#define LANE_STEPS(slot, c, width)                                                                                 \
+    UNROLL_LANES(SLOTS(width))                                                                                     \
+    for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                              \
         if ((width) % (LANES * VEC) == 0 || c < (width))
-#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES *GROUP_ROWS, 1, 1)))
+#define ROW_KERNEL __kernel __attribute__((reqd_work_group_size(LANES * GROUP_ROWS, 1, 1)))
 
 /* ---- Philox4x32-10, as runtime/system/random.h */
 static inline uint4 philox(uint4 counter, uint2 key) {

@@ -2,7 +2,8 @@
  *
  * A work-item takes VEC elements; where fewer are left it takes them one by one. Build constants: ACT (1 or 2), VEC.
  */
-__kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong count, __global float *to, ulong to_at) {
+__kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong count, __global float *to,
+                              ulong to_at) {
     size_t i = get_global_id(0) * VEC;
     if (i + VEC <= count) {
         if (from_at % VEC == 0 && to_at % VEC == 0) {
@@ -17,7 +18,8 @@ __kernel void convert_to_fp32(__global const act_t *from, ulong from_at, ulong c
     }
 }
 
-__kernel void convert_from_fp32(__global const float *from, ulong from_at, ulong count, __global act_t *to, ulong to_at) {
+__kernel void convert_from_fp32(__global const float *from, ulong from_at, ulong count, __global act_t *to,
+                                ulong to_at) {
     size_t i = get_global_id(0) * VEC;
     if (i + VEC <= count) {
         if (from_at % VEC == 0 && to_at % VEC == 0) {

@@ -12,31 +12,31 @@
  * Build constants: VOCABULARY (V), LANES of its own.
  */
 #if VOCABULARY % VEC == 0
-#define AHEAD(row)               0
-#define ROW_LOAD(p)              VEC_LOAD(p)
-#define ROW_STORE(v, p)          ACT_STORE(v, p)
+#define AHEAD(row)      0
+#define ROW_LOAD(p)     VEC_LOAD(p)
+#define ROW_STORE(v, p) ACT_STORE(v, p)
 #elif LANES == 1
-#define AHEAD(row)               0
-#define ROW_LOAD(p)              VEC_LOAD_ANY(p)
-#define ROW_STORE(v, p)          ACT_STORE_ANY(v, p)
+#define AHEAD(row)      0
+#define ROW_LOAD(p)     VEC_LOAD_ANY(p)
+#define ROW_STORE(v, p) ACT_STORE_ANY(v, p)
 #else /* rows begin anywhere: what is before the first whole vector is taken one by one, as what is behind the last one is */
-#define AHEAD(row)               ((int)((VEC - (row) * VOCABULARY % VEC) % VEC))
-#define ROW_LOAD(p)              VEC_LOAD(p)
-#define ROW_STORE(v, p)          ACT_STORE(v, p)
+#define AHEAD(row)      ((int)((VEC - (row) * VOCABULARY % VEC) % VEC))
+#define ROW_LOAD(p)     VEC_LOAD(p)
+#define ROW_STORE(v, p) ACT_STORE(v, p)
 #endif
 
 /* A row's vectors, and its ends. The body has their place v. */
 #define EACH_VECTOR UNROLL_LANES(2) for (int v = ahead + LANE * VEC; v < behind; v += LANES * VEC)
-#define EACH_OTHER                                                                                                      \
+#define EACH_OTHER                                                                                                 \
     for (int end = LANE, v; v = end < ahead ? end : end - ahead + behind, v < VOCABULARY; end += LANES)
 
 /* Vectors of a row that a lane has, at most. */
 #define LOSS_SLOTS ((VOCABULARY / VEC + LANES - 1) / LANES)
 #define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 32)
 #if KEEPS
-#define KEPT_STEPS(slot, v)                                                                                             \
-    UNROLL_LANES(LOSS_SLOTS)                                                                                            \
-    for (int slot = 0, v = ahead + LANE * VEC; slot < LOSS_SLOTS; slot++, v += LANES * VEC)                             \
+#define KEPT_STEPS(slot, v)                                                                                        \
+    UNROLL_LANES(LOSS_SLOTS)                                                                                       \
+    for (int slot = 0, v = ahead + LANE * VEC; slot < LOSS_SLOTS; slot++, v += LANES * VEC)                        \
         if (v < behind)
 
 #define KEPT_STEP  2048.0f
@@ -75,9 +75,9 @@ static inline float log_sum_of(__global const float *row, int ahead, int behind)
 }
 #define LOG_SUM(row, ahead, behind, scratch) log_sum_of(row, ahead, behind)
 #else
-#define ADD_EXPONENTIALS(x)                                                                                             \
-    const float next = fmax(highest, VEC_HIGHEST(x));                                                                   \
-    sums = sums * exp(highest - next) + exp(x - next);                                                                  \
+#define ADD_EXPONENTIALS(x)                                                                                        \
+    const float next = fmax(highest, VEC_HIGHEST(x));                                                              \
+    sums = sums * exp(highest - next) + exp(x - next);                                                             \
     highest = next
 
 #if KEEPS

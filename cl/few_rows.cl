@@ -11,7 +11,8 @@
 
 /* One work-group BLOCK_COLUMNS rows of W. What is past the end of x or W repeats the last row. */
 ROW_KERNEL void few_rows_multiply(__global const act_t *x_all, ulong x_at, int rows, int in,
-                                  __global const act_t *w_all, ulong w_at, int out, int y_float, __global act_t *y) {
+                                  __global const act_t *w_all, ulong w_at, int out, int y_float,
+                                  __global act_t *y) {
     GROUP_SUMS_SCRATCH(scratch, BLOCK_ROWS * BLOCK_COLUMNS);
     const int column = get_group_id(0) * BLOCK_COLUMNS;
     __global const act_t *x = x_all + x_at;

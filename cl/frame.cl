@@ -41,9 +41,9 @@ INLINED void rotate(vec_t values[SLOTS(CHANNELS)]) {
 }
 
 /* What is the same for all of a token's work-items. */
-#define FRAME_TOKEN(first, tokens)                                                                                      \
-    const size_t wanted = (first) + ROW;                                                                                \
-    const bool real = wanted < (tokens);                                                                                \
+#define FRAME_TOKEN(first, tokens)                                                                                 \
+    const size_t wanted = (first) + ROW;                                                                           \
+    const bool real = wanted < (tokens);                                                                           \
     const size_t token = real ? wanted : (tokens) - 1
 
 /* z [Z_COLUMNS] = the streams in registers times packed^T, raw. */
@@ -72,8 +72,8 @@ INLINED void project(vec_t y[STREAM_SLOTS], __global const act_t *packed, bool r
 
 /* normed [C] = LN(sum_s pre_s y_s), statistics [2] */
 INLINED void mix_and_norm(vec_t y[STREAM_SLOTS], __global const float *h, __global const float *gain,
-                          __global const float *bias, bool real, __global act_t *normed,
-                          __global float *statistics, __local float *scratch) {
+                          __global const float *bias, bool real, __global act_t *normed, __global float *statistics,
+                          __local float *scratch) {
     vec_t u[SLOTS(CHANNELS)], sum = (vec_t)(0.0f), squares = (vec_t)(0.0f);
     LANE_STEPS(slot, c, CHANNELS) {
         u[slot] = PRE(0) * y[AT(0, slot)];
@@ -124,8 +124,8 @@ INLINED void enter(vec_t y[STREAM_SLOTS], size_t token, bool real, __global cons
 /* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N, 2]. */
 ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares, ulong tokens,
                             __global const act_t *packed, ulong packed_at, __global const float *parameters,
-                            ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h, __global act_t *normed,
-                            __global float *statistics) {
+                            ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h,
+                            __global act_t *normed, __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     vec_t y[STREAM_SLOTS];
@@ -134,16 +134,18 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
             y[AT(s, slot)] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
         }
     }
-    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h, normed, statistics, scratch);
+    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h, normed,
+          statistics, scratch);
 }
 
 /* Between two branches: streams x, h and output of the one -> mixed, the streams of the next one, and what frame_enter makes of
  * them, all of which is the next one's but for x_all, h_before and output. */
-ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float *h_before, __global const act_t *output,
-                              ulong tokens, __global act_t *mixed, __global float *squares,
-                              __global const act_t *packed, ulong packed_at, __global const float *parameters,
-                              ulong theta_at, ulong gain_at, ulong bias_at, __global float *z, __global float *h_after,
-                              __global act_t *normed, __global float *statistics) {
+ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float *h_before,
+                              __global const act_t *output, ulong tokens, __global act_t *mixed,
+                              __global float *squares, __global const act_t *packed, ulong packed_at,
+                              __global const float *parameters, ulong theta_at, ulong gain_at, ulong bias_at,
+                              __global float *z, __global float *h_after, __global act_t *normed,
+                              __global float *statistics) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     FRAME_TOKEN(get_group_id(0) * GROUP_ROWS, tokens);
     __global const float *h = h_before + token * H_ROW;
@@ -176,7 +178,8 @@ ROW_KERNEL void frame_between(__global const act_t *x_all, __global const float 
     if (real) {
         GROUP_STORE_TOTALS(squares + token * STREAMS, sums, STREAMS, scratch);
     }
-    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h_after, normed, statistics, scratch);
+    enter(y, token, real, packed + packed_at, parameters, theta_at, gain_at, bias_at, squares, z, h_after, normed,
+          statistics, scratch);
 }
 
 /* d_output [N, C] = sum_i post_i d_x'_i: what the topmost branch gets; for the others frame_backward of the branch above does it. */
@@ -219,7 +222,8 @@ INLINED void norm_backward(__global const act_t *x, __global const float *h, __g
 #endif
     }
     GROUP_SUMS(sums, 2, scratch);
-    const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS, mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
+    const float mean_d = GROUP_TOTAL(sums, scratch, 0) / CHANNELS,
+                mean_product = GROUP_TOTAL(sums, scratch, 1) / CHANNELS;
     LANE_STEPS(slot, c, CHANNELS) {
         d_u[slot] = scale * (d_u[slot] - mean_d - normal[slot] * mean_product);
     }
@@ -257,8 +261,7 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
 }
 
 /* d_x = d_z packed: what comes back through `project`. */
-INLINED void project_back(__global const float *d_z, __global const act_t *packed,
-                          vec_t d_x[STREAM_SLOTS]) {
+INLINED void project_back(__global const float *d_z, __global const act_t *packed, vec_t d_x[STREAM_SLOTS]) {
     UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
         UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
             d_x[AT(j, slot)] = (vec_t)(0.0f);
@@ -271,7 +274,8 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
             const float factor = d_z[j / GROUP_STREAMS * COLUMNS + column];
             LANE_STEPS(slot, c, CHANNELS) {
-                d_x[AT(j, slot)] += factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
+                d_x[AT(j, slot)] +=
+                    factor * ACT_LOAD(packed + (size_t)column * LENGTH + j % GROUP_STREAMS * CHANNELS + c);
             }
         }
     }
@@ -290,7 +294,8 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
                 d_in[i] = ACT_LOAD(d + i * CHANNELS + c);
             }
             UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-                vec_t out = d_x[AT(j, 0)] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+                vec_t out =
+                    d_x[AT(j, 0)] + PRE(j) * d_u[0] + rms_scale[j / GROUP_STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
                 UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
                     out += RES(i, j) * d_in[i];
                 }
@@ -316,7 +321,8 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
             LANE_STEPS(slot, c, CHANNELS) {
                 VEC_STORE(row ? VEC_LOAD(partial + c) + d_gain[slot] : d_gain[slot], partial + c);
 #if BIAS
-                VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot], partial + CHANNELS + c);
+                VEC_STORE(row ? VEC_LOAD(partial + CHANNELS + c) + d_bias[slot] : d_bias[slot],
+                          partial + CHANNELS + c);
 #endif
             }
         }
@@ -337,18 +343,20 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
  *
  * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW]: sums of the gradients of gain and bias [2 C], and of theta;
  * theta_rows [groups, GROUP_ROWS, THETA] are those of each row. */
-ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all, __global const act_t *output,
-                               __global const float *squares, __global const float *z_all,
-                               __global const float *statistics, __global const act_t *d_normed, ulong tokens,
-                               ulong tokens_per_group, __global const act_t *packed, ulong packed_at,
-                               __global const float *parameters, ulong theta_at, ulong gain_at, __global float *d_h_all,
-                               __global float *d_z_all, __global act_t *d_z_operand, __global float *rms_scale_all,
+ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all,
+                               __global const act_t *output, __global const float *squares,
+                               __global const float *z_all, __global const float *statistics,
+                               __global const act_t *d_normed, ulong tokens, ulong tokens_per_group,
+                               __global const act_t *packed, ulong packed_at, __global const float *parameters,
+                               ulong theta_at, ulong gain_at, __global float *d_h_all, __global float *d_z_all,
+                               __global act_t *d_z_operand, __global float *rms_scale_all,
                                __global act_t *d_streams, int below, __global const float *h_below,
                                __global act_t *d_output, __global float *partials, __global float *theta_rows) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
     const size_t first = get_group_id(0) * tokens_per_group;
     const size_t last = min((ulong)(first + tokens_per_group), tokens);
-    __global float *group_rows = theta_rows + get_group_id(0) * (GROUP_ROWS * THETA), *d_theta = group_rows + ROW * THETA;
+    __global float *group_rows = theta_rows + get_group_id(0) * (GROUP_ROWS * THETA),
+                   *d_theta = group_rows + ROW * THETA;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
@@ -365,14 +373,15 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
         vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
-        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u, d_gain,
-                      d_bias, scratch);
+        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u,
+                      d_gain, d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
-        barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE); /* d_h is there, and d_theta's zeros, and scratch is free */
+        barrier(CLK_GLOBAL_MEM_FENCE |
+                CLK_LOCAL_MEM_FENCE); /* d_h is there, and d_theta's zeros, and scratch is free */
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
-            map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h, d_z,
-                               rms_scale, d_theta WORK_ARGUMENT);
+            map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h,
+                               d_z, rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
 #if ACT
@@ -384,7 +393,8 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
 #endif
         project_back(d_z, packed + packed_at, d_x);
         if (real) {
-            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW, d_output + token * CHANNELS);
+            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW,
+                                   d_output + token * CHANNELS);
         }
     }
     store_gradients(d_gain, d_bias, group_rows, partials + get_group_id(0) * PARTIAL_ROW);

@@ -7,8 +7,8 @@
 #define TILE 4
 
 kernel void gemm_tile(ulong m, ulong n, ulong k, global const float *a, ulong a_offset, ulong a_row, ulong a_column,
-                      global const float *b, ulong b_offset, ulong b_row, ulong b_column, float beta, global float *c,
-                      ulong c_offset, ulong c_stride) {
+                      global const float *b, ulong b_offset, ulong b_row, ulong b_column, float beta,
+                      global float *c, ulong c_offset, ulong c_stride) {
     const ulong tiles_across = (n + TILE - 1) / TILE;
     const ulong tiles_down = (m + TILE - 1) / TILE;
     const ulong tile = get_global_id(0);

@@ -40,10 +40,10 @@
 /* Whether a row in memory runs along k. Such vectors are turned on their way into the tile: their four elements go to four
  * lines. Work-items that are neighbours write the same lines or, four lines on, other ones; so that these are not in the same
  * banks, every four lines more the rows of the tile change places, 8 with the next 8. */
-#define ALONG_A (!TRANSPOSE_A)
-#define ALONG_B TRANSPOSE_B
-#define WIDTH(along)         ((along) ? BLOCK_K : BLOCK)
-#define EXCHANGE(along, k)   ((along) ? (k) / 4 * 8 : 0)
+#define ALONG_A            (!TRANSPOSE_A)
+#define ALONG_B            TRANSPOSE_B
+#define WIDTH(along)       ((along) ? BLOCK_K : BLOCK)
+#define EXCHANGE(along, k) ((along) ? (k) / 4 * 8 : 0)
 
 #if FLOAT_C
 typedef float c_t;
@@ -79,7 +79,8 @@ INLINED float4 quad_fetch(__global const act_t *from, ulong at, int extent) {
 
 /* The work-item's vectors of a tile, which begins at element `at` of the matrix. Of the whole op(A) or op(B) there are `lines`
  * rows or columns and `depth` of k from there on. */
-INLINED void tile_fetch(float4 *quads, __global const act_t *from, ulong at, uint stride, int lines, int depth, bool along) {
+INLINED void tile_fetch(float4 *quads, __global const act_t *from, ulong at, uint stride, int lines, int depth,
+                        bool along) {
     UNROLL(FETCHES)
     for (uint i = 0; i < FETCHES; i++) {
         const uint quad = get_local_id(0) + i * ITEMS;
@@ -108,7 +109,8 @@ INLINED void tile_put(__local float4 *tile, const float4 *quads, bool along) {
 
 /* sum += the work-item's part of the tiles' product. Its rows and columns are in fours, BLOCK / 2 apart, so that neighbours read
  * neighbouring vectors. */
-INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *tile_b, uint down, uint across, float4 *sum) {
+INLINED void tiles_multiply(__local const float4 *tile_a, __local const float4 *tile_b, uint down, uint across,
+                            float4 *sum) {
     UNROLL(BLOCK_K)
     for (uint k = 0; k < BLOCK_K; k++) {
         float4 a[QUADS_DOWN], b[QUADS_ACROSS];
@@ -161,8 +163,9 @@ INLINED uint2 block_place(uint block, uint blocks_down, uint blocks_across) {
 
 /* One work-group a block of a part; the blocks of a part follow one another. beta != 0 is for products of one part. */
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
-gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a_offset, uint a_stride, __global const act_t *b,
-            ulong b_offset, uint b_stride, float beta, __global c_t *c, ulong c_offset, ulong c_stride, ulong part_size) {
+gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a_offset, uint a_stride,
+            __global const act_t *b, ulong b_offset, uint b_stride, float beta, __global c_t *c, ulong c_offset,
+            ulong c_stride, ulong part_size) {
     __local float4 tile_a[BLOCK_K * LINE_QUADS], tile_b[BLOCK_K * LINE_QUADS];
     const uint blocks_down = (m - 1) / BLOCK + 1, blocks_across = (n - 1) / BLOCK + 1;
     const uint group = get_group_id(0), part = group / (blocks_down * blocks_across);
@@ -172,7 +175,8 @@ gemm_blocks(uint m, uint n, uint k, uint depth, __global const act_t *a, ulong a
 
     ulong a_at = a_offset + (ALONG_A ? (ulong)row * a_stride + first : (ulong)first * a_stride + row);
     ulong b_at = b_offset + (ALONG_B ? (ulong)column * b_stride + first : (ulong)first * b_stride + column);
-    const ulong a_step = ALONG_A ? BLOCK_K : (ulong)BLOCK_K * a_stride, b_step = ALONG_B ? BLOCK_K : (ulong)BLOCK_K * b_stride;
+    const ulong a_step = ALONG_A ? BLOCK_K : (ulong)BLOCK_K * a_stride,
+                b_step = ALONG_B ? BLOCK_K : (ulong)BLOCK_K * b_stride;
     const int a_lines = m - row, b_lines = n - column;
     int left = min(k - first, depth);
 

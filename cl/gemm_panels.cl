@@ -55,7 +55,8 @@ INLINED void store_row(const vec_t *sums, float keep, int columns, __global floa
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_panels(ulong m, ulong n, ulong k, ulong group_rows, __global const float *a, ulong a_at, ulong a_stride,
-            __global const float *b, ulong b_at, ulong b_stride, float beta, __global float *c, ulong c_at, ulong c_stride) {
+            __global const float *b, ulong b_at, ulong b_stride, float beta, __global float *c, ulong c_at,
+            ulong c_stride) {
     float panel[DEPTH * PANEL] ALIGNED;
     const ulong panels = (n + PANEL - 1) / PANEL;
     const ulong column = get_group_id(0) % panels * PANEL;

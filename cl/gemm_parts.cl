@@ -10,8 +10,8 @@ typedef act_t c_t;
 #define C_STORE_SCALAR(v, p) ACT_STORE_SCALAR(v, p)
 #endif
 
-__kernel void gemm_parts(uint m, uint n, uint parts, __global const float *partial, float beta, __global c_t *c, ulong c_offset,
-                         ulong c_stride) {
+__kernel void gemm_parts(uint m, uint n, uint parts, __global const float *partial, float beta, __global c_t *c,
+                         ulong c_offset, ulong c_stride) {
     const uint element = get_global_id(0), part_size = m * n; /* the host divides no products so large */
     if (element >= part_size)
         return;

@@ -27,7 +27,7 @@
 #else
 #define EACH(i, n) UNROLL(n) for (int i = 0; i < (n); i++)
 #endif
-#define H_ROW        (STREAMS * (STREAMS + 2))
+#define H_ROW (STREAMS * (STREAMS + 2))
 
 static inline float logistic(float x) {
     return 1.0f / (1.0f + exp(-x));
@@ -49,8 +49,9 @@ static inline void sigmoid_gates_forward(__global const float *theta, __global c
     }
 }
 
-static inline void sigmoid_gates_backward(__global const float *theta, __global const float *z, __global const float *h,
-                                          __global const float *d_h, __global float *d_z, __global float *d_theta) {
+static inline void sigmoid_gates_backward(__global const float *theta, __global const float *z,
+                                          __global const float *h, __global const float *d_h, __global float *d_z,
+                                          __global float *d_theta) {
     float d_alpha_pre = 0.0f, d_alpha_post = 0.0f;
     for (int s = 0; s < STREAMS; s++) {
         const float pre = h[s], post = h[STREAMS + s];

@@ -5,8 +5,8 @@
  * A skew-symmetric, its upper triangle by rows a = alpha_res z + b_res. Rows and columns of Q have length one, so those of res
  * sum to one. Since (I + A) + (I - A) = 2 I, Q = 2 X - I with X = (I + A)^-1.
  */
-#define BLOCK 2
-#define ORDER (BLOCK * STREAMS)
+#define BLOCK   2
+#define ORDER   (BLOCK * STREAMS)
 #define ENTRIES (ORDER * ORDER)
 
 #define MAP_WORK (2 * ENTRIES) /* Q and K, on the way back */
@@ -136,7 +136,8 @@ INLINED void rotation_keep(__global const float *theta, __global const float *z,
 }
 
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                         __global const float *d_h, __global float *d_z, __global float *d_theta, MAP_SPACE float *work) {
+                         __global const float *d_h, __global float *d_z, __global float *d_theta,
+                         MAP_SPACE float *work) {
     MAP_SPACE float *q = work, *k = work + ENTRIES;
     float d_alpha = 0.0f;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);

@@ -19,7 +19,8 @@ static inline void hc_forward(__global const float *theta, __global const float 
 }
 
 /* Gradient of alpha tanh(z) + b for one entry; returns that of z and adds those of alpha and b. */
-static inline float scaled_tanh_backward(float z, float d, float alpha, __global float *d_alpha, __global float *d_b) {
+static inline float scaled_tanh_backward(float z, float d, float alpha, __global float *d_alpha,
+                                         __global float *d_b) {
     const float t = tanh(z);
     *d_alpha += d * t;
     *d_b += d;
@@ -31,8 +32,8 @@ static inline void hc_backward(__global const float *theta, __global const float
     for (int s = 0; s < STREAMS; s++) {
         __global const float *row = z + s * COLUMNS;
         __global float *d_row = d_z + s * COLUMNS;
-        d_row[0] = scaled_tanh_backward(row[0], d_h[s], theta[P_alpha_pre], d_theta + P_alpha_pre,
-                                        d_theta + P_b_pre + s);
+        d_row[0] =
+            scaled_tanh_backward(row[0], d_h[s], theta[P_alpha_pre], d_theta + P_alpha_pre, d_theta + P_b_pre + s);
         d_row[1] = scaled_tanh_backward(row[1], d_h[STREAMS + s], theta[P_alpha_post], d_theta + P_alpha_post,
                                         d_theta + P_b_post + s);
         for (int i = 0; i < STREAMS; i++) {

@@ -6,7 +6,8 @@ ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at,
     if (token >= tokens) {
         return;
     }
-    map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW);
+    map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW,
+                      h_all + token * H_ROW);
 }
 
 /* One work-item a chunk of tokens, which on a GPU is a token or few.
@@ -26,8 +27,9 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
     }
     for (size_t token = first; token < last; token++) {
         WORK_DECLARE(0);
-        map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW, h_all + token * H_ROW,
-                           d_h + token * H_ROW, d_z_all + token * Z_ROW, rms_scale + token * RMS_GROUPS, d_theta WORK_ARGUMENT);
+        map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW,
+                           h_all + token * H_ROW, d_h + token * H_ROW, d_z_all + token * Z_ROW,
+                           rms_scale + token * RMS_GROUPS, d_theta WORK_ARGUMENT);
     }
 #if LANES > 1
     __global float *rows = partials + get_group_id(0) * (LANES * (size_t)THETA);

@@ -46,7 +46,7 @@ INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREA
 
 /* kept may be null. */
 INLINED void scaling_keep(MAP_SPACE struct scaling *kept, int iteration, const float rows[STREAMS],
-                                const float columns[STREAMS]) {
+                          const float columns[STREAMS]) {
     for (int i = 0; i < STREAMS && kept; i++) {
         kept->rows[iteration][i] = rows[i];
         kept->columns[iteration][i] = columns[i];
@@ -55,7 +55,7 @@ INLINED void scaling_keep(MAP_SPACE struct scaling *kept, int iteration, const f
 
 /* C_j = 1 / sum_i K_ij R_i, then R_i = 1 / sum_j K_ij C_j. False if a factor is beyond the limit. */
 INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                    MAP_SPACE struct scaling *kept) {
+                              MAP_SPACE struct scaling *kept) {
     float largest = 0.0f;
     EACH(i, STREAMS) {
         rows[i] = 1.0f;
@@ -88,7 +88,7 @@ INLINED bool sinkhorn_factors(float k[STREAMS][STREAMS], float rows[STREAMS], fl
 
 /* Potentials that normalise exp(L - r - c): c_j = log sum_i exp(L_ij - r_i), then r_i = log sum_j exp(L_ij - c_j). */
 INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS],
-                                       MAP_SPACE struct scaling *kept) {
+                                 MAP_SPACE struct scaling *kept) {
     EACH(i, STREAMS) {
         rows[i] = 0.0f;
     }
@@ -120,7 +120,7 @@ INLINED void sinkhorn_potentials(float logits[STREAMS][STREAMS], float rows[STRE
 /* K and the last factors for this token's logits, or, if the answer is false, potentials; those of all iterations to
  * `kept`, which may be null. */
 INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                            float columns[STREAMS], MAP_SPACE struct scaling *kept) {
+                      float columns[STREAMS], MAP_SPACE struct scaling *kept) {
     exponentials(logits, k);
     const bool factors = sinkhorn_factors(k, rows, columns, kept);
     if (!factors) {
@@ -174,7 +174,7 @@ INLINED void columns_backward(float matrix[STREAMS][STREAMS], float d[STREAMS][S
 
 /* The matrix between iterations. */
 INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const float *columns,
-                                 float matrix[STREAMS][STREAMS]) {
+                           float matrix[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             matrix[i][j] = k[i][j] * rows[i] * columns[j];
@@ -183,7 +183,7 @@ INLINED void factors_apply(float k[STREAMS][STREAMS], const float *rows, const f
 }
 
 INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows, const float *columns,
-                                    float matrix[STREAMS][STREAMS]) {
+                              float matrix[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             matrix[i][j] = exp(logits[i][j] - rows[i] - columns[j]);
@@ -192,11 +192,12 @@ INLINED void potentials_apply(float logits[STREAMS][STREAMS], const float *rows,
 }
 
 /* From the last half-step to the first. */
-INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], MAP_SPACE const struct scaling *s,
-                                     bool factors, float d[STREAMS][STREAMS]) {
+INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
+                               MAP_SPACE const struct scaling *s, bool factors, float d[STREAMS][STREAMS]) {
     float matrix[STREAMS][STREAMS];
     for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= 0; step--) {
-        const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
+        const int iteration = step / 2,
+                  rows_at = (step + 1) / 2 - 1; /* rows of this iteration or of the one before */
         float rows[STREAMS], columns[STREAMS];
         EACH(i, STREAMS) {
             rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */
@@ -216,8 +217,8 @@ INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][
 }
 
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                               __global const float *d_h, __global float *d_z, __global float *d_theta,
-                               MAP_SPACE float *work) {
+                         __global const float *d_h, __global float *d_z, __global float *d_theta,
+                         MAP_SPACE float *work) {
     float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     float d[STREAMS][STREAMS], d_alpha = 0.0f;
     MAP_SPACE struct scaling *s = (MAP_SPACE struct scaling *)work;

@@ -7,12 +7,12 @@
  * Columns of z after the gates: z_u [k], z_v [k], z_s [m], k = m(m-1)/2. For S = 2, k = 0 and Q = 1.
  * FREEZE_GAMMA: no gradient for gamma.
  */
-#define M        (STREAMS - 1)
-#define ANGLES   (M * (M - 1) / 2)
+#define M          (STREAMS - 1)
+#define ANGLES     (M * (M - 1) / 2)
 #define ANGLE_ROOM (ANGLES > 0 ? ANGLES : 1)
-#define Z_U      GATE_COLUMNS
-#define Z_V      (GATE_COLUMNS + ANGLES)
-#define Z_S      (GATE_COLUMNS + 2 * ANGLES)
+#define Z_U        GATE_COLUMNS
+#define Z_V        (GATE_COLUMNS + ANGLES)
+#define Z_S        (GATE_COLUMNS + 2 * ANGLES)
 
 /* A side of the arrays for m x m matrices. Not 1 for S = 2: clspv fails on arrays of arrays of one element. */
 #define SIDE (M > 1 ? M : 2)
@@ -92,7 +92,8 @@ INLINED float angle_tanh(__global const float *z, float tau, __global const floa
     return tanh(tau * z[k] + b[k]);
 }
 
-INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b, float q[SIDE][SIDE]) {
+INLINED void orthogonal(__global const float *z, float gamma, float tau, __global const float *b,
+                        float q[SIDE][SIDE]) {
     float angles[ANGLE_ROOM];
     for (int k = 0; k < ANGLES; k++) {
         angles[k] = gamma * angle_tanh(z, tau, b, k);
@@ -102,8 +103,8 @@ INLINED void orthogonal(__global const float *z, float gamma, float tau, __globa
 
 /* Gradients of everything behind one orthogonal factor. */
 INLINED void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
-                                       float q[SIDE][SIDE], float d_q[SIDE][SIDE], __global float *d_z, __global float *d_gamma,
-                                       __global float *d_tau, __global float *d_b) {
+                                 float q[SIDE][SIDE], float d_q[SIDE][SIDE], __global float *d_z,
+                                 __global float *d_gamma, __global float *d_tau, __global float *d_b) {
     float d_angles[ANGLE_ROOM];
     cayley_backward(q, d_q, d_angles);
     for (int k = 0; k < ANGLES; k++) {
@@ -120,12 +121,12 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
 
 /* For S = 2 the leaves of the angles do not exist; nothing reads them. */
 #ifndef P_b_u
-#define P_b_u     0
-#define P_b_v     0
+#define P_b_u 0
+#define P_b_v 0
 #endif
 
-INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[SIDE][SIDE], float q_v[SIDE][SIDE],
-                               float *sigma) {
+INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[SIDE][SIDE],
+                         float q_v[SIDE][SIDE], float *sigma) {
     orthogonal(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u);
     orthogonal(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v);
     for (int k = 0; k < M; k++) {
@@ -186,7 +187,7 @@ INLINED void core_gradient(__global const float *d_h, float d[SIDE][SIDE]) {
 
 /* d_Q_u = D Q_v diag(sigma),  d_Q_v = D^T Q_u diag(sigma),  d_sigma_k = (Q_u^T D Q_v)_kk. */
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
-                               __global const float *d_h, __global float *d_z, __global float *d_theta) {
+                         __global const float *d_h, __global float *d_z, __global float *d_theta) {
     float q_u[SIDE][SIDE], q_v[SIDE][SIDE], sigma[M], d[SIDE][SIDE], d_u[SIDE][SIDE], d_v[SIDE][SIDE];
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
     shc_factors(theta, z, q_u, q_v, sigma);

@@ -20,7 +20,7 @@ static inline float rms_inverse(__global const float *squares, int group) {
 
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
 INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
-                                     __global float *h) {
+                               __global float *h) {
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);
         for (int k = 0; k < COLUMNS; k++) {
@@ -47,9 +47,9 @@ INLINED void map_token_forward(__global const float *theta, __global const float
 /* A token's gradient d_z [Z_ROW] of the raw projections, rms_scale [RMS_GROUPS], the factor of x in its own gradient, since
  *   d r / d x = -r^3 x / length   gives   -(r^2 / length) sum_k z_k dz_k,
  * and its part of the gradients of theta. */
-INLINED void map_token_backward(__global const float *theta, __global const float *squares,
-                                      __global const float *z, __global const float *h, __global const float *d_h,
-                                      __global float *d_z, __global float *rms_scale, __global float *d_theta WORK_PARAMETER) {
+INLINED void map_token_backward(__global const float *theta, __global const float *squares, __global const float *z,
+                                __global const float *h, __global const float *d_h, __global float *d_z,
+                                __global float *rms_scale, __global float *d_theta WORK_PARAMETER) {
     hc_backward(theta, z, h, d_h, d_z, d_theta WORK_ARGUMENT);
     for (int group = 0; group < RMS_GROUPS; group++) {
         const float inverse = rms_inverse(squares, group);

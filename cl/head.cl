@@ -7,11 +7,11 @@
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define LN_EPSILON 1e-5f
 #if NORM_SUM
-#define NORMS   STREAMS /* rows normalised per token */
-#define SUMMED  1       /* streams summed into each */
+#define NORMS  STREAMS /* rows normalised per token */
+#define SUMMED 1       /* streams summed into each */
 #else
-#define NORMS   1
-#define SUMMED  STREAMS
+#define NORMS  1
+#define SUMMED STREAMS
 #endif
 
 static inline vec_t norm_input(__global const act_t *x, int norm, int c) {

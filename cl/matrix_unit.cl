@@ -127,8 +127,8 @@ INLINED void ptx_multiply(struct unit unit, float *c, uint4 a, uint2 b) {
     __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." PTX_TYPE "." PTX_TYPE ".f32 "
                      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
                      : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
-                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(c[0]), "f"(c[1]),
-                       "f"(c[2]), "f"(c[3]));
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(c[0]), "f"(c[1]), "f"(c[2]),
+                       "f"(c[3]));
     c[0] = d0, c[1] = d1, c[2] = d2, c[3] = d3;
 }
 
@@ -250,7 +250,7 @@ INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint wi
 
 /* Element (i, p) of A is element (row + p, column + i) of the tile. */
 INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     return ptx_load_transposed(unit, tile + UNIT_ACROSS(width, row, column));
 }
 
@@ -261,7 +261,7 @@ INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint wi
 
 /* Element (p, j) of B is element (row + j, column + p) of the tile. */
 INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     return ptx_load(unit, tile + UNIT_ACROSS(width, row, column));
 }
 
@@ -323,7 +323,7 @@ typedef float8 unit_floats;
 #define UNIT_ELEMENTS 8
 #define UNIT_SHARE    16 /* both halves of the wave hold the same */
 #define UNIT_BITS     ushort16
-#define UNIT_ROW(i)   ((i)*2 + unit.lane / 16)
+#define UNIT_ROW(i)   ((i) * 2 + unit.lane / 16)
 #define UNIT_FIRST    0
 #if UNIT_FP16
 typedef half16 unit_operand;
@@ -380,7 +380,7 @@ INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint wi
 }
 
 INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     return unit_load_down(unit, tile, width, row, column + unit.lane % 16);
 }
 
@@ -389,7 +389,7 @@ INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint wi
 }
 
 INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     return unit_load_a(unit, tile, width, row, column);
 }
 
@@ -450,7 +450,7 @@ INLINED unit_a unit_load_a(struct unit unit, __local const ushort *tile, uint wi
 }
 
 INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     unit_a a;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_M; i++) {
@@ -458,7 +458,7 @@ INLINED unit_a unit_load_a_transposed(struct unit unit, __local const ushort *ti
         a[i] = (short)tile[tile_at(width, row + unit.lane, column + i)];
 #else
         a[i] = unit_pair(tile[tile_at(width, row + unit.lane * 2, column + i)],
-                           tile[tile_at(width, row + unit.lane * 2 + 1, column + i)]);
+                         tile[tile_at(width, row + unit.lane * 2 + 1, column + i)]);
 #endif
     }
     return a;
@@ -469,12 +469,12 @@ INLINED unit_b unit_load_b(struct unit unit, __local const ushort *tile, uint wi
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_K / 2; i++)
         b[i] = unit_pair(tile[tile_at(width, row + i * 2, column + unit.lane)],
-                           tile[tile_at(width, row + i * 2 + 1, column + unit.lane)]);
+                         tile[tile_at(width, row + i * 2 + 1, column + unit.lane)]);
     return b;
 }
 
 INLINED unit_b unit_load_b_transposed(struct unit unit, __local const ushort *tile, uint width, uint row,
-                                     uint column) {
+                                      uint column) {
     unit_b b;
     UNIT_UNROLL
     for (uint i = 0; i < UNIT_K / 2; i++)

@@ -8,7 +8,7 @@
 #if UNIT == 1 || UNIT == 5
 #define UNIT_ROWS      2
 #define UNIT_ROW_OF(i) ((i) >> 1 & 1)
-#define UNIT_IN_ROW(r) ((r)*2)
+#define UNIT_IN_ROW(r) ((r) * 2)
 #define UNIT_ROW_LANES 4
 #ifndef UNIT_TURN_LOCAL
 #define UNIT_TURN_LOCAL 0

@@ -31,8 +31,7 @@ struct target {
 #define TARGET_PARAMETERS                                                                                          \
     float beta, __global void *c, ulong c_at, ulong c_stride, __global const void *bias, ulong bias_at,            \
         __global void *side, ulong side_at, ulong side_stride
-#define TARGET(m, n)                                                                                               \
-    { c, c_at, c_stride, m, n, beta, bias, bias_at, side, side_at, side_stride }
+#define TARGET(m, n) {c, c_at, c_stride, m, n, beta, bias, bias_at, side, side_at, side_stride}
 
 /* ---- runs of elements */
 

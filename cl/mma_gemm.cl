@@ -25,8 +25,8 @@
 #define DOWN         (WARP_M / UNIT_M) /* fragments of a warp */
 #define ACROSS       (WARP_N / UNIT_N)
 
-#define TURN_A       (TURNS && TRANSPOSE_A)
-#define TURN_B       (TURNS && !TRANSPOSE_B)
+#define TURN_A (TURNS && TRANSPOSE_A)
+#define TURN_B (TURNS && !TRANSPOSE_B)
 
 /* Tiles as the operands lie in memory, so that loading never turns anything, unless they are turned. */
 #if TRANSPOSE_A && !TURNS
@@ -182,7 +182,7 @@ INLINED unit_b fragment_b(struct unit unit, __local const ushort *tile, uint k, 
 
 /* sum += the warp's part of the product of two tiles */
 INLINED void tiles_multiply(struct unit unit, __local const ushort *tile_a, __local const ushort *tile_b,
-                           unit_c sum[DOWN][ACROSS]) {
+                            unit_c sum[DOWN][ACROSS]) {
     const uint row = unit.warp / WARPS_ACROSS * WARP_M, column = unit.warp % WARPS_ACROSS * WARP_N;
     UNIT_UNROLL
     for (uint k = 0; k < BLOCK_K; k += UNIT_K) {
@@ -226,7 +226,7 @@ INLINED void sources_advance(struct sources *sources) {
 #endif
 
 INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE], uint stage,
-                         struct sources *sources) {
+                          struct sources *sources) {
     tile_stream(tiles_a[stage], sources->a, A_WIDTH, A_CHUNKS);
     tile_stream(tiles_b[stage], sources->b, B_WIDTH, B_CHUNKS);
     sources_advance(sources);
@@ -234,7 +234,7 @@ INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*ti
 
 /* sum += the warp's part of the group's block */
 INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
-                           struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
+                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
     for (uint stage = 0; stage < STAGES - 1; stage++) {
         if (stage < steps)
             stage_stream(tiles_a, tiles_b, stage, &sources);
@@ -256,7 +256,7 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 #else
 
 INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
-                           struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
+                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
     uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
     tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
     tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
@@ -283,7 +283,7 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 /* ---- sums to C: as many rows of the warp's part at a time as there is local memory for all warps, as floats. Fours of them are
  * permuted within each row, so that rows below each other lie in different banks, in twos, so that a run stays whole. */
 #define TILES_BYTES        (STAGES * (A_SIZE + B_SIZE) * 2)
-#define STRIPS_BYTES(down) (WARPS * UNIT_M * (down)*WARP_N * 4)
+#define STRIPS_BYTES(down) (WARPS * UNIT_M * (down) * WARP_N * 4)
 #if DOWN % 4 == 0 && STRIPS_BYTES(4) <= TILES_BYTES
 #define STRIP_DOWN 4 /* fragments */
 #elif DOWN % 2 == 0 && STRIPS_BYTES(2) <= TILES_BYTES
@@ -385,8 +385,8 @@ INLINED void block_finish(struct unit unit, __local uint4 *memory, unit_c sum[DO
 /* Groups: the blocks of C, as many for each as have a part of it. */
 UNIT_KERNEL(WARPS)
 void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial,
-              __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at, uint b_stride,
-              TARGET_PARAMETERS) {
+              __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at,
+              uint b_stride, TARGET_PARAMETERS) {
     __local uint4 memory[(MEMORY_BYTES) / 16];
     __local ushort *tiles = (__local ushort *)memory;
     __local ushort(*tiles_a)[A_SIZE] = (__local ushort(*)[A_SIZE])tiles;

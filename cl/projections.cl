@@ -12,18 +12,19 @@
 #define BLOCK_SUMS    6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
 /* What a leaf's row of the table tells, see struct projection_leaf. */
-#define LEAF_ROW     5
-#define LEAF_W       0
-#define LEAF_GAIN    1
-#define LEAF_WIDTH   2
-#define LEAF_COLUMN  3
-#define LEAF_PACKED  4
-#define PACK_GROUP   64
-#define LEAF_GROUPS  ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
+#define LEAF_ROW    5
+#define LEAF_W      0
+#define LEAF_GAIN   1
+#define LEAF_WIDTH  2
+#define LEAF_COLUMN 3
+#define LEAF_PACKED 4
+#define PACK_GROUP  64
+#define LEAF_GROUPS ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
 
 /* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i of a leaf,
  * LEAF_GROUPS groups a leaf. */
-__kernel void projections_pack(__global const float *parameters, __global const ulong *table, __global act_t *packed) {
+__kernel void projections_pack(__global const float *parameters, __global const ulong *table,
+                               __global act_t *packed) {
     __global const ulong *leaf = table + get_group_id(0) / LEAF_GROUPS * LEAF_ROW;
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
@@ -57,7 +58,8 @@ __kernel void projections_unpack(__global const float *parameters, __global cons
             d_gain += d * parameters[w_at + k];
             gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }
-        gradients[gain_at] = (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* all leaves' is the same */
+        gradients[gain_at] =
+            (keep || at > first_leaf ? gradients[gain_at] : 0.0f) + d_gain; /* all leaves' is the same */
     }
 }
 

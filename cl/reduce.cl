@@ -19,7 +19,7 @@ ROW_KERNEL void column_sums(__global const act_t *x, ulong rows, ulong rows_per_
 
 /* Up to three ranges of columns of partials [chunks, width], one after the other, and where in `gradients` their sums over the
  * chunks are added to what is there, or with keep == 0 written, whatever that is. */
-#define TARGETS                                                                                                         \
+#define TARGETS                                                                                                    \
     int first0, int count0, ulong at0, int first1, int count1, ulong at1, int first2, int count2, ulong at2
 
 /* The k-th of all: its column, and its place. */
@@ -78,7 +78,8 @@ ROW_KERNEL void partials_add(__global const float *partials, ulong chunks, int w
 
 /* One work-group a chunk: partials[chunk] = sum of squares of x[chunk], of count elements from `at` on. at, count and
  * per_chunk are multiples of VEC. */
-ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulong per_chunk, __global float *partials) {
+ROW_KERNEL void square_sums(__global const float *x, ulong at, ulong count, ulong per_chunk,
+                            __global float *partials) {
     GROUP_SCRATCH(scratch);
     const size_t first = get_group_id(0) * per_chunk;
     const size_t last = min((ulong)(first + per_chunk), count);

@@ -38,16 +38,16 @@
 
 /* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
 #if PLAIN
-#define H_OF_TOKEN(name, from)         \
-    __global const float *name = from; \
+#define H_OF_TOKEN(name, from)                                                                                     \
+    __global const float *name = from;                                                                             \
     UNUSED_POINTER(name)
 #define H_POINTER __global const float *
 #elif !IN_REGISTERS
 #define H_OF_TOKEN(name, from) __global const float *name = from
 #define H_POINTER              __global const float *
 #else
-#define H_OF_TOKEN(name, from) \
-    float name[H_ROW];         \
+#define H_OF_TOKEN(name, from)                                                                                     \
+    float name[H_ROW];                                                                                             \
     h_load(from, name)
 #define H_POINTER const float *
 static inline __attribute__((always_inline)) void h_load(__global const float *from, float h[H_ROW]) {
@@ -114,9 +114,10 @@ ROW_KERNEL void width_mix_forward(__global const act_t *x_all, __global const fl
 /* One work-group a chunk of tokens.
  * d_normed [N, C] -> d_u [N, C], d_h's pre part, partial sums [chunks, 2 C] of the gradients of gain and bias. */
 ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const float *h_all,
-                                   __global const float *parameters, ulong gain_at, __global const float *statistics,
-                                   __global const act_t *d_normed, ulong tokens, ulong tokens_per_chunk,
-                                   __global act_t *d_u, __global float *d_h, __global float *partials) {
+                                   __global const float *parameters, ulong gain_at,
+                                   __global const float *statistics, __global const act_t *d_normed, ulong tokens,
+                                   ulong tokens_per_chunk, __global act_t *d_u, __global float *d_h,
+                                   __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, STREAMS > 2 ? STREAMS : 2);
     const size_t first = get_group_id(0) * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);

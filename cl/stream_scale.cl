@@ -3,8 +3,9 @@
 
 /* One work-group a chunk of tokens: partials [chunks, S, C], its part of the sum. */
 ROW_KERNEL void stream_scale_backward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                      ulong wpe_at, int sequence, float dropout, uint key0, uint key1, ulong first_row,
-                                      __global const act_t *d_streams, ulong count, ulong per_chunk, __global float *partials) {
+                                      ulong wpe_at, int sequence, float dropout, uint key0, uint key1,
+                                      ulong first_row, __global const act_t *d_streams, ulong count,
+                                      ulong per_chunk, __global float *partials) {
     const size_t first = get_group_id(0) * per_chunk;
     const size_t last = min((ulong)(first + per_chunk), count);
     for (int c = get_local_id(0) * VEC; c < CHANNELS; c += LANES * VEC) {

@@ -39,7 +39,7 @@ struct device {
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
     bool compiles; /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
-    bool beside_loader; /* of our own driver for Vulkan, which OpenCL's loader does not know */
+    bool beside_loader;     /* of our own driver for Vulkan, which OpenCL's loader does not know */
     struct cpu_units units; /* of the host's processor, where the device runs native kernels on it; else none */
     struct device_address address;
     unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */

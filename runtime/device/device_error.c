@@ -11,8 +11,7 @@
     "(dmesg), "                                                                                                    \
     "and choose a smaller batch_size if this happens again"
 
-#define ERROR(code, advice)                                                                                        \
-    { code, #code, advice }
+#define ERROR(code, advice) {code, #code, advice}
 
 static const struct error {
     cl_int code;

@@ -20,11 +20,15 @@
 
 /* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory. */
 #define GPU(units, group, local, gibibytes)                                                                        \
-    {                                                                                                              \
-        .platform_name = "data sheet", .compute_units = (units), .vector_width = 1, .max_work_group = (group),     \
-        .local_bytes = (local), .memory_bytes = (gibibytes)*GIB, .max_buffer_bytes = (gibibytes)*GIB / 4,          \
-        .is_gpu = true, .gpus = 1                                                                                  \
-    }
+    {.platform_name = "data sheet",                                                                                \
+     .compute_units = (units),                                                                                     \
+     .vector_width = 1,                                                                                            \
+     .max_work_group = (group),                                                                                    \
+     .local_bytes = (local),                                                                                       \
+     .memory_bytes = (gibibytes) * GIB,                                                                            \
+     .max_buffer_bytes = (gibibytes) * GIB / 4,                                                                    \
+     .is_gpu = true,                                                                                               \
+     .gpus = 1}
 
 /* Bandwidth and rates from the makers' data sheets, at boost clocks and dense: NVIDIA prints the units' rate with
  * sparsity, which is twice as much. The last column is what their OpenCL drivers say. NVIDIA's give a group 48 KiB

@@ -104,8 +104,7 @@ static const struct function_row {
     size_t place; /* in struct functions */
     enum need need;
 } rows[] = {
-#define ROW(name, member, need)                                                                                    \
-    { "dnnl_" name, offsetof(struct functions, member), need }
+#define ROW(name, member, need) {"dnnl_" name, offsetof(struct functions, member), need}
     ROW("version", version, ALWAYS),
     ROW("status2str", status_text, ALWAYS),
     ROW("engine_create", engine_create, ALWAYS),

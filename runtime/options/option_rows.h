@@ -16,19 +16,16 @@
 #define OPTION_ROW(kind, pointer, option, variable, initial, text)                                                 \
     .type = kind, .name = option, .target = (pointer){variable}, .default_value = initial, .help = text
 
-#define HEADING(text)                                                                                              \
-    { .type = OPTION_HEADING, .help = text }
+#define HEADING(text) {.type = OPTION_HEADING, .help = text}
 #define INT(option, variable, initial, low, high, text)                                                            \
-    { OPTION_ROW(OPTION_INT, int64_t *, option, variable, initial, text), .minimum = low, .maximum = high }
+    {OPTION_ROW(OPTION_INT, int64_t *, option, variable, initial, text), .minimum = low, .maximum = high}
 #define FLOAT(option, variable, initial, low, high, text)                                                          \
-    { OPTION_ROW(OPTION_FLOAT, double *, option, variable, initial, text), .minimum = low, .maximum = high }
-#define BOOL(option, variable, initial, text)                                                                      \
-    { OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, text) }
-#define TEXT(option, variable, initial, text)                                                                      \
-    { OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text) }
+    {OPTION_ROW(OPTION_FLOAT, double *, option, variable, initial, text), .minimum = low, .maximum = high}
+#define BOOL(option, variable, initial, text) {OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, text)}
+#define TEXT(option, variable, initial, text) {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text)}
 #define CHOICE(option, variable, initial, words, text)                                                             \
-    { OPTION_ROW(OPTION_CHOICE, int *, option, variable, initial, text), .choices = words }
+    {OPTION_ROW(OPTION_CHOICE, int *, option, variable, initial, text), .choices = words}
 #define PROCESS_BOOL(option, variable, text)                                                                       \
-    { OPTION_ROW(OPTION_BOOL, bool *, option, variable, "false", text), .transient = true }
+    {OPTION_ROW(OPTION_BOOL, bool *, option, variable, "false", text), .transient = true}
 #define PROCESS_TEXT(option, variable, initial, text)                                                              \
-    { OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text), .transient = true }
+    {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text), .transient = true}

@@ -109,7 +109,7 @@ static int set_text(struct option_spec *spec, const char *value, const char *whe
 }
 
 int option_set(struct option_spec *spec, const char *value, const char *where) {
-    static int (*const set[])(struct option_spec * spec, const char *value, const char *where) = {
+    static int (*const set[])(struct option_spec *spec, const char *value, const char *where) = {
         [OPTION_INT] = set_int,   [OPTION_FLOAT] = set_float,   [OPTION_BOOL] = set_bool,
         [OPTION_TEXT] = set_text, [OPTION_CHOICE] = set_choice,
     };

@@ -31,7 +31,9 @@ void option_values(const struct option_spec *spec, char text[OPTION_VALUES_BYTES
 
 /* What every program has beside its table. */
 enum { GENERAL_OPTIONS = 3 };
-extern const struct general_option { const char *left, *text; } general_options[GENERAL_OPTIONS];
+extern const struct general_option {
+    const char *left, *text;
+} general_options[GENERAL_OPTIONS];
 
 /* What --help=WORD asks for with "man", "bash" or "zsh"; false: the word is none of them. */
 bool option_page_named(const char *word, enum options_result *page);

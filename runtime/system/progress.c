@@ -53,7 +53,8 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
 
 void progress_text(struct progress *progress, const char *text) {
     const double now = progress_clock();
-    if (progress->silent || (!progress->terminal && (now - progress->start < 2.0 || now - progress->shown < 10.0))) {
+    if (progress->silent ||
+        (!progress->terminal && (now - progress->start < 2.0 || now - progress->shown < 10.0))) {
         return;
     }
     progress->shown = now;

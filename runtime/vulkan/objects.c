@@ -8,8 +8,7 @@ static const struct {
     cl_int code;
     const char *name;
 } results[] = {
-#define RESULT(name, code)                                                                                         \
-    { name, code, #name }
+#define RESULT(name, code) {name, code, #name}
     RESULT(VK_SUCCESS, CL_SUCCESS),
     RESULT(VK_NOT_READY, CL_INVALID_OPERATION),
     RESULT(VK_TIMEOUT, CL_INVALID_OPERATION),

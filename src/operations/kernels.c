@@ -87,8 +87,7 @@ enum {
 };
 
 /* Files of cl/, compiled together after common.cl, and the kernels that are taken from them. */
-#define KERNEL(kernel)                                                                                             \
-    { #kernel, offsetof(struct operation_kernels, kernel) }
+#define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 static const struct program {
     const char *files[4]; /* "hc_%s.cl" is the variant's */
     unsigned constants;

@@ -9,10 +9,10 @@
 #define DEVICE_OPTIONS(settings)                                                                                   \
     HEADING("Device"),                                                                                             \
         TEXT("device", &(settings)->device, "auto",                                                                \
-             "auto, gpu, cpu, pocl, vulkan, vulkan:N, a number or part of a name as hc_devices lists them"),                         \
+             "auto, gpu, cpu, pocl, vulkan, vulkan:N, a number or part of a name as hc_devices lists them"),       \
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
-               "16-bit operands), kernels in plain OpenCL C, or oneDNN (on Intel's GPUs and for 16 bits on CPUs "   \
+               "16-bit operands), kernels in plain OpenCL C, or oneDNN (on Intel's GPUs and for 16 bits on CPUs "  \
                "with units for them, where auto takes it, and on any CPU)")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")

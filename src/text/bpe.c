@@ -21,7 +21,7 @@ struct bpe {
     size_t arena_bytes;
     struct place {
         uint32_t start, bytes; /* in the arena; 0 bytes: the file has not had that rank */
-    } * places;                /* [TOKENS_LIMIT] by token, which is the merge rank */
+    } *places;                 /* [TOKENS_LIMIT] by token, which is the merge rank */
     uint32_t count;            /* highest rank + 1 */
     uint32_t *strings;         /* token + 1 by the string's hash, 0: free */
     size_t strings_mask;

@@ -10,8 +10,7 @@ struct run_folder {
     int descriptor;    /* of the folder, with its lock; -1: not open */
 };
 
-#define RUN_FOLDER_CLOSED                                                                                          \
-    { .descriptor = -1 }
+#define RUN_FOLDER_CLOSED {.descriptor = -1}
 
 /* Opens the existing folder and takes it for this process until it is closed. An error if another process has it.
  */

@@ -107,8 +107,7 @@ static float small_angles(int64_t index, const struct residual_place *place) {
         {"alpha_pre", LEAF_SCALAR, NULL, hundredth}, {                                                             \
         "alpha_post", LEAF_SCALAR, NULL, hundredth                                                                 \
     }
-#define END                                                                                                        \
-    { NULL, LEAF_SCALAR, NULL, NULL }
+#define END {NULL, LEAF_SCALAR, NULL, NULL}
 
 /* All leaves of a variant whose H_res comes from alpha_res z + b_res, a vector of this width. */
 #define LOGIT_LEAVES(width, initial)                                                                               \

@@ -42,8 +42,7 @@ static void lost_device_leaves_a_checkpoint(void **state) {
     (void)state;
     assert_failed(train_with("adamw -36 8", "lost"), 1, "the device was lost");
     assert_int_equal(newest("lost", 0), 5);
-    assert_failed(train_with("adamw -36 8", "lost-again"), 1,
-                  "--init-from resume goes on from there");
+    assert_failed(train_with("adamw -36 8", "lost-again"), 1, "--init-from resume goes on from there");
     assert_done(TRAIN("lost", "--init-from", "resume"));
     assert_done(TRAIN("unharmed", "--checkpoint-interval", "5"));
     assert_same_checkpoint("lost", "unharmed", "ckpt-20");

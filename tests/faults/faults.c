@@ -54,7 +54,9 @@ static struct place places[MOST_PLACES];
 static atomic_ulong calls[COUNT]; /* of each function, from anywhere in the program */
 static void *_Atomic next[COUNT];
 
-static struct range { uintptr_t base, begin, end; } program, driver;
+static struct range {
+    uintptr_t base, begin, end;
+} program, driver;
 
 static struct {
     bool on, for_good, partly, interrupts, has_code;
@@ -251,7 +253,7 @@ static struct decision fail(unsigned number, uint64_t *registers, const uint64_t
         errno = (int)error;
         return (struct decision){NULL, function->way == STREAM ? -1 : 0};
     case NO_LIBRARY:
-        registers[0] = (uint64_t)(uintptr_t) "libhc-is-not-there.so";
+        registers[0] = (uint64_t)(uintptr_t)"libhc-is-not-there.so";
         return (struct decision){go_on, 0};
     case STARVE:
         starving = true;

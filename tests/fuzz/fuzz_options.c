@@ -35,7 +35,7 @@ static int parse(const char *path, char **more, int count, struct settings *sett
         CHOICE("residual", &settings->residual, "rc", "rc|hc|mhc|mhc_lite", NULL),
     };
     memcpy(specs, all, sizeof all);
-    char *arguments[MOST_ARGUMENTS + 4] = {(char *)(uintptr_t) "fuzz", (char *)(uintptr_t) "--config",
+    char *arguments[MOST_ARGUMENTS + 4] = {(char *)(uintptr_t)"fuzz", (char *)(uintptr_t)"--config",
                                            (char *)(uintptr_t)path};
     for (int i = 0; i < count; i++) {
         arguments[3 + i] = more[i];

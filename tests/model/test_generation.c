@@ -185,9 +185,9 @@ static int end(void **state) {
 
 #define CASE(residual, streams, bias, norm_sum)                                                                    \
     {                                                                                                              \
-#residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum, steps_agree_with_whole_passes, NULL, \
+        #residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum, steps_agree_with_whole_passes, NULL, \
             NULL, &(struct generation_case) {                                                                      \
-#residual, streams, bias, norm_sum, ELEMENT_FP32                                                       \
+            #residual, streams, bias, norm_sum, ELEMENT_FP32                                                       \
         }                                                                                                          \
     }
 

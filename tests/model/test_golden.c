@@ -65,7 +65,9 @@ struct golden_case {
 };
 
 /* The largest errors so far, as parts of what is allowed: printed at the end. */
-static struct { double loss, logits, h, gradient, step_loss, step_norm, weights; } worst;
+static struct {
+    double loss, logits, h, gradient, step_loss, step_norm, weights;
+} worst;
 
 static void require(int status) {
     if (status) {

@@ -309,9 +309,9 @@ static int end(void **state) {
 
 #define CASE_OF_16_BITS(residual, streams, bias, norm_sum, dropout, type)                                          \
     {                                                                                                              \
-#residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
+        #residual "_" #streams "_streams_in_" #type, model_agrees_with_the_reference, NULL, NULL,                  \
             &(struct model_case) {                                                                                 \
-#residual, streams, bias, norm_sum, dropout, ELEMENT_##type, false                                     \
+            #residual, streams, bias, norm_sum, dropout, ELEMENT_##type, false                                     \
         }                                                                                                          \
     }
 

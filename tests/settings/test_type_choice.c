@@ -14,17 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS_WORK                                                                                                 \
-    { .unit = "mma.sync" }
-#define UNITS_FAIL                                                                                                 \
-    { .refusal = "WMMA: wrong; MFMA: unknown", .failed = true }
-#define UNITS_UNKNOWN                                                                                              \
-    { .refusal = "hctrain knows no matrix units of this device" }
+#define UNITS_WORK    {.unit = "mma.sync"}
+#define UNITS_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
+#define UNITS_UNKNOWN {.refusal = "hctrain knows no matrix units of this device"}
 
-#define CPU_WORKS                                                                                                  \
-    { .unit = "AVX512_BF16" }
-#define CPU_LACKS                                                                                                  \
-    { .refusal = "no oneDNN" }
+#define CPU_WORKS {.unit = "AVX512_BF16"}
+#define CPU_LACKS {.refusal = "no oneDNN"}
 
 /* ---- one rank */
 

@@ -1255,13 +1255,13 @@ static const struct operation_test adamw = {"adamw",         "adamw.cl", adamw_d
     }
 /* Tolerances times `factor`; `count` elements of each gradient one by one. */
 #define LOOSE(t, name, factor, count, ...)                                                                         \
-    { .test = &t, .what = name, .shape = {__VA_ARGS__}, .slack = factor, .samples = count }
+    {.test = &t, .what = name, .shape = {__VA_ARGS__}, .slack = factor, .samples = count}
 /* Small enough for simulators; few shapes, since each is compiled on its own. */
 #define TINY(t, name, b, s, ...)                                                                                   \
-    {                                                                                                              \
-        .test = &t, .what = "tiny " name,                                                                          \
-        .shape = {.channels = 12, .heads = 3, .batch = b, .sequence = s, __VA_ARGS__}, .tiny = true                \
-    }
+    {.test = &t,                                                                                                   \
+     .what = "tiny " name,                                                                                         \
+     .shape = {.channels = 12, .heads = 3, .batch = b, .sequence = s, __VA_ARGS__},                                \
+     .tiny = true}
 #define TINY_MHC  .residual = "mhc", .streams = 3, .norm_sum = true, .bias = true, .setting = {"sinkhorn_iters", 3}
 #define TINY_HC   .residual = "hc", .streams = 2
 #define TINY_SHC  .residual = "shc", .streams = 4, .setting = {"freeze_gamma", true}
