@@ -177,6 +177,8 @@ def main():
             residual, row["tokens_per_second"], row["torch_tokens_per_second"], row["torch_form"], row["ratio_to_torch"],
             row["ratio_to_rc"], 100 * row["mfu"], 1e-9 * row["gemm_rate"], row["peak_bytes"] / 2 ** 30,
             row["torch_peak_bytes"] / 2 ** 30, row["peak_bytes"] / row["torch_peak_bytes"]), flush=True)
+    print("tokens/s: medians of the rounds; ratios: medians of those within a round, `to rc` to an rc that runs beside the variant. The "
+          "quotient of two medians is another number where the machine's speed changes from round to round")
     print("hctrain in %s; PyTorch %s, %d threads; %s; medians of %d rounds" % (
         arguments.dtype, rows[0]["torch"], arguments.threads, processor(), arguments.rounds))
     for row in rows if arguments.best else ():

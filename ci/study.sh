@@ -60,7 +60,7 @@ for seed in $seeds; do
 done
 if [ ! -f "$out/bench.json" ]; then
     printf '\n== throughput against the number of streams\n'
-    build/hc_bench --config configs/tiny.conf --data-dir data/corpus/gcide --device "$device" --vocab-size 256 --steps 20 --json "$out/bench.json" \
+    build/hc_bench --config configs/tiny.conf --data-dir data/corpus/gcide --device "$device" --steps 20 --json "$out/bench.json" \
         --compare rc,mhc:2,mhc:4,mhc:6,mhc:8,mhc_lite:2,mhc_lite:4,mhc_lite:6,shc:2,shc:4,shc:6,shc:8
 fi
 build/hc_analyze --out "$out/report" --data-dir data/corpus/gcide --samples 256 --bench "$out/bench.json" --device "$device" "$@"

@@ -8,6 +8,7 @@
 #include "src/bench/bench_model.h"
 #include "src/bench/memory_rate.h"
 #include "src/bench/schedule.h"
+#include "src/training/same_job.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -206,9 +207,10 @@ static void print_head(const struct bench_model *bench) {
     printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
            gemm_description(bench->compute));
     type_choice_print(&bench->choice, stdout);
-    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, %.4g parameters\n",
-           model->residual->name, model->n_streams, model->n_layer, model->n_embd,
-           (double)bench->gpt.parameters.total);
+    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
+           " (%s), %.4g parameters\n",
+           model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
+           bench->vocabulary_source, (double)bench->gpt.parameters.total);
     printf("ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
            bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
            bench->train->batch_size, model->block_size);
@@ -237,7 +239,10 @@ static int measure(struct bench_state *bench) {
 enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_state bench = {.settings = settings};
     ranks->patience = settings->train.rank_timeout;
-    if (ranks_agree(ranks, bench_model_check(&bench.model, &settings->train, ranks))) {
+    char vocabulary[24];
+    const int wrong = bench_model_check(&bench.model, &settings->train, ranks);
+    snprintf(vocabulary, sizeof vocabulary, "%" PRId64, bench.model.config.vocab_size);
+    if (same_job_digest(ranks, wrong, vocabulary, "the vocabulary of --data-dir", "give --vocab-size")) {
         return BENCH_WRONG;
     }
     bench.seconds = calloc((size_t)settings->steps, BENCH_KINDS * sizeof *bench.seconds);

@@ -290,8 +290,10 @@ static void print_table(const struct comparison *all) {
     printf("device   %s, products by %s at %.1f GFLOP/s\n", text_fact(first, "device"), text_fact(first, "gemm"),
            1e-9 * gemm_rate(all));
     print_type(first);
-    printf("model    %.0f layers, %.0f channels, %.0f tokens a step; medians of %" PRId64 " rounds\n",
-           fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "tokens"), all->settings->steps);
+    printf("model    %.0f layers, %.0f channels, vocabulary %.0f (%s), %.0f tokens a step; medians of %" PRId64
+           " rounds\n",
+           fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "vocab_size"),
+           text_fact(first, "vocab_source"), fact(first, "tokens"), all->settings->steps);
     printf("%-9s %2s %11s %11s %9s %9s %9s %8s %8s %7s\n", "residual", "n", "parameters", "auxiliary", "step ms",
            "tokens/s", "of GEMM", "planned", "peak", "to rc");
     for (size_t i = 0; i < all->count; i++) {
@@ -300,6 +302,13 @@ static void print_table(const struct comparison *all) {
                one->streams, fact(one, "parameters"), fact(one, "auxiliary"), 1e3 * one->step.median, speed(one),
                100.0 * utilisation(all, one), fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
         printf(isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
+    }
+    if (find_plain(all)) {
+        printf("to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not "
+               "the quotient of "
+               "two medians\n         above: a machine that is slower in some rounds changes those, and not the "
+               "ratios within a "
+               "round\n");
     }
 }
 

@@ -65,11 +65,11 @@ static void print(const struct bench_model *bench, const struct gpu_model *model
     const double speed = tokens_of(bench) / seconds, peak = model->unit_rate > 0.0 ? model->unit_rate : model->rate;
     printf("ledger   of %s, by its data sheet: %s\n", model->title,
            bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
-    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " x %" PRId64
-           " tokens a micro-step, in %s; products by %s\n",
+    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
+           " (%s), %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; products by %s\n",
            gpt->config.residual->name, gpt->config.n_streams, gpt->config.n_layer, gpt->config.n_embd,
-           bench->train->batch_size, bench->train->model.block_size, element_name(gpt->options.type),
-           gemm_description(bench->compute));
+           gpt->config.vocab_size, bench->vocabulary_source, bench->train->batch_size,
+           bench->train->model.block_size, element_name(gpt->options.type), gemm_description(bench->compute));
     printf("speed    %.0f tokens/s predicted at %" PRId64 " micro-steps a step, %.1f %% of the data sheet's %.1f "
            "TFLOP/s\n",
            speed, bench->micro_steps, 100.0 * speed * gpt_flops_per_token(gpt) / peak, 1e-12 * peak);

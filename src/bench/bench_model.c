@@ -5,6 +5,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
+#include "src/training/data_set.h"
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -73,12 +74,33 @@ int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BE
 
 /* ---- making and releasing */
 
+/* As training has it, but that no data have to be there unless they are asked for. */
+static int choose_vocabulary(struct bench_model *bench) {
+    const struct train_settings *train = bench->train;
+    int64_t *vocabulary = &bench->config.vocab_size;
+    struct data_set data;
+    bench->vocabulary_source = "as given";
+    if (*vocabulary > 0) {
+        return 0;
+    }
+    if (data_set_read_meta(train->data_dir, &data)) {
+        return -1;
+    }
+    bench->vocabulary_source = "of the data";
+    *vocabulary = data_set_model_vocabulary(&data);
+    if (*vocabulary == 0 && train_settings_given(train, "data_dir")) {
+        return data_set_fail_without_vocabulary(train->data_dir);
+    }
+    if (*vocabulary == 0) {
+        bench->vocabulary_source = "of GPT-2, as no data are prepared";
+        *vocabulary = 50304;
+    }
+    return 0;
+}
+
 int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks) {
     *bench = (struct bench_model){.train = train, .config = train->model, .ranks = ranks};
-    if (bench->config.vocab_size == 0) {
-        bench->config.vocab_size = 50304;
-    }
-    return model_config_check(&bench->config) ||
+    return choose_vocabulary(bench) || model_config_check(&bench->config) ||
                    data_parallel_divide(train->gradient_accumulation_steps, ranks, &bench->micro_steps)
                ? -1
                : 0;
@@ -144,12 +166,13 @@ json_t *bench_model_facts(struct bench_model *bench) {
                   (json_int_t)gpt->config.n_streams, "n_layer", (json_int_t)gpt->config.n_layer, "n_embd",
                   (json_int_t)gpt->config.n_embd, "block_size", (json_int_t)gpt->config.block_size, "batch_size",
                   (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);
-    json_t *sizes =
-        json_pack("{s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "dtype_reason", bench->choice.reason, "warning",
-                  bench->choice.warning, "parameters", (json_int_t)gpt->parameters.total, "auxiliary",
-                  (json_int_t)gpt->parameters.auxiliary, "tokens", bench_model_tokens(bench), "planned_bytes",
-                  (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(), "flops_per_token",
-                  gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
+    json_t *sizes = json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "vocab_size",
+                              (json_int_t)gpt->config.vocab_size, "vocab_source", bench->vocabulary_source,
+                              "dtype_reason", bench->choice.reason, "warning", bench->choice.warning, "parameters",
+                              (json_int_t)gpt->parameters.total, "auxiliary", (json_int_t)gpt->parameters.auxiliary,
+                              "tokens", bench_model_tokens(bench), "planned_bytes",
+                              (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(),
+                              "flops_per_token", gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
     int status = json_object_update(facts, sizes);
     if (status == 0 && bench->compute->profiler) {
         status = json_object_set_new(facts, "kernels", profiler_report(bench->compute->profiler));

@@ -11,7 +11,8 @@ enum bench_kind { BENCH_STEP, BENCH_COMPUTE, BENCH_EXPOSED, BENCH_REST, BENCH_AC
 
 struct bench_model {
     const struct train_settings *train;
-    struct model_config config; /* with a vocabulary */
+    struct model_config config;    /* with a vocabulary */
+    const char *vocabulary_source; /* where that is from, in words behind "vocabulary N" */
     struct ranks *ranks;
     struct compute *compute;
     struct type_choice choice; /* of the type of activations */
@@ -23,7 +24,8 @@ struct bench_model {
     double sent;         /* bytes, in messages of the last step */
 };
 
-/* Whether the settings can be measured at all; fills in micro_steps. */
+/* Whether the settings can be measured at all; fills in micro_steps and the vocabulary, which is the one that hc_train would
+ * take, or GPT-2's where no data are prepared and none are named. */
 int bench_model_check(struct bench_model *bench, const struct train_settings *train, struct ranks *ranks);
 
 /* Collective; after a check that all ranks have passed. */

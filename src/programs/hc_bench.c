@@ -37,7 +37,9 @@ static void bench_options(struct bench_settings *settings, struct option_table *
         TEXT("json", &settings->json, "", "file for the figures, in seconds"),
         TEXT("compare", &settings->compare, "",
              "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
-             "process of its own, a step each in turn"),
+             "process of its own, a step each in turn (a round). The column 'to rc' is the step's time divided by "
+             "rc's "
+             "in the same round, median of the rounds, which is not the quotient of the medians in other columns"),
         BOOL("turns", &settings->turns, "false",
              "a step for each line of stdin, answered by a line of JSON: for programs that compare"),
         BOOL("tune", &settings->tune, "false",

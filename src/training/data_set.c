@@ -4,8 +4,14 @@
 #include "runtime/system/error.h"
 #include <string.h>
 
-static int read_meta(const char *path, struct data_set *data) {
+int data_set_read_meta(const char *folder, struct data_set *data) {
+    const struct path meta = path_of("%s/meta.json", folder);
+    const char *path = meta.text;
     json_t *json;
+    memset(data, 0, sizeof *data);
+    if (!files_exist(path)) {
+        return 0;
+    }
     if (json_file_read(path, (size_t)16 << 20, &json)) {
         return -1;
     }
@@ -23,13 +29,22 @@ static int read_meta(const char *path, struct data_set *data) {
     return status;
 }
 
+int64_t data_set_model_vocabulary(const struct data_set *data) {
+    return strcmp(data->tokenizer, "gpt2") == 0 ? (data->vocab_size + 63) / 64 * 64 : data->vocab_size;
+}
+
+int data_set_fail_without_vocabulary(const char *folder) {
+    return error_set(
+        "%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for bytes)", folder);
+}
+
 int data_set_open(const char *folder, bool needs_val, struct data_set *data) {
     memset(data, 0, sizeof *data);
-    const struct path train = path_of("%s/train.bin", folder), meta = path_of("%s/meta.json", folder);
+    const struct path train = path_of("%s/train.bin", folder);
     if (!files_exist(train.text)) {
         return error_set("%s does not exist: make it with hc_prepare --out %s FILE...", train.text, folder);
     }
-    if ((files_exist(meta.text) && read_meta(meta.text, data)) || token_file_open(train.text, &data->train) ||
+    if (data_set_read_meta(folder, data) || token_file_open(train.text, &data->train) ||
         (needs_val && token_file_open(path_of("%s/val.bin", folder).text, &data->val))) {
         data_set_close(data);
         return -1;

@@ -10,6 +10,16 @@ struct data_set {
     char tokenizer[16]; /* "byte", "gpt2", "" if not known */
 };
 
+/* Reads meta.json alone, where there is one: the token files may be missing. Nothing has to be closed. */
+int data_set_read_meta(const char *folder, struct data_set *data);
+
+/* The vocabulary of a model of these tokens: meta.json's, for GPT-2's tokens rounded up to a multiple of 64 (50257 become 50304,
+ * as nanoGPT has it), since products are faster in round sizes. 0 without a meta.json. */
+int64_t data_set_model_vocabulary(const struct data_set *data);
+
+/* The error of a folder without a meta.json whose vocabulary is needed. Returns -1. */
+int data_set_fail_without_vocabulary(const char *folder);
+
 /* Fails with what is missing and how to prepare it. val stays NULL unless it is needed. */
 int data_set_open(const char *folder, bool needs_val, struct data_set *data);
 

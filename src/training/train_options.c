@@ -119,6 +119,15 @@ void train_options_follow_model(struct train_settings *settings) {
     settings->activation = settings->model.gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
 }
 
+bool train_settings_given(const struct train_settings *settings, const char *name) {
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        if (settings->specs[i].name && strcmp(settings->specs[i].name, name) == 0) {
+            return settings->specs[i].given;
+        }
+    }
+    return false;
+}
+
 int train_options_list_residuals(void) {
     return residual_list(stdout) ? error_set("cannot write the list") : 0;
 }

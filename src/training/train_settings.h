@@ -51,5 +51,8 @@ void train_options_follow_model(struct train_settings *settings);
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);
 
+/* Whether the command line or a config file sets the option, by its name with underscores. */
+bool train_settings_given(const struct train_settings *settings, const char *name);
+
 /* Whether the run goes on from a checkpoint of its own. */
 bool train_settings_resume(const struct train_settings *settings);

@@ -24,15 +24,6 @@ static int fail_usage(struct trainer *trainer) {
 
 /* ---- settings */
 
-static bool was_given(const struct train_settings *settings, const char *name) {
-    for (size_t i = 0; i < settings->spec_count; i++) {
-        if (settings->specs[i].name && strcmp(settings->specs[i].name, name) == 0) {
-            return settings->specs[i].given;
-        }
-    }
-    return false;
-}
-
 static bool is_scratch(const struct train_settings *settings) {
     return strcmp(settings->init_from, "scratch") == 0;
 }
@@ -59,7 +50,7 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     if (config_file_read(folder, &saved)) {
         return -1;
     }
-    if (saved.hugging_face_rows > 0 && was_given(settings, "vocab_size") &&
+    if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&
         settings->model.vocab_size > saved.vocab_size) {
         saved.vocab_size = settings->model.vocab_size;
     }
@@ -67,11 +58,11 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
         return -1;
     }
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        if (setting->only_in_training && was_given(settings, setting->name)) {
+        if (setting->only_in_training && train_settings_given(settings, setting->name)) {
             saved.settings.values[i] = settings->model.settings.values[i];
         }
     }
-    saved.dropout = was_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
+    saved.dropout = train_settings_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
     train_options_follow_model(settings);
     return 0;
@@ -81,16 +72,10 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
 static int choose_vocabulary(struct trainer *trainer) {
     struct model_config *model = &trainer->settings->model;
     if (model->vocab_size == 0) {
-        model->vocab_size = trainer->data.vocab_size;
-        if (strcmp(trainer->data.tokenizer, "gpt2") == 0) {
-            /* 50257 tokens become 50304, as nanoGPT has it: products are faster in round sizes */
-            model->vocab_size = (model->vocab_size + 63) / 64 * 64;
-        }
+        model->vocab_size = data_set_model_vocabulary(&trainer->data);
     }
     if (model->vocab_size == 0) {
-        return error_set("%s/meta.json does not exist, so vocab_size is needed (50304 for GPT-2's tokens, 256 for "
-                         "bytes)",
-                         trainer->settings->data_dir);
+        return data_set_fail_without_vocabulary(trainer->settings->data_dir);
     }
     if (trainer->data.vocab_size > model->vocab_size) {
         return error_set("%s has a vocabulary of %" PRId64 " tokens, the model one of %" PRId64
@@ -295,7 +280,7 @@ static int resume(struct trainer *trainer, const char *folder) {
         return error_set("%s is of iteration %" PRId64 ": give the folder its name back, ckpt-%" PRId64, folder,
                          trainer->state.iteration, trainer->state.iteration);
     }
-    if (was_given(settings, "seed") && trainer->state.seed != (uint64_t)settings->seed) {
+    if (train_settings_given(settings, "seed") && trainer->state.seed != (uint64_t)settings->seed) {
         return error_set("%s was trained with seed %" PRIu64 ": a resumed run keeps it, leave seed out", folder,
                          trainer->state.seed);
     }

@@ -14,6 +14,7 @@
 #include "tests/support/scratch.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char program[] = HC_PROGRAMS "/hc_bench";
 
@@ -132,10 +133,10 @@ static void test_recomputing_needs_less_memory(void **state) {
 /* Ratios are to the first case with plain residuals, which is 1 to itself. */
 static void test_compare(void **state) {
     (void)state;
-    const char *path = scratch_path("cases.json");
+    const char *path = scratch_path("cases.json"), *output = scratch_path("table");
     json_t *json;
-    assert_done(CHILD_RUN(program, SMALL, path, "--steps", "3", "--warmup", "1", "--compare", "shc:2,rc,mhc_lite",
-                          "--n-streams", "3", "--profile"));
+    assert_done(CHILD_RUN_WRITING(output, program, SMALL, path, "--steps", "3", "--warmup", "1", "--compare",
+                                  "shc:2,rc,mhc_lite", "--n-streams", "3", "--profile"));
     assert_int_equal(json_file_read(path, 100000, &json), 0);
     const json_t *cases = json_object_get(json, "cases");
     assert_int_equal(json_array_size(cases), 3);
@@ -153,6 +154,57 @@ static void test_compare(void **state) {
     assert_float_equal(number(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
     assert_true(number(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
     json_decref(json);
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(text);
+    assert_non_null(strstr(text, "vocabulary 300 (as given)"));
+    assert_non_null(strstr(text, "to rc    time of a step divided by that of rc in the same round"));
+    free(text);
+}
+
+/* Writes a folder of prepared data, as far as hc_bench reads one, and returns its path. */
+static const char *data_of(const char *name, const char *meta) {
+    char file[80];
+    assert_int_equal(mkdir(scratch_path(name), 0700), 0);
+    snprintf(file, sizeof file, "%s/meta.json", name);
+    scratch_write(file, meta, strlen(meta));
+    return scratch_path(name);
+}
+
+/* Fails unless `arguments` make hc_bench print and write this vocabulary; nothing runs, the step is only counted. */
+static void assert_vocabulary(double wanted, const char *words, const char *option, const char *value) {
+    const char *path = scratch_path("vocabulary.json"), *output = scratch_path("vocabulary");
+    json_t *json;
+    assert_done(CHILD_RUN_WRITING(output, program, "--ledger", "--as", "a6000", "--n-layer", "1", "--n-embd", "64",
+                                  "--n-head", "2", "--block-size", "16", "--json", path, option, value));
+    assert_int_equal(json_file_read(path, 1000000, &json), 0);
+    assert_float_equal(number(json, "vocab_size"), wanted, 0);
+    json_decref(json);
+    char *text = scratch_read(output, &(size_t){0});
+    if (!text || !strstr(text, words)) {
+        fail_msg("no '%s' in: %s", words, text ? text : "(nothing)");
+    }
+    free(text);
+}
+
+/* The vocabulary is the one that hc_train would take: what is given, or the data's, with GPT-2's rounded up. The folder
+ * that tests run in has no data where the default looks for them. */
+static void test_vocabulary(void **state) {
+    (void)state;
+    static const char characters[] = "{\"vocab_size\": 65, \"tokenizer\": \"char\"}";
+    static const char gpt2[] = "{\"vocab_size\": 50257, \"tokenizer\": \"gpt2\"}";
+    static const char same[] = "{\"vocab_size\": 300}";
+    const char *output = scratch_path("head");
+    assert_vocabulary(777, "vocabulary 777 (as given)", "--vocab-size", "777");
+    assert_vocabulary(65, "vocabulary 65 (of the data)", "--data-dir", data_of("characters", characters));
+    assert_vocabulary(50304, "vocabulary 50304 (of the data)", "--data-dir", data_of("gpt2", gpt2));
+    assert_vocabulary(50304, "vocabulary 50304 (of GPT-2, as no data are prepared)", "--n-streams", "4");
+    assert_failed(CHILD_RUN(program, "--data-dir", scratch_path("nowhere")), 2, "nowhere/meta.json does not exist");
+    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--steps", "1", "--warmup", "0", "--vocab-size", "0",
+                                  "--data-dir", data_of("same", same)));
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(text);
+    assert_non_null(strstr(text, "vocabulary 300 (of the data)"));
+    free(text);
 }
 
 /* A line in, a line out; what is known first and last. */
@@ -229,6 +281,7 @@ int main(void) {
         cmocka_unit_test(test_three_ranks_across),
         cmocka_unit_test(test_recomputing_needs_less_memory),
         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_tune),
         cmocka_unit_test(test_errors),
