@@ -10,7 +10,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/score_documents.h"
-#include "src/evaluation/score_windows.h"
+#include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
 #include "src/training/estimate_loss.h"
@@ -273,9 +273,10 @@ static void print_rate(const struct evaluation *evaluation) {
 static int estimate_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
+    const uint64_t seed = settings->seed < 0 ? ESTIMATE_SEED : (uint64_t)settings->seed;
     const char *purpose = settings->split == SPLIT_VAL ? ESTIMATE_PURPOSE("val") : ESTIMATE_PURPOSE("train");
     struct batch_sampler sampler;
-    if (batch_sampler_create(&sampler, evaluation->file, (uint64_t)settings->seed, purpose, shape, shape.batch,
+    if (batch_sampler_create(&sampler, evaluation->file, seed, purpose, shape, shape.batch,
                              (uint32_t)evaluation->config.vocab_size)) {
         return error_prefix("%s/%s.bin", settings->data, split_name(settings));
     }
@@ -388,7 +389,7 @@ static int score(struct evaluation *evaluation) {
 }
 
 static int run(struct evaluation *evaluation) {
-    const int status = score(evaluation);
+    const int status = score(evaluation) || perplexity_check_loss(evaluation->loss) ? -1 : 0;
     progress_end(&evaluation->progress);
     evaluation->seconds = progress_clock() - evaluation->progress.start;
     if (status) {

@@ -40,6 +40,14 @@ struct perplexity perplexity_of(const struct perplexity_sums *sums) {
     };
 }
 
+int perplexity_check_loss(double loss) {
+    return isfinite(loss)
+               ? 0
+               : error_set("the loss is %g: the checkpoint has weights that are not finite, or its run has "
+                           "diverged; take an earlier one",
+                           loss);
+}
+
 json_t *perplexity_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }

@@ -1,7 +1,7 @@
 #include "src/evaluation/score_documents.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "src/evaluation/score_windows.h"
+#include "src/measuring/score_windows.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -156,6 +156,16 @@ static int report(const struct batch *batch, struct perplexity_sums *total) {
     return 0;
 }
 
+/* Ranks have the same losses, so they agree. */
+static int check_losses(const struct batch *batch) {
+    for (size_t i = 0; i < batch->window_count; i++) {
+        if (perplexity_check_loss(batch->windows[i].loss)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int score_all(struct batch *batch, struct perplexity_sums *total) {
     const struct document_scoring *scoring = batch->scoring;
     struct ranks *ranks = batch->scoring->ranks;
@@ -174,7 +184,7 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
             round.label = documents_progress(scoring->documents, &round.after, &round.total);
         }
         if (ranks_agree(ranks, make_windows(batch)) ||
-            score_windows(scoring->gpt, batch->windows, batch->window_count, &round) ||
+            score_windows(scoring->gpt, batch->windows, batch->window_count, &round) || check_losses(batch) ||
             ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
             return -1;
         }

@@ -10,8 +10,11 @@ static struct program program = {
     .info.summary =
         "Scores a checkpoint. With --data: mean loss and perplexity on train.bin or val.bin. Windows of block_size "
         "tokens follow each other without overlap, and each token but the file's first is predicted once, from "
-        "those before it in its window; with --eval-iters N the mean is that of N random batches instead, as "
-        "hc_train estimates val_loss (give its --seed and --batch-size for the same number).\n"
+        "those before it in its window, as hc_train does with eval_batches = whole; with --eval-iters N the mean "
+        "is that of "
+        "N batches at fixed places instead, as with eval_batches = sampled (give the run's --batch-size for the "
+        "same "
+        "number).\n"
         "With FILE...: perplexity of documents per word, byte and token, and bits per byte, as EleutherAI's "
         "lm-evaluation-harness computes them from rolling log-likelihoods: each document by itself behind "
         "<|endoftext|>, windows of block_size tokens, a last window that reaches back for context, and a softmax "
@@ -58,8 +61,9 @@ int main(int argc, char **argv) {
         TEXT("data", &settings.data, NULL, "folder with train.bin, val.bin (hc_prepare)"),
         CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of them"),
         INT("eval_iters", &settings.eval_iters, "0", 0, 1e9,
-            "so many random batches of it, as hc_train does; 0: all of it"),
-        INT("seed", &settings.seed, "1337", 0, 9e15, "chooses the random batches, as hc_train's seed does"),
+            "so many batches at fixed places in it, as hc_train takes them; 0: all of it"),
+        INT("seed", &settings.seed, "-1", -1, 9e15,
+            "the batches of a run with this seed and eval_batches = by_seed; -1: those of the other runs"),
         HEADING("Documents"),
         CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
                "a document is a file, or a line of JSON lines; auto goes by the names"),

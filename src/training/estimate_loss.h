@@ -6,9 +6,10 @@
 #include "src/model/gpt.h"
 #include "src/training/batch_sampler.h"
 
-/* The sampler's purpose for estimates on "train" or "val": the same seed gives the same batches in training and
- * after it. */
+/* The sampler's purpose for estimates on "train" or "val", and its seed: with these every run and hc_eval estimate on
+ * the same batches of a token file. A run with eval_batches = by_seed gives the sampler the run's seed instead. */
 #define ESTIMATE_PURPOSE(split) "evaluate " split
+enum { ESTIMATE_SEED = 0 };
 
 /* Mean over `batches` of the sampler's, always the same ones, without dropout. The ranks share
  * the batches; the mean does not depend on their number. progress shows where it is; NULL: nothing does.

@@ -44,8 +44,9 @@ static enum train_result apply_all(struct option_table *table, struct train_sett
     if (options_set_defaults(table->rows, table->count)) {
         return TRAIN_WRONG;
     }
-    settings->dtype =
-        ELEMENT_FP32; /* what a run was in that says nothing of it, whatever the device would take now */
+    /* What a run had that was saved before these settings existed. */
+    settings->dtype = ELEMENT_FP32;
+    settings->eval_batches = EVAL_BATCHES_BY_SEED;
     const struct path path = path_of("%s/" RUN_SETTINGS, out_dir);
     settings->resumed_from = checkpoint_newest(out_dir);
     if (!settings->resumed_from || apply_state(table, settings->resumed_from, files_exist(path.text))) {

@@ -3,6 +3,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "src/measuring/score_windows.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -90,6 +91,13 @@ static int keep_best(struct trainer *trainer, double val_loss) {
     return write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
 }
 
+static int validation_loss(struct trainer *trainer, double *loss) {
+    uint64_t tokens;
+    return trainer->whole_val ? score_split(&trainer->gpt, trainer->ranks, trainer->data.val, NULL, &tokens, loss)
+                              : estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val,
+                                              trainer->settings->eval_iters, NULL, loss);
+}
+
 static int evaluate(struct trainer *trainer) {
     const int64_t iteration = trainer->state.iteration, batches = trainer->settings->eval_iters;
     double train_loss, val_loss;
@@ -98,7 +106,7 @@ static int evaluate(struct trainer *trainer) {
     }
     progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
     if (estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, NULL, &train_loss) ||
-        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val, batches, NULL, &val_loss)) {
+        validation_loss(trainer, &val_loss)) {
         return -1;
     }
     progress_end(&trainer->progress);

@@ -12,6 +12,8 @@ enum stream_reduce_word { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
 enum stream_expand_word { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
 #define ACTIVATION_WORDS "gelu|gelu_tanh"
 enum activation_word { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
+#define EVAL_BATCHES_WORDS "auto|whole|sampled|by_seed"
+enum eval_batches_word { EVAL_BATCHES_AUTO, EVAL_BATCHES_WHOLE, EVAL_BATCHES_SAMPLED, EVAL_BATCHES_BY_SEED };
 #define RECOMPUTE_WORDS "off|layer"
 enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
 #define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
@@ -29,6 +31,7 @@ struct train_settings {
     int dtype;                             /* enum element_type, or TYPE_AUTO until a device is open */
     int allreduce_dtype;                   /* enum element_type */
     int recompute;                         /* enum recompute_word */
+    int eval_batches;                      /* enum eval_batches_word */
     double allreduce_bucket, rank_timeout; /* MiB, seconds */
     bool shard_optimizer;
     bool tensorboard, plan_only, list_residuals, start_over, accept_new_data;

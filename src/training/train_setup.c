@@ -313,22 +313,51 @@ static int initialise(struct trainer *trainer, const char *folder) {
 }
 
 static int open_sampler(const struct trainer *trainer, struct batch_sampler *sampler, const struct token_file *file,
-                        const char *split, const char *purpose, int64_t batches) {
+                        const char *split, uint64_t seed, const char *purpose, int64_t batches) {
     const struct train_settings *settings = trainer->settings;
     const struct token_shape shape = {settings->batch_size, settings->model.block_size};
-    return file && batch_sampler_create(sampler, file, trainer->state.seed, purpose, shape, batches * shape.batch,
-                                        (uint32_t)settings->model.vocab_size)
+    return batch_sampler_create(sampler, file, seed, purpose, shape, batches * shape.batch,
+                                (uint32_t)settings->model.vocab_size)
                ? error_prefix("%s/%s.bin", settings->data_dir, split)
                : 0;
 }
 
-static int open_samplers(struct trainer *trainer) {
+/* `auto` scores the whole validation split where it has at most this many times the tokens of eval_iters batches. */
+enum { WHOLE_SPLIT_RATIO = 8 };
+
+/* Decides which tokens evaluations are of, and says so. */
+static int open_evaluation(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
     const struct data_set *data = &trainer->data;
-    return open_sampler(trainer, &trainer->train, data->train, "train", "train",
+    const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
+    const uint64_t seed = by_seed ? trainer->state.seed : ESTIMATE_SEED, whole = token_file_count(data->val);
+    const double sampled =
+        (double)settings->eval_iters * (double)settings->batch_size * (double)settings->model.block_size;
+    trainer->whole_val =
+        settings->eval_batches == EVAL_BATCHES_WHOLE ||
+        (settings->eval_batches == EVAL_BATCHES_AUTO && (double)whole <= WHOLE_SPLIT_RATIO * sampled);
+    if (open_sampler(trainer, &trainer->estimate_train, data->train, "train", seed, ESTIMATE_PURPOSE("train"), 1) ||
+        (!trainer->whole_val &&
+         open_sampler(trainer, &trainer->estimate_val, data->val, "val", seed, ESTIMATE_PURPOSE("val"), 1))) {
+        return -1;
+    }
+    const char *places = by_seed ? "at places that depend on the seed" : "at the same places for every seed";
+    if (trainer->whole_val) {
+        fprintf(trainer->console,
+                "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
+                settings->eval_iters, places);
+    } else {
+        fprintf(trainer->console,
+                "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
+                settings->eval_iters, sampled, whole, places);
+    }
+    return 0;
+}
+
+static int open_samplers(struct trainer *trainer) {
+    return open_sampler(trainer, &trainer->train, trainer->data.train, "train", trainer->state.seed, "train",
                         trainer->settings->gradient_accumulation_steps) ||
-                   open_sampler(trainer, &trainer->estimate_train, data->train, "train", ESTIMATE_PURPOSE("train"),
-                                1) ||
-                   open_sampler(trainer, &trainer->estimate_val, data->val, "val", ESTIMATE_PURPOSE("val"), 1)
+                   (trainer->data.val && open_evaluation(trainer))
                ? -1
                : 0;
 }

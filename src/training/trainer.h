@@ -20,6 +20,7 @@ struct trainer {
     struct gpt gpt;
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train, estimate_val;
+    bool whole_val; /* the validation loss is that of all of val.bin, not of estimate_val's batches */
     struct training_state state;
     struct run_log log; /* rank 0's */
     struct progress progress;

@@ -410,7 +410,7 @@ static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
 }
 
 /* metrics.jsonl has nine digits. */
-static void test_random_batches_are_those_of_training(void **state) {
+static void test_batches_by_seed_are_those_of_training(void **state) {
     (void)state;
     static const char *const splits[] = {"val", "train"};
     json_t *lines = metrics("run");
@@ -591,8 +591,8 @@ static int begin(void **state) {
         return -1;
     }
     assert_done(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),
-                          "--out-dir", scratch_path("run"), "--vocab-size", "300", "--eval-iters", "3", "--seed",
-                          "5"));
+                          "--out-dir", scratch_path("run"), "--vocab-size", "300", "--eval-iters", "3",
+                          "--eval-batches", "by_seed", "--seed", "5"));
     load_model();
     return 0;
 }
@@ -616,7 +616,7 @@ int main(void) {
         cmocka_unit_test(test_words_and_bytes_may_be_those_of_another_field),
         cmocka_unit_test(test_what_is_not_utf8_can_be_replaced),
         cmocka_unit_test(test_a_split_has_the_loss_of_the_plain_model),
-        cmocka_unit_test(test_random_batches_are_those_of_training),
+        cmocka_unit_test(test_batches_by_seed_are_those_of_training),
         cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
 #ifdef HC_MPIRUN
         cmocka_unit_test(test_figures_do_not_depend_on_the_number_of_ranks),

@@ -1,8 +1,7 @@
-#include "src/evaluation/score_windows.h"
+#include "src/measuring/score_windows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,18 +81,15 @@ static int run_batch(struct work *work, const size_t *order, size_t rows) {
         for (size_t i = 0; i < sequence; i++) {
             *sum += (double)work->losses[row * sequence + i];
         }
-        if (!isfinite(*sum)) {
-            return error_set(
-                "the loss of a window of %zu tokens is not finite: is the checkpoint one of a run that "
-                "diverged?",
-                work->windows[order[row]].length);
-        }
     }
     return 0;
 }
 
 /* After `done` windows of `all` in this round. */
 static void show(const struct score_round *round, size_t done, size_t all) {
+    if (!round->progress) {
+        return;
+    }
     const double part = (double)done / (double)all;
     const double scored = (double)round->scored + part * (double)round->tokens;
     char details[64];

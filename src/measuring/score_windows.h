@@ -16,7 +16,7 @@ struct loss_window {
 /* Who scores, and where the windows of a round stand in all that is scored, for the progress line. */
 struct score_round {
     const struct ranks *ranks;
-    struct progress *progress;
+    struct progress *progress;     /* NULL: nothing is shown */
     const char *label;             /* the unit of what is read, */
     uint64_t before, after, total; /* and how much of it at the round's ends, and in all; total 0: not known */
     uint64_t scored, tokens;       /* predicted in earlier rounds, and in this one */
@@ -25,12 +25,12 @@ struct score_round {
 /* Sets the losses of windows [count], which are the same on all ranks, before and after. Collective. Batches, and
  * so the last bit of a loss, do not depend on the number of ranks. Windows of like length share a batch, the more
  * of them the shorter they are. Stops early, with the error "interrupted" on all ranks, when one of them is
- * interrupted. */
+ * interrupted. A loss may be infinite or NaN, as the model computes it. */
 int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round);
 
 /* The mean loss over a whole token file. Windows of the planned sequence's length follow each other without
  * overlap; the last one is shorter. Each token but the file's first is predicted once, from the tokens before it in
  * its window. *tokens is their number, *loss the mean of -log p. Collective; the same on any number of ranks, which
- * have the same file. Fails with "interrupted" on all ranks when one is. */
+ * have the same file. Fails with "interrupted" on all ranks when one is. progress may be NULL. */
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss);

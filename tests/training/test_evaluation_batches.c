@@ -1,0 +1,123 @@
+/* Which tokens hc_train's validation loss is of: the same ones for runs with different seeds, all of a split that is
+ * small, and those that hc_eval takes; runs saved before the setting existed keep the places that depend on their seed. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include "tests/support/training.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char eval_program[] = HC_PROGRAMS "/hc_eval";
+
+/* The losses of an evaluation before the first step of a run that begins with one checkpoint's weights. */
+struct losses {
+    double train, val;
+};
+
+static struct losses evaluated(const char *run, const char *seed, const char *iterations, const char *batches) {
+    assert_done(TRAIN(run, "--init-from", scratch_path("source/ckpt-2"), "--max-iters", "0", "--seed", seed,
+                      "--eval-iters", iterations, "--eval-batches", batches));
+    json_t *lines = metrics(run);
+    const json_t *line = json_array_get(lines, 0);
+    const struct losses losses = {json_number_value(json_object_get(line, "train_loss")),
+                                  json_number_value(json_object_get(line, "val_loss"))};
+    json_decref(lines);
+    assert_true(losses.train > 0.0 && losses.val > 0.0);
+    return losses;
+}
+
+/* hc_eval's loss of the same weights on val.bin. */
+static double scored(const char *iterations, const char *seed) {
+    assert_done(CHILD_RUN(eval_program, "--checkpoint", scratch_path("source/ckpt-2"), "--device", "pocl", "--data",
+                          scratch_path("data"), "--batch-size", "4", "--eval-iters", iterations, "--seed", seed,
+                          "--json", scratch_path("score.json")));
+    json_t *figures = json_load_file(scratch_path("score.json"), 0, NULL);
+    const double loss = json_number_value(json_object_get(figures, "loss"));
+    json_decref(figures);
+    return loss;
+}
+
+static void assert_close(double a, double b) {
+    assert_true(fabs(a - b) <= 1e-8 * fabs(b));
+}
+
+static void seeds_are_scored_on_the_same_tokens(void **state) {
+    (void)state;
+    const struct losses one = evaluated("sampled-1", "1", "3", "sampled");
+    const struct losses two = evaluated("sampled-2", "2", "3", "sampled");
+    assert_true(one.val == two.val && one.train == two.train);
+    assert_close(one.val, scored("3", "-1"));
+    const struct losses whole = evaluated("whole-1", "1", "3", "whole");
+    assert_true(whole.val == evaluated("whole-2", "2", "3", "whole").val);
+    assert_true(whole.val != one.val && whole.train == one.train);
+    assert_close(whole.val, scored("0", "-1"));
+}
+
+static void places_may_depend_on_the_seed(void **state) {
+    (void)state;
+    const struct losses one = evaluated("seed-1", "1", "3", "by_seed"),
+                        two = evaluated("seed-2", "2", "3", "by_seed");
+    assert_true(one.val != two.val && one.train != two.train);
+    assert_close(one.val, scored("3", "1"));
+    assert_close(two.val, scored("3", "2"));
+}
+
+/* val.bin has about 4000 tokens: 8 times 3 batches of 4 x 16 are fewer, 8 times 10 batches are more. */
+static void a_small_split_is_scored_whole(void **state) {
+    (void)state;
+    assert_true(evaluated("auto-3", "1", "3", "auto").val == evaluated("fixed-3", "1", "3", "sampled").val);
+    assert_true(evaluated("auto-10", "1", "10", "auto").val == evaluated("fixed-10", "1", "10", "whole").val);
+    assert_non_null(strstr(child_message(), "of val.bin"));
+}
+
+/* Removes the line of the setting from a file of settings, or from the text in state.json, where lines end in "\n". */
+static void forget_setting(const char *name, const char *end) {
+    char *text = NULL;
+    size_t bytes = 0;
+    assert_int_equal(files_read(scratch_path(name), 1 << 20, &text, &bytes), 0);
+    char *line = strstr(text, "eval_batches = "), *next = line ? strstr(line, end) : NULL;
+    assert_non_null(next);
+    next += strlen(end);
+    memmove(line, next, strlen(next) + 1);
+    scratch_write(name, text, strlen(text));
+    free(text);
+}
+
+static void older_runs_go_on_as_they_were(void **state) {
+    (void)state;
+#define OLDER "--seed", "7", "--eval-iters", "3", "--eval-interval", "2", "--eval-batches", "by_seed"
+    assert_done(TRAIN("at-once", OLDER, "--max-iters", "4"));
+    assert_done(TRAIN("in-parts", OLDER, "--max-iters", "2"));
+#undef OLDER
+    forget_setting("in-parts/settings.conf", "\n");
+    forget_setting("in-parts/ckpt-2/state.json", "\\n");
+    assert_done(TRAIN("in-parts", "--init-from", "resume", "--max-iters", "4", "--eval-iters", "3"));
+    assert_same_metrics("at-once", "in-parts");
+}
+
+static int begin(void **state) {
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || TRAIN("source", "--max-iters", "2") ? -1 : 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seeds_are_scored_on_the_same_tokens),
+        cmocka_unit_test(places_may_depend_on_the_seed),
+        cmocka_unit_test(a_small_split_is_scored_whole),
+        cmocka_unit_test(older_runs_go_on_as_they_were),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}
