@@ -6,17 +6,15 @@ if(NOT CMAKE_CROSSCOMPILING)
   set(pages ${PROJECT_BINARY_DIR}/pages)
   foreach(name IN LISTS programs)
     add_custom_command(
-      OUTPUT ${pages}/${name}.1 ${pages}/${name} ${pages}/_${name}
+      OUTPUT ${pages}/${name}.1 ${pages}/${name}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
       COMMAND ${name} --help=man > ${pages}/${name}.1
       COMMAND ${name} --help=bash > ${pages}/${name}
-      COMMAND ${name} --help=zsh > ${pages}/_${name}
       DEPENDS ${name}
       VERBATIM)
     list(APPEND page_files ${pages}/${name}.1)
     install(FILES ${pages}/${name}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES ${pages}/${name} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-    install(FILES ${pages}/_${name} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
   endforeach()
   add_custom_target(pages ALL DEPENDS ${page_files})
 endif()

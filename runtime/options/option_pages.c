@@ -1,4 +1,4 @@
-/* The tables of options as manual pages and as completion for shells: what packages install. */
+/* The tables of options as manual pages and as completion for bash: what packages install. */
 #include "runtime/options/options_internal.h"
 #include <string.h>
 
@@ -137,56 +137,13 @@ static void print_bash(const struct option_spec *specs, size_t count, const stru
            program->name, program->name);
 }
 
-/* An option's help as zsh's _arguments takes it between brackets and single quotes: what ends there, in other signs. */
-static void print_zsh_help(const char *text) {
-    putchar('[');
-    for (; *text != '\0' && *text != '\n'; text++) {
-        const char *const ends = strchr("'[]", *text);
-        putchar(ends != NULL ? "`()"[ends - "'[]"] : *text);
-    }
-    putchar(']');
-}
-
-static void print_zsh_option(const struct option_spec *spec) {
-    const char *help = spec->help != NULL ? spec->help : "";
-    print_word(spec, "    '--");
-    fputs(spec->type == OPTION_BOOL ? "" : "=", stdout);
-    print_zsh_help(help);
-    if (spec->type == OPTION_CHOICE) {
-        printf(":word:(");
-        print_choices(spec);
-        printf(")");
-    } else if (spec->type == OPTION_TEXT) {
-        printf(":text:_files");
-    } else if (spec->type != OPTION_BOOL) {
-        printf(":number: ");
-    }
-    printf("' \\\n");
-    if (spec->type == OPTION_BOOL) {
-        print_word(spec, "    '--no-");
-        print_zsh_help(help);
-        printf("' \\\n");
-    }
-}
-
-static void print_zsh(const struct option_spec *specs, size_t count, const struct program_info *program) {
-    printf("#compdef %s\n# Completion of its options, for zsh.\n_arguments -S \\\n", program->name);
-    for (size_t i = 0; i < count; i++) {
-        if (specs[i].type != OPTION_HEADING) {
-            print_zsh_option(&specs[i]);
-        }
-    }
-    printf("    '*--config=[settings from a file]:file:_files' \\\n    '--help[what the options mean]' \\\n"
-           "    '--version[the version]' \\\n    '*:file:_files'\n");
-}
-
 /* ---- */
 
 /* From OPTIONS_MAN on, in the order of enum options_result. */
 static const struct page {
     const char *word;
     void (*print)(const struct option_spec *specs, size_t count, const struct program_info *program);
-} pages[] = {{"man", print_man}, {"bash", print_bash}, {"zsh", print_zsh}};
+} pages[] = {{"man", print_man}, {"bash", print_bash}};
 
 bool option_page_named(const char *word, enum options_result *page) {
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {

@@ -56,8 +56,7 @@ enum options_result {
     OPTIONS_HELP,    /* --help and */
     OPTIONS_VERSION, /* --version are for options_answer, and so are */
     OPTIONS_MAN,     /* --help=man, */
-    OPTIONS_BASH,    /* --help=bash */
-    OPTIONS_ZSH,     /* and --help=zsh */
+    OPTIONS_BASH,    /* and --help=bash */
     OPTIONS_WRONG,   /* the error text is set: print it and exit 2 */
 };
 
@@ -80,8 +79,8 @@ int options_apply_given(const struct options_given *given);
  * \" \\ \n \r \t \xHH mean what they do in C and # begins no comment. */
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes);
 
-/* Prints to stdout what OPTIONS_HELP, OPTIONS_VERSION and the others ask for; --help=man is a manual page, --help=bash and
- * --help=zsh are completion for a shell. */
+/* Prints to stdout what OPTIONS_HELP, OPTIONS_VERSION and the others ask for; --help=man is a manual page, --help=bash is
+ * a file of completion for bash. */
 int options_answer(enum options_result asked, const struct option_spec *specs, size_t count,
                    const struct program_info *program);
 

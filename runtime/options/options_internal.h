@@ -35,10 +35,10 @@ extern const struct general_option {
     const char *left, *text;
 } general_options[GENERAL_OPTIONS];
 
-/* What --help=WORD asks for with "man", "bash" or "zsh"; false: the word is none of them. */
+/* What --help=WORD asks for with "man" or "bash"; false: the word is none of them. */
 bool option_page_named(const char *word, enum options_result *page);
 
-/* That page to stdout: a manual page (roff), or a file of completion for bash or zsh. */
+/* That page to stdout: a manual page (roff), or a file of completion for bash. */
 void option_page_print(enum options_result page, const struct option_spec *specs, size_t count,
                        const struct program_info *program);
 

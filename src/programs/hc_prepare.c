@@ -38,14 +38,12 @@ static struct program program = {
 enum tokenizer_word { TOKENIZER_BYTE, TOKENIZER_GPT2 };
 #define DOCUMENTS_WORDS "auto|chunks|files|jsonl"
 enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FIRST_KIND /* of enum document_kind */ };
-#define MARKUP_WORDS "none|gcide"
-enum markup_word { MARKUP_NONE, MARKUP_GCIDE };
 
 struct settings {
     char *out, *val;
     double val_fraction;
     int64_t seed;
-    int strip_markup, tokenizer, documents, invalid; /* enum markup_word, tokenizer_word, ... */
+    int tokenizer, documents, invalid; /* enum tokenizer_word, ... */
     char *ranks, *field, *order;
     bool shuffle, resume;
     int64_t threads;
@@ -141,13 +139,6 @@ static int run(const struct settings *settings) {
         error_set("no input files (use - for standard input)");
         return PROGRAM_WRONG;
     }
-    if (settings->strip_markup == MARKUP_GCIDE) {
-        error_set(
-            "--strip-markup gcide is a script of its own now: python3 data/gcide/strip_markup.py %s >gcide.txt, "
-            "then %s --out %s gcide.txt (with your other options)",
-            program.arguments[0], program.info.name, settings->out);
-        return PROGRAM_WRONG;
-    }
     const char **sources = list_sources(settings, &prepare);
     if (!sources) {
         return PROGRAM_FAILED;
@@ -182,8 +173,6 @@ int main(int argc, char **argv) {
         INT("threads", &settings.threads, "0", 0, 1024, "that tokenise; 0: one for each core"),
         BOOL("resume", &settings.resume, "true",
              "go on with what an interrupted run of the same settings left; --no-resume begins anew"),
-        CHOICE("strip_markup", &settings.strip_markup, "none", MARKUP_WORDS,
-               "none; data/gcide/strip_markup.py takes out the markup of the dictionary GCIDE"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -311,8 +311,6 @@ static void test_usage(void **state) {
     assert_message("no input files");
     assert_int_equal(RUN("--out", scratch_path("usage"), "--val-fraction", "0.9", "x"), 2);
     assert_message("--val-fraction: 0.9 is out of range 0 .. 0.5");
-    assert_int_equal(RUN("--out", scratch_path("usage"), "--strip-markup", "gcide", "x"), 2);
-    assert_message("python3 data/gcide/strip_markup.py x >gcide.txt");
     assert_false(files_exist(scratch_path("usage")));
 }
 

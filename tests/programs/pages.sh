@@ -14,12 +14,11 @@ folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 for program in "$@"; do
     name=$(basename "$program")
-    for page in man bash zsh; do
+    for page in man bash; do
         "$program" --help=$page >"$folder/$page" || fail "$name --help=$page"
     done
     sed 's/\\-/-/g' "$folder/man" >"$folder/plain"
     bash -n "$folder/bash" || fail "$name: bash does not take its completion"
-    ! command -v zsh >/dev/null || zsh -n "$folder/zsh" || fail "$name: zsh does not take its completion"
     head -n 1 "$folder/man" | grep -q "^.TH $name 1 " || fail "$name: its manual page does not begin with .TH"
     sed -n 4p "$folder/plain" | grep -q "^$name - [^(:]*[^.]$" || fail "$name: its manual page has no short name: $(sed -n 4p "$folder/plain")"
     grep -q "^.SH EXIT STATUS$" "$folder/man" || fail "$name: its manual page has no exit status"
@@ -28,7 +27,6 @@ for program in "$@"; do
     for option in $options; do
         grep -q "^.B --\(\[no-\]\)\{0,1\}$option\b" "$folder/plain" || fail "$name: the manual page lacks --$option"
         grep -q -e "--$option\b" "$folder/bash" || fail "$name: bash's completion lacks --$option"
-        grep -q -e "--$option[=[]" "$folder/zsh" || fail "$name: zsh's completion lacks --$option"
     done
     if "$program" --help=pdf >/dev/null 2>"$folder/error" || ! grep -q "takes no value" "$folder/error"; then
         fail "$name --help=pdf is not refused"
