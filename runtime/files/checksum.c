@@ -1,4 +1,5 @@
 #include "runtime/files/checksum.h"
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -70,9 +71,9 @@ int checksum_strings(const char *const *strings, size_t count, char digest[CHECK
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
     unsigned char block[65536];
     size_t count;
-    FILE *file = fopen(path, "rbe");
+    FILE *file = files_open_stream(path);
     if (file == NULL) {
-        return error_set_errno("cannot open %s", path);
+        return -1;
     }
     struct checksum *checksum = checksum_create();
     int status = checksum != NULL ? 0 : -1;

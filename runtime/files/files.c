@@ -111,7 +111,7 @@ int files_close_text(FILE *stream) {
 }
 
 int files_sync(const char *path) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return error_set_errno("cannot open %s", path);
     }
@@ -141,6 +141,17 @@ int files_open(const char *path, const char *name, uint64_t *bytes) {
     }
     close(descriptor);
     return -1;
+}
+
+FILE *files_open_stream(const char *path) {
+    uint64_t bytes;
+    const int descriptor = files_open(path, path, &bytes);
+    FILE *stream = descriptor >= 0 ? fdopen(descriptor, "r") : NULL;
+    if (descriptor >= 0 && stream == NULL) {
+        error_set_errno("cannot open %s", path);
+        close(descriptor);
+    }
+    return stream;
 }
 
 /* All of at least `least` and at most `limit` bytes, NUL-terminated; beyond `most` it does not look. Closes the

@@ -47,7 +47,7 @@ static const char *features_of(const char *line) {
 }
 
 void cpu_units_read(const char *path, struct cpu_units *units) {
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path, "re");
     const char *features = NULL;
     char *line = NULL;
     size_t room = 0;

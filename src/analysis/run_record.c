@@ -61,9 +61,9 @@ static int read_lines(json_t *record, const char *folder, const char *name, bool
     if (!files_exist(path.text)) {
         return 0;
     }
-    FILE *file = fopen(path.text, "re");
+    FILE *file = files_open_stream(path.text);
     if (!file) {
-        return error_set_errno("cannot open %s", path.text);
+        return -1;
     }
     const int result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path.text) : 0;
     fclose(file);

@@ -53,7 +53,8 @@ static int fail_write(const struct token_spool *spool, const struct output *outp
 
 /* Opens the file with its first output->bytes, or makes it anew. */
 static int output_open(const struct token_spool *spool, struct output *output) {
-    const int descriptor = openat(spool->folder, output->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const int descriptor =
+        openat(spool->folder, output->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     struct stat status;
     if (descriptor < 0) {
         return fail_write(spool, output);
@@ -67,6 +68,9 @@ static int output_open(const struct token_spool *spool, struct output *output) {
     setvbuf(output->stream, NULL, _IOFBF, STREAM_BYTES);
     if (fstat(descriptor, &status)) {
         return fail_write(spool, output);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return error_set("cannot write %s/%s: it is not a regular file", spool->shown, output->name);
     }
     if ((uint64_t)status.st_size < output->bytes) {
         return error_set("%s/%s is shorter than it was: begin anew with --no-resume", spool->shown, output->name);

@@ -1,4 +1,5 @@
 /* hc_sample: text from a checkpoint. */
+#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/checkpoint.h"
@@ -49,17 +50,17 @@ struct session {
 
 /* ---- the prompt */
 
-static int read_stream(FILE *file, const char *name, struct text_buffer *text) {
-    while (!feof(file)) {
+static int read_standard_input(struct text_buffer *text) {
+    while (!feof(stdin)) {
         if (text_reserve(text, 1 << 16)) {
             return -1;
         }
-        text->size += fread(text->bytes + text->size, 1, 1 << 16, file);
-        if (ferror(file)) {
-            return error_set_errno("cannot read %s", name);
+        text->size += fread(text->bytes + text->size, 1, 1 << 16, stdin);
+        if (ferror(stdin)) {
+            return error_set_errno("cannot read standard input");
         }
         if (text->size > LARGEST_PROMPT) {
-            return error_set("%s is larger than %d bytes: too long for a prompt", name, LARGEST_PROMPT);
+            return error_set("standard input has more than %d bytes: too long for a prompt", LARGEST_PROMPT);
         }
     }
     return 0;
@@ -67,14 +68,13 @@ static int read_stream(FILE *file, const char *name, struct text_buffer *text) {
 
 static int read_file(const char *path, struct text_buffer *text) {
     if (strcmp(path, "-") == 0) {
-        return read_stream(stdin, "standard input", text);
+        return read_standard_input(text);
     }
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        return error_set_errno("cannot open %s", path);
-    }
-    const int status = read_stream(file, path, text);
-    fclose(file);
+    char *bytes = NULL;
+    size_t count;
+    const int status =
+        files_read_stream(path, LARGEST_PROMPT, &bytes, &count) || text_append(text, bytes, count) ? -1 : 0;
+    free(bytes);
     return status;
 }
 

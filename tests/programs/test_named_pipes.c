@@ -1,0 +1,233 @@
+/* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time. Nobody writes
+ * to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses it and names it, or has no
+ * need of it. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/corpus/prepare.h"
+#include "tests/support/child.h"
+#include "tests/support/corpus.h"
+#include "tests/support/scratch.h"
+#include "tests/support/tensors.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_WORDS = 24, SECONDS = 60 };
+
+/* A program without "hc_" and its arguments; "@name" stands for the path of `name` in the scratch folder. */
+struct command {
+    const char *words[MOST_WORDS];
+};
+
+static int run(const struct command *command) {
+    char program[512], paths[MOST_WORDS][512];
+    const char *arguments[MOST_WORDS + 1] = {program};
+    snprintf(program, sizeof program, HC_PROGRAMS "/hc_%s", command->words[0]);
+    for (size_t i = 1; i < MOST_WORDS && command->words[i] != NULL; i++) {
+        const char *word = command->words[i];
+        snprintf(paths[i], sizeof paths[i], "%s", *word == '@' ? scratch_path(word + 1) : word);
+        arguments[i] = paths[i];
+    }
+    return child_finish_within(child_start(CHILD_UNLIMITED, arguments), SECONDS);
+}
+
+/* A file of which a pipe takes the place, and the programs that are then run. */
+struct walk {
+    const char *folder; /* in the scratch folder */
+    const struct command *commands;
+    size_t count;
+    int files; /* tried */
+};
+
+static void try_file(const struct walk *walk, const char *path, const char *name) {
+    assert_int_equal(rename(path, scratch_path("aside")), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    for (size_t i = 0; i < walk->count; i++) {
+        const int status = run(&walk->commands[i]);
+        if (status != 0 && (status < 0 || strstr(child_message(), name) == NULL)) {
+            fail_msg("hc_%s with a pipe as %s ended with %d: %s", walk->commands[i].words[0], path, status,
+                     child_message());
+        }
+    }
+    assert_int_equal(rename(scratch_path("aside"), path), 0);
+}
+
+static int visit(void *context, const char *name) {
+    struct walk *walk = context;
+    struct stat status;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", scratch_path(walk->folder), name);
+    if (stat(path, &status) == 0 && S_ISREG(status.st_mode)) {
+        walk->files++;
+        try_file(walk, path, name);
+    }
+    return 0;
+}
+
+/* How many files the folder has; of each, all of the commands. */
+static int walk_folder(const char *folder, const struct command *commands, size_t count) {
+    struct walk walk = {.folder = folder, .commands = commands, .count = count};
+    assert_int_equal(files_each(scratch_path(folder), visit, &walk), 0);
+    return walk.files;
+}
+
+#define WALK(folder, commands) walk_folder(folder, commands, sizeof(commands) / sizeof *(commands))
+#define DEVICE                 "--device", "pocl"
+
+static void runs(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@run", "--init-from", "resume",
+          "--max-iters", "2"}},
+        {{"analyze", "--out", "@report", "@run"}},
+    };
+    assert_true(WALK("run", commands) >= 4); /* settings.conf, metrics.jsonl, h_statistics.jsonl, eval-a.json */
+}
+
+static void checkpoints(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@run", "--init-from", "resume",
+          "--max-iters", "2"}},
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@new", "--start-over",
+          "--init-from", "@run/ckpt-2", "--max-iters", "1"}},
+        {{"analyze", DEVICE, "--samples", "1", "--data-dir", "@data", "--out", "@report", "@run"}},
+        {{"sample", DEVICE, "--max-new-tokens", "1", "--checkpoint", "@run/ckpt-2"}},
+        {{"eval", DEVICE, "--eval-iters", "1", "--data", "@data", "--checkpoint", "@run/ckpt-2"}},
+        {{"probe", DEVICE, "--batch", "@batch", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}},
+        {{"export", "--out", "@exported-again", "--format", "torch", "--checkpoint", "@run/ckpt-2"}},
+    };
+    assert_int_equal(WALK("run/ckpt-2", commands), 4);
+}
+
+static void data_folders(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@new", "--start-over",
+          "--max-iters", "1"}},
+        {{"bench", "--config", "@tiny.conf", "--data-dir", "@data", "--steps", "1", "--warmup", "0"}},
+        {{"eval", DEVICE, "--eval-iters", "1", "--data", "@data", "--checkpoint", "@run/ckpt-2"}},
+        {{"analyze", DEVICE, "--samples", "1", "--data-dir", "@data", "--out", "@report", "@run"}},
+        {{"prepare", "--out", "@data", "@text.txt"}},
+    };
+    assert_true(WALK("data", commands) >= 3);
+}
+
+/* What prepare_run leaves when it is stopped at once, and when it goes on from there. */
+static enum prepare_result prepare(int stop_descriptor) {
+    const char *const sources[] = {scratch_path("text.txt")};
+    struct prepare_report report;
+    const struct prepare_settings settings = {.folder = scratch_path("half"),
+                                              .sources = sources,
+                                              .source_count = 1,
+                                              .kind = DOCUMENT_FILES,
+                                              .val_fraction = 0.1,
+                                              .shuffle = true,
+                                              .threads = 1,
+                                              .resume = true,
+                                              .save_interval = PREPARE_SAVE_INTERVAL,
+                                              .pile_bytes = PREPARE_PILE_BYTES,
+                                              .stop_descriptor = stop_descriptor};
+    return prepare_run(&settings, &report);
+}
+
+static int prepare_with_pipe(void *context, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", scratch_path("half/.hc_prepare"), name);
+    assert_int_equal(rename(path, scratch_path("aside")), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(prepare(-1) == PREPARE_FAILED && strstr(error_text(), name) != NULL ? 0 : 1);
+    }
+    if (child_finish_within(child, SECONDS) != 0) {
+        fail_msg("a pipe as %s was not refused", path);
+    }
+    assert_int_equal(rename(scratch_path("aside"), path), 0);
+    ++*(int *)context;
+    return 0;
+}
+
+static void unfinished_preparations(void **state) {
+    (void)state;
+    int ends[2], tried = 0;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "", 1), 1);
+    assert_int_equal(prepare(ends[0]), PREPARE_STOPPED);
+    assert_int_equal(files_each(scratch_path("half/.hc_prepare"), prepare_with_pipe, &tried), 0);
+    assert_true(tried >= 3); /* state.json, train.bin, val.bin */
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void exported_models(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"sample", DEVICE, "--max-new-tokens", "1", "--checkpoint", "@exported"}},
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@new", "--start-over",
+          "--init-from", "@exported", "--max-iters", "1"}},
+    };
+    assert_true(WALK("exported", commands) >= 2);
+}
+
+static void files_that_are_named(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"analyze", "--bench", "@pipe", "--out", "@report", "@run"}},
+        {{"prepare", "--ranks", "@pipe", "--tokenizer", "gpt2", "--out", "@ordered", "@text.txt"}},
+        {{"prepare", "--documents", "files", "--order", "@pipe", "--out", "@ordered", "@text.txt"}},
+        {{"probe", DEVICE, "--batch", "@pipe", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}},
+    };
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const int status = run(&commands[i]);
+        if (status <= 0 || strstr(child_message(), "/pipe: it is not a regular file") == NULL) {
+            fail_msg("hc_%s with a pipe ended with %d: %s", commands[i].words[0], status, child_message());
+        }
+    }
+}
+
+static int begin(void **state) {
+    static const struct command made[] = {
+        {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@run", "--max-iters", "2",
+          "--statistics-interval", "1", "--residual", "mhc"}},
+        {{"export", "--out", "@exported", "--format", "torch", "--checkpoint", "@run/ckpt-2"}},
+    };
+    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        if (run(&made[i])) {
+            fprintf(stderr, "%s", child_message());
+            return -1;
+        }
+    }
+    static const int32_t ids[16] = {1, 2, 3};
+    const struct tensors_ids batch = {2, {1, 16}, ids};
+    tensors_write_batch(scratch_path("batch"), batch, batch);
+    scratch_write("run/eval-a.json", "{}", 2);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs),
+        cmocka_unit_test(checkpoints),
+        cmocka_unit_test(data_folders),
+        cmocka_unit_test(unfinished_preparations),
+        cmocka_unit_test(exported_models),
+        cmocka_unit_test(files_that_are_named),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}
