@@ -142,18 +142,14 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
     return 0;
 }
 
-static bool in_blocks(const struct compute *compute) {
-    return compute->gemm == &gemm_backend_portable && gemm_blocks_suit(compute);
-}
-
 bool gemm_copies(const struct compute *compute, enum element_type type) {
-    const bool takes = compute->gemm == &gemm_backend_portable ? in_blocks(compute) : compute->gemm->takes != NULL;
-    return type != ELEMENT_FP32 && !takes;
+    const struct gemm_backend *backend = compute->gemm;
+    return type != ELEMENT_FP32 && !(backend->takes_type && backend->takes_type(compute, type));
 }
 
 size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
     const struct gemm_state *state = compute->gemm_state;
-    if (in_blocks(compute)) {
+    if (compute->gemm == &gemm_backend_portable && gemm_blocks_suit(compute)) {
         return GEMM_PARTS_BYTES;
     }
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;

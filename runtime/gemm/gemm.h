@@ -23,7 +23,7 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
 /* A launch: failures are kept in the compute. Extents are checked against the buffers. */
 void gemm_run(struct compute *compute, const struct gemm_call *call);
 
-/* Whether all products of operands of this type go through fp32 copies; single ones may with "onednn", where matrices begin
+/* Whether all products of operands of this type go through fp32 copies, as they do where the backend lacks the type or computes it wrong; single ones may with "onednn", where matrices begin
  * at no multiple of some bytes. They are kept from product to product, one each
  * for A, B and C, as large as the largest: for memory plans. */
 bool gemm_copies(const struct compute *compute, enum element_type type);

@@ -15,6 +15,8 @@ struct gemm_backend {
     /* Whether `run` takes the call as it is, with the types of its buffers and what follows the product. NULL:
      * products of fp32 with nothing behind them. Others come as fp32 copies. */
     bool (*takes)(struct compute *compute, const struct gemm_call *call); /* may compile the product */
+    /* Whether `run` takes GEMMs of operands of this 16-bit type as they are, as far as can be said without sizes. NULL: none. */
+    bool (*takes_type)(const struct compute *compute, enum element_type type);
     bool fuses;    /* it takes a bias, an activation or its derivative behind products of 16 bits */
     bool on_units; /* those run on the device's matrix units, if it has some, as attention may then */
 };

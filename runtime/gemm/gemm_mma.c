@@ -131,6 +131,11 @@ static bool backend_takes(struct compute *compute, const struct gemm_call *call)
     return gemm_call_is_plain_fp32(call) || mma_takes(call);
 }
 
+static bool backend_takes_type(const struct compute *compute, enum element_type type) {
+    (void)compute;
+    return type != ELEMENT_FP32;
+}
+
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;
     if (gemm_call_is_plain_fp32(call)) {
@@ -145,6 +150,7 @@ const struct gemm_backend gemm_backend_mma = {.name = "mma",
                                               .run = backend_run,
                                               .close = close_units,
                                               .takes = backend_takes,
+                                              .takes_type = backend_takes_type,
                                               .fuses = true,
                                               .on_units = true};
 

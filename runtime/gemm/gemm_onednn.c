@@ -26,7 +26,8 @@ struct gemm_onednn {
     size_t count;
     size_t alignment;                /* bytes at whose multiples a sub-buffer may begin */
     const struct gemm_backend *rest; /* what does the products that are left; NULL: it is not open */
-    bool only_16_bits, no_16_bits;   /* of types as operands have them, and the other way round */
+    bool only_16_bits;               /* fp32 is left to `rest` */
+    bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
     struct worker
         *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a product, and PoCL has many */
     atomic_int
@@ -193,21 +194,23 @@ static void check_host(struct compute *compute) {
 
 /* ---- the backend */
 
-/* Whether the library is to do products of these types: all; of those that were tested on a CPU's units these alone; or without
- * 16 bits, which it does not do right. */
-static bool wants_types(const struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_onednn *own = own_of(compute);
+/* Whether the library runs GEMMs of this type, which is 16 bits: those that the self-test was about. */
+static bool takes_type(const struct compute *compute, enum element_type type) {
     const struct gemm_state *state = compute->gemm_state;
-    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type;
-    if (own->only_16_bits) {
-        return a == state->operands && b == state->operands;
+    return own_of(compute)->has_16_bits && type == state->operands;
+}
+
+static bool takes_types(const struct compute *compute, const struct gemm_call *call) {
+    const enum element_type a = call->a.buffer->type, b = call->b.buffer->type, c = call->c.buffer->type;
+    if (a == ELEMENT_FP32 && b == ELEMENT_FP32 && c == ELEMENT_FP32) {
+        return !own_of(compute)->only_16_bits;
     }
-    return !own->no_16_bits || (a == ELEMENT_FP32 && b == ELEMENT_FP32 && call->c.buffer->type == ELEMENT_FP32);
+    return a == b && (c == a || c == ELEMENT_FP32) && takes_type(compute, a);
 }
 
 /* The product for a call that oneDNN is to run; NULL: it cannot, or another backend is faster. */
 static const struct onednn_product *product_for(struct compute *compute, const struct gemm_call *call) {
-    const bool can = !gemm_call_has_epilogue(call) && wants_types(compute, call) &&
+    const bool can = !gemm_call_has_epilogue(call) && takes_types(compute, call) &&
                      begins_well(compute, &call->a) && begins_well(compute, &call->b) &&
                      begins_well(compute, &call->c);
     return can ? find_product(compute, call) : NULL;
@@ -244,19 +247,23 @@ static void run_tested(void *compute, const struct gemm_call *call) {
     }
 }
 
-/* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there. */
+/* What layers need of this type: forward, the input's gradient, and the weights' in fp32, added to what is there. The library is
+ * not asked again for 16 bits that fail. */
 static int self_test(struct compute *compute, enum element_type type) {
+    struct gemm_onednn *own = own_of(compute);
     const struct gemm_runner runner = {compute, run_tested, compute};
-    const size_t boundary = own_of(compute)->alignment;
+    const size_t boundary = own->alignment;
     const struct gemm_case cases[] = {
         {false, true, 96, 80, 160, {type, type, type}, .pads = {0, 0, 8}, .offsets = {boundary, 0, boundary}},
         {false, false, 93, 72, 64, {type, type, type}, .beta = 0},
         {true, false, 96, 40, 77, {type, type, ELEMENT_FP32}, .offsets = {0, boundary, 0}, .beta = 1},
     };
+    own->has_16_bits = type != ELEMENT_FP32;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (gemm_check(&runner, &cases[i])) {
             compute_forget(compute);
-            atomic_store(&own_of(compute)->failed, 0);
+            atomic_store(&own->failed, 0);
+            own->has_16_bits = false;
             return error_prefix("self-test with %s", element_name(type));
         }
     }
@@ -309,8 +316,8 @@ static int test_on_gpu(struct compute *compute) {
 
 /* ---- opening: on a CPU */
 
-/* Products of 16 bits are fp32 where they do not work on the CPU's units, unless they are why the library was opened. Whether it can be
- * told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
+/* Products of 16 bits are fp32 where they do not work, unless they are why the library was opened; on a CPU that has no units for
+ * them nobody is told. Whether it can be told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
  * operations, and on CPUs the products do not. */
 static int test_on_host(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
@@ -319,9 +326,13 @@ static int test_on_host(struct compute *compute) {
     if (!own->only_16_bits && self_test(compute, ELEMENT_FP32)) {
         return -1;
     }
-    if (*units && (self_test(compute, state->operands) || check_loops(own))) {
+    if (state->operands == ELEMENT_FP32) {
+        return 0;
+    }
+    const int status = self_test(compute, state->operands) || (*units && check_loops(own)) ? -1 : 0;
+    own->has_16_bits = status == 0;
+    if (status && *units) {
         gemm_keep_reason(state->refusal);
-        own->no_16_bits = true;
         return state->automatic ? -1 : 0;
     }
     state->works_on = *units ? units : NULL;
@@ -395,4 +406,5 @@ const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .run = backend_run,
                                                  .close = backend_close,
                                                  .takes = backend_takes,
+                                                 .takes_type = takes_type,
                                                  .on_units = true};

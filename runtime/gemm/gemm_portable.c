@@ -74,8 +74,17 @@ static void portable_close(struct compute *compute) {
     gemm_blocks_release(compute, &state->blocks);
 }
 
-const struct gemm_backend gemm_backend_portable = {
-    .name = "portable", .open = prepare, .run = portable_run, .close = portable_close, .takes = gemm_blocks_takes};
+static bool portable_takes_type(const struct compute *compute, enum element_type type) {
+    (void)type;
+    return gemm_blocks_suit(compute);
+}
+
+const struct gemm_backend gemm_backend_portable = {.name = "portable",
+                                                   .open = prepare,
+                                                   .run = portable_run,
+                                                   .close = portable_close,
+                                                   .takes = gemm_blocks_takes,
+                                                   .takes_type = portable_takes_type};
 
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
     const struct gemm_state *state = compute->gemm_state;

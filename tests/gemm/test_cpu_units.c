@@ -135,6 +135,24 @@ static void without_units_there_is_no_library(void **state) {
     compute_close(compute);
 }
 
+/* Where the library has no GEMMs of bf16, or wrong ones, memory plans have fp32 copies, whatever the CPU has instructions for. */
+static void copies_are_planned_where_the_library_lacks_a_type(void **state) {
+    (void)state;
+    const struct {
+        const char *how;
+        bool copies;
+    } cases[] = {{"lacking", true}, {"wrong 16", true}, {"right", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("PLAIN_ONEDNN", cases[i].how, 1);
+        struct compute *compute = open_told("onednn", i % 2 ? "AVX512_BF16" : "");
+        assert_string_equal(gemm_name(compute), "onednn");
+        assert_int_equal(gemm_copies(compute, ELEMENT_BF16), cases[i].copies);
+        assert_true(gemm_copies(compute, ELEMENT_FP16)); /* nobody has tested those */
+        assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
+        compute_close(compute);
+    }
+}
+
 /* Asked for by name it does fp32, too, and says what it has no units for. */
 static void by_name_the_library_does_everything(void **state) {
     (void)state;
@@ -159,6 +177,7 @@ int main(void) {
         cmocka_unit_test(units_multiply_16_bits_and_nothing_else),
         cmocka_unit_test(a_library_that_does_not_do_is_not_taken),
         cmocka_unit_test(without_units_there_is_no_library),
+        cmocka_unit_test(copies_are_planned_where_the_library_lacks_a_type),
         cmocka_unit_test(by_name_the_library_does_everything),
     };
     device_prepare_environment();

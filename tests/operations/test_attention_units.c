@@ -1,6 +1,6 @@
 /* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels for CPUs and
  * for GPUs: all held to attention in double, in 16 bits; and the check by which the units are compared with the portable
- * kernels. */
+ * kernels. `test_attention_units DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_check.h"
@@ -21,11 +21,12 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
+static const char *device = "pocl";
 static struct compute *compute;
 
 static int set_up(void **state) {
     (void)state;
-    const struct compute_options options = {.device = "pocl", .cache_dir = ""}; /* faults are planted */
+    const struct compute_options options = {.device = device, .cache_dir = ""}; /* faults are planted */
     return gemm_compute_open(&compute, &options);
 }
 
@@ -400,7 +401,7 @@ static void test_wrong_pairs(void **state) {
 static void check_tiles(size_t heads, size_t head_size, enum element_type type, const struct attention_case *cases,
                         size_t count) {
     const unsigned lanes = compute->lanes;
-    compute->lanes = 8;
+    compute->lanes = lanes > 1 ? lanes : 8;
     assert_int_equal(operations_transposed(compute, 64), 0);
     struct operations operations = make_operations(heads, head_size, type);
     for (size_t i = 0; i < count; i++) {
@@ -575,7 +576,7 @@ static void test_refused(void **state) {
 /* Products by the emulation are no reason to have attention by it. */
 static void check_choice(const char *gemm, enum element_type type, size_t head_size, const char *reason) {
     struct compute *own, *shared = compute;
-    const struct compute_options options = {.device = "pocl", .gemm = gemm, .operands = type, .cache_dir = ""};
+    const struct compute_options options = {.device = device, .gemm = gemm, .operands = type, .cache_dir = ""};
     assert_int_equal(gemm_compute_open(&own, &options), 0);
     compute = own;
     struct operations operations = make_operations(1, head_size, type);
@@ -598,7 +599,7 @@ static void test_choice(void **state) {
     check_choice("mma", ELEMENT_BF16, 16, "portable kernels (");
 }
 
-int main(void) {
+int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
         cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
@@ -608,7 +609,16 @@ int main(void) {
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_choice),
     };
+    const struct CMUnitTest on_any_device[] = {
+        cmocka_unit_test(test_head_16_bf16),   cmocka_unit_test(test_head_64_fp16),
+        cmocka_unit_test(test_operations),     cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
+    };
     device_prepare_environment();
+    if (count > 1) {
+        device = arguments[1];
+        return cmocka_run_group_tests(on_any_device, set_up, tear_down);
+    }
     if (!lanes_can_be_tried_on_pocl()) {
         return LANES_SKIPPED;
     }
