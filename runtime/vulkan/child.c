@@ -1,13 +1,11 @@
 #include "runtime/vulkan/child.h"
+#include "runtime/system/spawn.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* Its status, as of vulkan_run. It is in our group of processes, so that Ctrl-C ends it, too. */
 static int wait_for(pid_t child, int seconds) {
@@ -32,27 +30,14 @@ static int wait_for(pid_t child, int seconds) {
 }
 
 int vulkan_run(const char *const *arguments, const char *output, int seconds) {
-    posix_spawn_file_actions_t actions;
+    const int log = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     pid_t child;
-    if ((errno = posix_spawn_file_actions_init(&actions))) {
+    if (log < 0) {
         return RUN_FAILED;
     }
-    errno = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (!errno) {
-        errno = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output,
-                                                 O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-    }
-    if (!errno) {
-        errno = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    }
-    if (!errno) {
-        errno = posix_spawnp(&child, arguments[0], &actions, NULL, (char *const *)arguments, environ);
-    }
-    const int problem = errno;
-    posix_spawn_file_actions_destroy(&actions);
-    if (problem) {
-        errno = problem;
-        return RUN_FAILED;
-    }
-    return wait_for(child, seconds);
+    const int problem = spawn_program(&child, arguments[0], (char *const *)arguments,
+                                      &(struct spawn_place){.in = -1, .out = log, .err = log});
+    close(log);
+    errno = problem;
+    return problem ? RUN_FAILED : wait_for(child, seconds);
 }
