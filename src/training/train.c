@@ -127,9 +127,10 @@ static int evaluate(struct trainer *trainer) {
 
 /* ---- one iteration */
 
+/* Whether h_statistics.jsonl gets a line: every statistics_interval iterations, and at the last one of this process. */
 static bool is_observed(const struct trainer *trainer, int64_t iteration) {
     const int64_t interval = trainer->settings->statistics_interval;
-    return interval > 0 && iteration % interval == 0;
+    return interval > 0 && (iteration % interval == 0 || iteration + 1 == trainer->settings->stop_at);
 }
 
 /* `micro` counts over this rank's micro-steps; its rows follow those of the ranks before it. */

@@ -377,15 +377,17 @@ static void settings_that_contradict_the_checkpoint_are_refused(void **state) {
     assert_done(TRAIN("settled", "--init-from", "resume", "--max-iters", "4", "--residual", "mhc"));
 }
 
+/* Every interval, and at the last iteration, where a run is looked at first. */
 static void statistics_are_a_line_each(void **state) {
     (void)state;
-    assert_done(TRAIN("observed", "--max-iters", "7", "--statistics-interval", "3", "--tensorboard"));
+    static const json_int_t iterations[] = {0, 3, 6, 7};
+    assert_done(TRAIN("observed", "--max-iters", "8", "--statistics-interval", "3", "--tensorboard"));
     json_error_t error;
     FILE *file = fopen(scratch_path("observed/h_statistics.jsonl"), "r");
     assert_non_null(file);
-    for (json_int_t i = 0; i < 9; i += 3) {
+    for (size_t i = 0; i < sizeof iterations / sizeof *iterations; i++) {
         json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
-        assert_int_equal(json_integer_value(json_object_get(line, "iter")), i);
+        assert_int_equal(json_integer_value(json_object_get(line, "iter")), iterations[i]);
         assert_true(fabs(json_number_value(json_object_get(line, "composite_norm_max")) - 1.0) < 1e-5);
         json_decref(line);
     }
