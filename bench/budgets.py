@@ -10,8 +10,8 @@ a thread each than from one with two. Runs that are complete are not run again, 
 goes on where it was stopped. BUILD (build) in the environment names the folder with the programs.
 
 A learning rate is chosen by runs with a seed of their own, apart by factors of two, until the best has a worse one on either side.
-Intervals are those of Student's t for the mean of differences between runs of the same seed. They do not say what another corpus or another
-size of the model would do.
+Differences are means over runs of the same seed, with 95 % intervals by Student's t: hc_analyze computes them. They do not say what another corpus
+or another size of the model would do.
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,6 @@ from residuals import listed
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BUILD", ROOT / "build")).resolve()
-QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # 97.5 %, by degrees of freedom
 
 
 class Budget(NamedTuple):
@@ -105,9 +105,13 @@ class Study:
         """Runs that are under way are waited for, others do not begin."""
         self.stopped = self.stopped or why
 
+    def folder(self, variant, seed, rate):
+        """Of a run; rate None: the config's."""
+        return self.out / (f"{variant}-{rate:g}-{seed}" if rate else f"{variant}-{seed}")
+
     def run(self, variant, seed, rate=None):
         """The loss of one run, trained if need be; None: not there, and none shall be trained."""
-        run = self.out / (f"{variant}-{rate:g}-{seed}" if rate else f"{variant}-{seed}")
+        run = self.folder(variant, seed, rate)
         loss = self.loss(run)
         if loss is None and self.jobs:
             if self.stopped:
@@ -157,19 +161,26 @@ class Study:
             return dict(zip(names, pool.map(self.losses, names)))
 
 
-def difference(losses, base):
-    """Mean of the differences at the same seed, with its 95 % interval."""
-    paired = [losses[seed] - base[seed] for seed in losses if seed in base]
-    if len(paired) < 2 or not all(map(math.isfinite, paired)):
-        return ""
-    half = QUANTILES[len(paired) - 1] * statistics.stdev(paired) / len(paired) ** 0.5
-    return f"{statistics.mean(paired):+.4f} ± {half:.4f}"
+def comparison(study, all_losses):
+    """{variant: {base: hc_analyze's mean difference and 95 % interval, as text}} of variants without a run that diverged."""
+    runs = [study.folder(variant, seed, rate) for variant, (rate, losses) in all_losses.items() if all(map(math.isfinite, losses.values())) for seed in losses]
+    if not runs:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="hc-budgets-") as out:
+        command = [BUILD / "hc_analyze", "--out", out, "--baselines", ",".join(study.budget.bases), *runs]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+        if done.returncode:
+            sys.exit(done.stderr)
+        variants_compared = json.loads((Path(out) / "analysis.json").read_text(encoding="utf-8"))["comparison"]["variants"]
+    return {one["residual"]: {base: f"{found['final']['mean']:+.4f} ± {found['final']['half_width']:.4f}"
+                              for base, found in one["differences"].items() if found.get("pairs", 0) > 1} for one in variants_compared}
 
 
 def table(study):
     """The document's lines, and the variants whose runs are not all there."""
     words = variants()
     all_losses = study.all_losses(words)
+    compared = comparison(study, all_losses)
     seeds, bases = study.budget.seeds, study.budget.bases
     missing = [variant for variant, (_, losses) in all_losses.items() if len(losses) < len(seeds)]
     head = ["`--residual`", ""] + (["learning rate"] if study.budget.chooses_rate else []) + [f"seed {seed}" for seed in seeds] + ["mean"]
@@ -180,7 +191,7 @@ def table(study):
             continue
         row = [f"`{variant}`", words[variant]] + ([f"{rate:g}"] if rate else []) + [f"{losses[seed]:.4f}" if seed in losses else "" for seed in seeds]
         row += [f"{statistics.fmean(losses.values()):.4f}"]
-        row += ["" if variant == base else difference(losses, all_losses[base][1]) for base in bases]
+        row += [compared.get(variant, {}).get(base, "") for base in bases]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n", missing
 

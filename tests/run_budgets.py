@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench/budgets.py with a hc_train that is played: it chooses the rates, runs nothing twice, goes on after an interruption, trains variants side
-by side, and its intervals are those of Student's t.
+"""bench/budgets.py with a mock of hc_train: it chooses the rates, runs nothing twice, goes on after an interruption, trains variants side
+by side, and its intervals are those of hc_analyze, the program in the folder BUILD (build).
 
   tests/run_budgets.py"""
 import json
@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLAYED = r"""#!/usr/bin/env python3
+ANALYZE = Path(os.environ.get("BUILD", ROOT / "build")).resolve() / "hc_analyze"
+MODEL = {"n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 256, "block_size": 8, "n_streams": 2, "bias": False, "dropout": 0}
+MOCK = r"""#!/usr/bin/env python3
 import json, math, os, pathlib, sys, time
 if "--list-residuals" in sys.argv:
     print("rc          1           plain")
@@ -44,7 +46,12 @@ if run.name == "identity-0.032-100":
 best = {"rc": 4e-3, "identity": 16e-3, "mhc_lite": 8e-3}[options["--residual"]]
 loss = 2 + abs(math.log2(float(options["--learning-rate"]) / best)) + int(options["--seed"]) * (0.01 if options["--residual"] == "rc" else 0.02)
 (run / "metrics.jsonl").write_text(json.dumps({"iter": 2500, "val_loss": 9}) + "\n" + json.dumps({"iter": 2500, "val_loss": loss}) + "\n")
+(run / "settings.conf").write_text(f'residual = "{options["--residual"]}"\nseed = {options["--seed"]}\nlearning_rate = {options["--learning-rate"]}\n')
 (run / "ckpt-2500").mkdir()
+config = json.loads((run.parents[1] / "config.json").read_text()) | {"residual": options["--residual"]}
+if options["--residual"] == "rc":
+    config["n_streams"] = 1
+(run / "ckpt-2500/config.json").write_text(json.dumps(config))
 """
 
 
@@ -83,8 +90,10 @@ def side_by_side(budgets, out, text):
 def main():
     with tempfile.TemporaryDirectory(prefix="hc-budgets-") as name:
         folder = Path(name)
-        (folder / "hc_train").write_text(PLAYED)
+        (folder / "hc_train").write_text(MOCK)
         (folder / "hc_train").chmod(0o755)
+        (folder / "hc_analyze").symlink_to(ANALYZE)
+        (folder / "config.json").write_text(json.dumps(MODEL))
         os.environ["BUILD"] = name
         sys.path.insert(0, str(ROOT / "bench"))
         import budgets
@@ -113,6 +122,8 @@ def main():
         for seed in budgets.BUDGETS["nanogpt"].seeds:
             for variant in ("rc", "identity"):
                 (plain / f"{variant}-{seed}/ckpt-2000").mkdir(parents=True)
+                (plain / f"{variant}-{seed}/ckpt-2000/config.json").write_text(json.dumps(MODEL | {"residual": variant, "n_streams": 1 if variant == "rc" else 2}))
+                (plain / f"{variant}-{seed}/settings.conf").write_text(f'residual = "{variant}"\nseed = {seed}\n')
                 (plain / f"{variant}-{seed}/metrics.jsonl").write_text(json.dumps({"iter": 2000, "val_loss": 1.5 if variant == "rc" else 1.25}) + "\n")
         text, missing = budgets.table(budgets.Study("nanogpt", plain, "pocl", 0))
         expect(text.splitlines()[3], "| `identity` | streams | 1.2500 | 1.2500 | 1.2500 | 1.2500 | -0.2500 ± 0.0000 |  |")

@@ -5,6 +5,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/progress.h"
+#include "src/analysis/comparison.h"
 #include "src/analysis/run_record.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
@@ -207,7 +208,7 @@ static void number_kinds(json_t *runs) {
 
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct job job = {compute, NULL, settings};
-    json_t *runs = json_array(), *bench = NULL;
+    json_t *runs = json_array(), *bench = NULL, *comparison = NULL;
     const struct path split = path_of("%s/%s.bin", settings->data_dir ? settings->data_dir : "", settings->split);
     int result = settings->data_dir ? token_file_open(split.text, &job.file) : 0;
     for (size_t i = 0; result == 0 && i < settings->input_count; i++) {
@@ -215,13 +216,15 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
     }
     token_file_close(job.file);
     number_kinds(runs);
-    if (result || (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
+    if (result || !(comparison = comparison_make(runs, settings->baselines)) ||
+        (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
         json_decref(runs);
+        json_decref(comparison);
         return NULL;
     }
     json_t *json =
-        json_pack("{s:I, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0), "runs",
-                  runs, "bench", bench);
+        json_pack("{s:I, s:o, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0),
+                  "runs", runs, "comparison", comparison, "bench", bench);
     if (!json) {
         error_set("out of memory");
     }

@@ -7,16 +7,17 @@
 struct analyze_settings {
     const char *const *inputs; /* run directories and checkpoints */
     size_t input_count;
-    const char *data_dir; /* of token files; NULL: nothing is computed, only the runs' records are read */
-    const char *split;    /* "val" or "train" */
-    int64_t samples;      /* sequences of block_size tokens, spread evenly over the split */
-    int64_t batch_size;   /* sequences at a time */
-    bool all_checkpoints; /* of a run directory; else the newest one */
-    const char *bench;    /* what hc_bench --compare --json wrote, or NULL */
+    const char *data_dir;  /* of token files; NULL: nothing is computed, only the runs' records are read */
+    const char *split;     /* "val" or "train" */
+    int64_t samples;       /* sequences of block_size tokens, spread evenly over the split */
+    int64_t batch_size;    /* sequences at a time */
+    bool all_checkpoints;  /* of a run directory; else the newest one */
+    const char *bench;     /* what hc_bench --compare --json wrote, or NULL */
+    const char *baselines; /* names of residual variants that others are compared with, see comparison.h */
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 
-/* {"samples", "bench": as in its file, "runs": [{"name", "path", "config", "record": see run_record.h,
+/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "record": see run_record.h,
  * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for
  * rc, whose single stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);

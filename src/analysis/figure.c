@@ -17,9 +17,24 @@ const struct figure_kind *const figure_kinds[FIGURE_KINDS] = {
 
 /* ---- reading */
 
+/* A value of its newest checkpoint's config, or else, of a run that has none yet, of its settings; NULL: neither has it. */
+static const json_t *configured(const json_t *run, const char *key) {
+    const json_t *value = json_object_get(json_object_get(run, "config"), key);
+    return value ? value : json_object_get(json_object_get(json_object_get(run, "record"), "settings"), key);
+}
+
 const char *figure_variant(const json_t *run) {
-    const char *variant = json_string_value(json_object_get(json_object_get(run, "config"), "residual"));
-    return variant ? variant : "";
+    const char *name = json_string_value(configured(run, "residual"));
+    const struct residual_variant *known = name ? residual_find(name) : NULL;
+    return known ? known->name : "";
+}
+
+double figure_streams(const json_t *run) {
+    const struct residual_variant *known = residual_find(figure_variant(run));
+    const json_t *streams = configured(run, "n_streams");
+    return known && residual_is_plain(known) ? 1.0
+           : json_is_number(streams)         ? json_number_value(streams)
+                                             : (double)NAN;
 }
 
 const char *figure_colour(const char *variant) {

@@ -87,8 +87,10 @@ double figure_tic_distance(double range);
 
 /* ---- reading */
 
-/* A run's variant as in its config, "" when it has none, and a colour for it: "#rrggbb". */
+/* A run's variant as in its config, or else its settings, "" when neither has one that is known; the number of its streams,
+ * NaN; and a colour for a variant: "#rrggbb". */
 const char *figure_variant(const json_t *run);
+double figure_streams(const json_t *run);
 const char *figure_colour(const char *variant);
 
 /* A run's name, in UTF-8, with other ASCII than letters, digits, blanks and ._-+= and with invisible marks turned

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_EVALUATIONS = 32, MOST_GROUPS = 64, MOST_SEEDS = 64 };
+enum { MOST_EVALUATIONS = 32 };
 
 static const double most_fixed = 1e6; /* above it numbers have an exponent: perplexities of byte models */
 
@@ -32,6 +32,11 @@ static void add_number(FILE *page, int decimals, double value) {
         fprintf(page, fabs(value) < most_fixed ? "%.*f" : "%.*g", fabs(value) < most_fixed ? decimals : 3, value);
     }
     fputs("</td>", page);
+}
+
+/* The same of a learning rate, which has few digits. */
+static void add_rate(FILE *page, double value) {
+    fprintf(page, isfinite(value) ? "<td>%g</td>" : "<td></td>", value);
 }
 
 /* ---- a row for each run */
@@ -136,78 +141,127 @@ static void add_perplexities(const json_t *analysis, FILE *page) {
 
 /* ---- variants over seeds */
 
-/* The last validation losses of the runs of one variant with so many streams. */
-struct group {
-    const char *variant;
-    double streams, losses[MOST_SEEDS];
-    size_t count;
-};
+enum { FEW_PAIRS = 3 }; /* up to so many, intervals are several times as wide as of many */
 
-static void add_to_group(struct group *groups, size_t *count, const json_t *run) {
-    const double loss = figure_number(run, "record.final.val_loss"),
-                 streams = figure_number(run, "config.n_streams");
-    const char *variant = figure_variant(run);
-    size_t i = 0;
-    while (i < *count && (strcmp(groups[i].variant, variant) != 0 || groups[i].streams != streams)) {
-        i++;
+/* A mean with its interval, "0.0123 &plusmn; 0.0045"; a difference has its sign. */
+static void add_estimate(FILE *page, const json_t *estimate, bool difference) {
+    const double mean = figure_number(estimate, "mean"), half_width = figure_number(estimate, "half_width");
+    fputs("<td>", page);
+    if (isfinite(mean)) {
+        fprintf(page, difference ? "%+.4f" : "%.4f", mean);
     }
-    if (!isfinite(loss) || i == MOST_GROUPS) {
-        return;
+    if (isfinite(half_width)) {
+        fprintf(page, " &plusmn; %.4f", half_width);
+    } else if (isfinite(mean) && difference) {
+        fputs(" (one pair)", page);
     }
-    if (i == *count) {
-        groups[(*count)++] = (struct group){.variant = variant, .streams = streams};
-    }
-    if (groups[i].count < MOST_SEEDS) {
-        groups[i].losses[groups[i].count++] = loss;
-    }
+    fputs("</td>", page);
 }
 
-static void add_group(FILE *page, const struct group *group) {
-    double mean = 0.0, least = HUGE_VAL, most = -HUGE_VAL, square = 0.0;
-    for (size_t i = 0; i < group->count; i++) {
-        mean += group->losses[i] / (double)group->count;
-        least = fmin(least, group->losses[i]);
-        most = fmax(most, group->losses[i]);
+static void add_variant(FILE *page, const json_t *variant, const json_t *baselines) {
+    const char *name;
+    json_t *unused;
+    fprintf(page, "<tr><td>%s</td>", json_string_value(json_object_get(variant, "residual")));
+    add_number(page, 0, figure_number(variant, "n_streams"));
+    add_rate(page, figure_number(variant, "learning_rate"));
+    add_number(page, 0, (double)json_array_size(json_object_get(variant, "runs")));
+    add_estimate(page, json_object_get(variant, "final"), false);
+    add_number(page, 4, figure_number(variant, "best.mean"));
+    json_object_foreach((json_t *)baselines, name, unused) {
+        const json_t *difference = json_object_get(json_object_get(variant, "differences"), name);
+        add_estimate(page, json_object_get(difference, "final"), true);
     }
-    for (size_t i = 0; i < group->count; i++) {
-        square += (group->losses[i] - mean) * (group->losses[i] - mean);
-    }
-    fprintf(page, "<tr><td>%s</td>", group->variant);
-    add_number(page, 0, group->streams);
-    add_number(page, 0, (double)group->count);
-    add_number(page, 4, mean);
-    add_number(page, 4, group->count > 1 ? sqrt(square / (double)(group->count - 1)) : (double)NAN);
-    add_number(page, 4, least);
-    add_number(page, 4, most);
     fputs("</tr>\n", page);
 }
 
-/* A row for each variant; nothing where each has one run only. */
+/* What a reader of the table has to know of one variant. */
+static void add_notes_of(FILE *page, const json_t *runs, const json_t *variant, size_t *fewest_pairs) {
+    const char *residual = json_string_value(json_object_get(variant, "residual")), *name;
+    json_t *difference;
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(variant, "left_out"), i, one) {
+        fprintf(page, " %s is left out: %s.", figure_name(json_array_get(runs, (size_t)figure_number(one, "run"))),
+                json_string_value(json_object_get(one, "why")));
+    }
+    json_object_foreach(json_object_get(variant, "differences"), name, difference) {
+        const char *why = json_string_value(json_object_get(difference, "why"));
+        const size_t pairs = (size_t)json_integer_value(json_object_get(difference, "pairs"));
+        if (why) {
+            fprintf(page, " %s has no difference to %s: %s.", residual, name, why);
+        } else {
+            *fewest_pairs = pairs < *fewest_pairs ? pairs : *fewest_pairs;
+        }
+    }
+}
+
+static void add_notes(FILE *page, const json_t *analysis, const json_t *comparison) {
+    const json_t *variant, *runs = json_object_get(analysis, "runs");
+    size_t i, fewest_pairs = SIZE_MAX;
+    fputs("<p class=\"quiet\">", page);
+    json_array_foreach(json_object_get(comparison, "variants"), i, variant) {
+        add_notes_of(page, runs, variant, &fewest_pairs);
+    }
+    if (fewest_pairs == 1) {
+        fputs(" Too few pairs: one alone has no interval. Train more seeds.", page);
+    } else if (fewest_pairs <= FEW_PAIRS) {
+        fputs(" Few pairs: of two or three an interval is wide (Student's t is 12.7 and 4.3). More seeds make it "
+              "narrower.",
+              page);
+    }
+    if (json_is_true(json_object_get(comparison, "batches_by_seed"))) {
+        fputs(" Evaluation batches of these runs depend on the seed (eval_batches is by_seed, or absent as in runs "
+              "of older "
+              "versions), so means and their intervals contain the differences between batches; paired differences "
+              "do not, "
+              "since both runs of a pair have the same batches.",
+              page);
+    }
+    fputs("</p>\n", page);
+}
+
+/* The union of the variants' baselines, an object with their names; a new reference. */
+static json_t *name_baselines(const json_t *variants) {
+    json_t *names = json_object();
+    const json_t *variant;
+    size_t i;
+    json_array_foreach(variants, i, variant) {
+        json_object_update_missing(names, json_object_get(variant, "differences"));
+    }
+    return names;
+}
+
+/* A row for each variant; nothing where there are not two runs to compare. */
 static void add_variants(const json_t *analysis, FILE *page) {
-    static const char *const heads[] = {"variant", "streams", "runs", "mean", "deviation", "lowest", "highest"};
-    struct group groups[MOST_GROUPS];
-    const json_t *run;
-    size_t count = 0, i, most = 0;
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        add_to_group(groups, &count, run);
+    static const char *const heads[] = {"variant", "streams", "learning rate", "seeds", "validation loss", "best"};
+    const json_t *comparison = json_object_get(analysis, "comparison"),
+                 *variants = json_object_get(comparison, "variants"), *variant;
+    const char *name;
+    json_t *baselines = name_baselines(variants), *unused;
+    size_t runs = 0, i;
+    json_array_foreach(variants, i, variant) {
+        runs += json_array_size(json_object_get(variant, "runs"));
     }
-    for (i = 0; i < count; i++) {
-        most = groups[i].count > most ? groups[i].count : most;
+    if (runs > 1) {
+        begin_table(
+            page, "Variants",
+            "Means of the last validation losses, and of the lowest ones (best), over runs that differ in the "
+            "seed alone. Differences to other variants are means over pairs of runs of the same seed; &plusmn; are "
+            "95 % intervals by Student's t.");
+        for (i = 0; i < sizeof heads / sizeof *heads; i++) {
+            add_head(page, heads[i]);
+        }
+        json_object_foreach(baselines, name, unused) {
+            fprintf(page, "<th><button type=\"button\">to %s</button></th>", name);
+        }
+        begin_rows(page);
+        json_array_foreach(variants, i, variant) {
+            add_variant(page, variant, baselines);
+        }
+        end_table(page);
+        add_notes(page, analysis, comparison);
     }
-    if (most < 2) {
-        return;
-    }
-    begin_table(page, "Variants",
-                "Last validation losses of the runs of each variant; the deviation is that of a sample. Of runs "
-                "that differ in the seed alone, pictures of H<sub>res</sub> show the first.");
-    for (i = 0; i < sizeof heads / sizeof *heads; i++) {
-        add_head(page, heads[i]);
-    }
-    begin_rows(page);
-    for (i = 0; i < count; i++) {
-        add_group(page, &groups[i]);
-    }
-    end_table(page);
+    json_decref(baselines);
 }
 
 void report_tables(const json_t *analysis, FILE *page) {

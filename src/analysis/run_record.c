@@ -86,6 +86,7 @@ static json_t *conclude(const json_t *record) {
     json_t *final = json_object();
     const json_t *steps = json_object_get(record, "steps"), *evaluations = json_object_get(record, "evaluations");
     const json_t *losses = json_object_get(steps, "loss"), *validated = json_object_get(evaluations, "val_loss");
+    const json_t *last = last_of(validated);
     const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
     double sum = 0.0, best = HUGE_VAL;
     for (size_t i = first; i < count; i++) {
@@ -102,7 +103,10 @@ static json_t *conclude(const json_t *record) {
     }
     if (best < HUGE_VAL) {
         json_object_set_new(final, "best_val_loss", json_real(best));
-        json_object_set_new(final, "val_loss", json_real(json_number_value(last_of(validated))));
+    }
+    if (json_is_number(last)) { /* null: it was not finite */
+        json_object_set_new(final, "val_loss", json_real(json_number_value(last)));
+        json_object_set(final, "val_iter", (json_t *)last_of(json_object_get(evaluations, "iter")));
     }
     return final;
 }

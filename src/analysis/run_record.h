@@ -6,7 +6,8 @@
 /* {"steps": {"iter": [...], "loss": [...], "grad_norm": [...], "tokens_per_sec": [...]},
  *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
  *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
- *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "best_val_loss", "iter"},
+ *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "val_iter": its iteration,
+ *            "best_val_loss", "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
  *  "settings": {<name>: value, ...} of settings.conf,
  *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's

@@ -31,7 +31,7 @@ enum split_word { SPLIT_VAL, SPLIT_TRAIN };
 
 struct settings {
     struct device_settings device;
-    char *out, *data_dir, *bench;
+    char *out, *data_dir, *bench, *baselines;
     int split; /* enum split_word */
     int64_t samples, batch_size, watch;
     bool all_checkpoints;
@@ -87,7 +87,8 @@ static int run(const struct settings *settings) {
                                        .samples = settings->samples,
                                        .batch_size = settings->batch_size,
                                        .all_checkpoints = settings->all_checkpoints,
-                                       .bench = settings->bench && *settings->bench ? settings->bench : NULL};
+                                       .bench = settings->bench && *settings->bench ? settings->bench : NULL,
+                                       .baselines = settings->baselines};
     int result = computes ? settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute) : 0;
     result = result || analyze_all(compute, settings, &analyze);
     compute_close(compute);
@@ -109,6 +110,9 @@ int main(int argc, char **argv) {
              "measure every checkpoint of a run directory, not only the newest"),
         TEXT("bench", &settings.bench, NULL,
              "what hc_bench --compare --json wrote: throughput and auxiliary parameters against streams"),
+        TEXT(
+            "baselines", &settings.baselines, "rc,identity",
+            "residual variants, separated by commas, that the others' losses are subtracted from at the same seed"),
         INT("watch", &settings.watch, "0", 0, 1e6,
             "do it again after so many seconds, until Ctrl-C; an open page loads itself again. 0: once"),
         DEVICE_OPTIONS(&settings.device),

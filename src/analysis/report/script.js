@@ -6,7 +6,8 @@ for (const table of document.querySelectorAll('table')) {
     const up = head.getAttribute('aria-sort') !== 'ascending';
     const value = (row) => {
       const text = row.cells[column].textContent;
-      return text === '' || Number.isNaN(Number(text)) ? text : Number(text);
+      const number = Number(text.split(' ')[0]); /* of "-0.0123 ± 0.0045", the mean */
+      return text === '' || Number.isNaN(number) ? text : number;
     };
     const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
     const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? 1 : -1) * order(value(a), value(b)));

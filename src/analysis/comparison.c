@@ -1,0 +1,245 @@
+#include "src/analysis/comparison.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/mean_interval.h"
+#include "src/analysis/figure.h"
+#include "src/variants/residual.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What all of it is about. */
+struct comparison {
+    const json_t *runs;
+    json_t *variants;
+    double *values; /* owned: [runs], for sums */
+};
+
+static const char *const losses[][2] = {{"final", "record.final.val_loss"}, {"best", "record.final.best_val_loss"}};
+enum { LOSSES = sizeof losses / sizeof *losses };
+
+/* ---- reading */
+
+static const json_t *run_at(const json_t *runs, const json_t *indices, size_t i) {
+    return json_array_get(runs, (size_t)json_integer_value(json_array_get(indices, i)));
+}
+
+static const json_t *settings_of(const json_t *run) {
+    return json_object_get(json_object_get(run, "record"), "settings");
+}
+
+/* NULL when it is not known. */
+static const json_t *seed_of(const json_t *run) {
+    return json_object_get(settings_of(run), "seed");
+}
+
+static bool same_seed(const json_t *a, const json_t *b) {
+    return seed_of(a) && json_equal(seed_of(a), seed_of(b));
+}
+
+/* What a run's evaluation batches depend on; runs of versions without the setting have batches by seed. */
+static const char *batches_of(const json_t *run) {
+    const char *batches = json_string_value(json_object_get(settings_of(run), "eval_batches"));
+    return batches ? batches : "by_seed";
+}
+
+/* ---- a variant */
+
+static json_t *estimate(const double *values, size_t count) {
+    const struct mean_interval interval = mean_interval_of(values, count);
+    json_t *json = json_object();
+    if (count > 0) {
+        json_object_set_new(json, "mean", json_real(interval.mean));
+    }
+    if (count > 1) {
+        json_object_set_new(json, "deviation", json_real(interval.deviation));
+        json_object_set_new(json, "half_width", json_real(interval.half_width));
+    }
+    return json;
+}
+
+/* Why a run is left out of its variant, whose last evaluation is at `iteration`; NULL: it is not. */
+static const char *find_fault(const struct comparison *comparison, const json_t *kept, const json_t *run,
+                              double iteration) {
+    if (!isfinite(figure_number(run, "record.final.val_loss"))) {
+        return "it has no validation loss at its end";
+    }
+    if (figure_number(run, "record.final.val_iter") < iteration) {
+        return "its last evaluation is at an earlier iteration";
+    }
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        if (same_seed(run, run_at(comparison->runs, kept, i))) {
+            return "another run has its seed";
+        }
+    }
+    return NULL;
+}
+
+/* Sorts the runs of a kind into those that count and those that are left out. */
+static void take_runs(const struct comparison *comparison, size_t kind, json_t *variant) {
+    json_t *kept = json_object_get(variant, "runs"), *left_out = json_object_get(variant, "left_out");
+    const double iteration = figure_number(variant, "iter");
+    const json_t *run;
+    size_t i;
+    json_array_foreach(comparison->runs, i, run) {
+        if (figure_repeats(comparison->runs, i, kind)) {
+            const char *why = find_fault(comparison, kept, run, iteration);
+            json_array_append_new(why ? left_out : kept,
+                                  why ? json_pack("{s:I, s:s}", "run", (json_int_t)i, "why", why)
+                                      : json_integer((json_int_t)i));
+        }
+    }
+}
+
+static double last_evaluation(const json_t *runs, size_t kind) {
+    double last = -1.0;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const double iteration = figure_number(json_array_get(runs, i), "record.final.val_iter");
+        last = figure_repeats(runs, i, kind) && iteration > last ? iteration : last;
+    }
+    return last;
+}
+
+/* Nothing where no run of the kind has a validation loss. */
+static void add_variant(struct comparison *comparison, size_t kind) {
+    const json_t *run = json_array_get(comparison->runs, kind);
+    const double iteration = last_evaluation(comparison->runs, kind), streams = figure_streams(run);
+    if (iteration < 0.0) {
+        return;
+    }
+    json_t *variant = json_pack("{s:s, s:I, s:I, s:[], s:[], s:{}}", "residual", figure_variant(run), "kind",
+                                (json_int_t)kind, "iter", (json_int_t)iteration, "runs", "left_out", "differences");
+    json_array_append_new(comparison->variants, variant);
+    json_object_set(variant, "learning_rate", json_object_get(settings_of(run), "learning_rate"));
+    if (isfinite(streams)) {
+        json_object_set_new(variant, "n_streams", json_integer((json_int_t)streams));
+    }
+    take_runs(comparison, kind, variant);
+    const json_t *kept = json_object_get(variant, "runs");
+    for (size_t loss = 0; loss < LOSSES; loss++) {
+        for (size_t i = 0; i < json_array_size(kept); i++) {
+            comparison->values[i] = figure_number(run_at(comparison->runs, kept, i), losses[loss][1]);
+        }
+        json_object_set_new(variant, losses[loss][0], estimate(comparison->values, json_array_size(kept)));
+    }
+}
+
+/* ---- differences */
+
+/* How many settings of two runs differ, SIZE_MAX where their losses do not compare at all. */
+static size_t count_differences(const json_t *a, const json_t *b) {
+    const json_t *first = settings_of(a), *second = settings_of(b), *value;
+    size_t shared = 0, equal = 0;
+    const char *name;
+    const json_t *data = json_object_get(first, "data_dir"), *other_data = json_object_get(second, "data_dir");
+    if ((data != other_data && !json_equal(data, other_data)) || strcmp(batches_of(a), batches_of(b)) != 0) {
+        return SIZE_MAX;
+    }
+    json_object_foreach((json_t *)first, name, value) {
+        const json_t *other = json_object_get(second, name);
+        shared += other != NULL;
+        equal += other && json_equal(value, other);
+    }
+    return json_object_size(first) + json_object_size(second) - shared - equal;
+}
+
+/* The baseline of this name for a variant, NULL: there is none. */
+static const json_t *find_baseline(const struct comparison *comparison, const json_t *variant, const char *name) {
+    const json_t *best = NULL, *other;
+    size_t least = SIZE_MAX, i;
+    json_array_foreach(comparison->variants, i, other) {
+        if (other != variant && strcmp(json_string_value(json_object_get(other, "residual")), name) == 0) {
+            const size_t differences =
+                count_differences(json_array_get(comparison->runs, (size_t)figure_number(variant, "kind")),
+                                  json_array_get(comparison->runs, (size_t)figure_number(other, "kind")));
+            best = differences < least ? other : best;
+            least = differences < least ? differences : least;
+        }
+    }
+    return best;
+}
+
+/* The losses' differences of runs with the same seed; their number. */
+static size_t subtract(const struct comparison *comparison, const json_t *variant, const json_t *base,
+                       const char *loss) {
+    const json_t *ours = json_object_get(variant, "runs"), *theirs = json_object_get(base, "runs");
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(ours); i++) {
+        for (size_t j = 0; j < json_array_size(theirs); j++) {
+            const json_t *run = run_at(comparison->runs, ours, i), *other = run_at(comparison->runs, theirs, j);
+            if (same_seed(run, other)) {
+                comparison->values[count++] = figure_number(run, loss) - figure_number(other, loss);
+            }
+        }
+    }
+    return count;
+}
+
+static void add_difference(const struct comparison *comparison, json_t *variant, const char *name) {
+    const json_t *base = find_baseline(comparison, variant, name);
+    if (!base || strcmp(json_string_value(json_object_get(variant, "residual")), name) == 0) {
+        return;
+    }
+    json_t *difference = json_object();
+    json_object_set_new(json_object_get(variant, "differences"), name, difference);
+    json_object_set(difference, "kind", json_object_get(base, "kind"));
+    if (figure_number(variant, "iter") != figure_number(base, "iter")) {
+        json_object_set_new(difference, "why", json_string("its last evaluation is at another iteration"));
+        return;
+    }
+    for (size_t loss = 0; loss < LOSSES; loss++) {
+        const size_t pairs = subtract(comparison, variant, base, losses[loss][1]);
+        json_object_set_new(difference, "pairs", json_integer((json_int_t)pairs));
+        json_object_set_new(difference, losses[loss][0], estimate(comparison->values, pairs));
+    }
+    if (figure_number(difference, "pairs") == 0.0) {
+        json_object_set_new(difference, "why", json_string("no runs of the same seed"));
+    }
+}
+
+/* ---- all of it */
+
+static int add_baseline(const struct comparison *comparison, const char *name) {
+    json_t *variant;
+    size_t i;
+    if (!residual_find(name)) {
+        return error_set("--baselines: '%s' is no residual variant; hc_train --list-residuals has them", name);
+    }
+    json_array_foreach(comparison->variants, i, variant) {
+        add_difference(comparison, variant, name);
+    }
+    return 0;
+}
+
+static int add_baselines(const struct comparison *comparison, const char *baselines) {
+    char *names = strdup(baselines), *rest = NULL;
+    int result = names ? 0 : error_set("out of memory");
+    for (char *name = names ? strtok_r(names, ", ", &rest) : NULL; name && result == 0;
+         name = strtok_r(NULL, ", ", &rest)) {
+        result = add_baseline(comparison, name);
+    }
+    free(names);
+    return result;
+}
+
+json_t *comparison_make(const json_t *runs, const char *baselines) {
+    const size_t count = json_array_size(runs);
+    struct comparison comparison = {runs, json_array(), malloc((count + 1) * sizeof(double))};
+    bool by_seed = false;
+    int result = comparison.values && comparison.variants ? 0 : error_set("out of memory");
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        const json_t *run = json_array_get(runs, i);
+        by_seed =
+            by_seed || (isfinite(figure_number(run, losses[0][1])) && strcmp(batches_of(run), "by_seed") == 0);
+        if (figure_is_first(runs, i)) {
+            add_variant(&comparison, i);
+        }
+    }
+    result = result || add_baselines(&comparison, baselines);
+    free(comparison.values);
+    if (result) {
+        json_decref(comparison.variants);
+        return NULL;
+    }
+    return json_pack("{s:b, s:o}", "batches_by_seed", by_seed, "variants", comparison.variants);
+}

@@ -1,0 +1,18 @@
+/* Residual variants over seeds: mean validation losses, and differences to baselines between runs of the same seed. */
+#pragma once
+
+#include <jansson.h>
+
+/* From runs with their "kind" (see analyze.h), whose names of baselines are separated by commas, such as "rc,identity":
+ *
+ * {"batches_by_seed": some run's evaluations are on batches that depend on its seed,
+ *  "variants": [{"residual", "n_streams", "learning_rate", "iter": of the last evaluation, "runs": [index, ...],
+ *                "final": ESTIMATE of the last validation loss, "best": ESTIMATE of the lowest one,
+ *                "left_out": [{"run": index, "why"}],
+ *                "differences": {<baseline>: {"kind": of its runs, "pairs", "final": ESTIMATE, "best": ESTIMATE}
+ *                                            or {"why": there are none}}}]}
+ *
+ * A variant is one kind of runs. ESTIMATE is {"mean", "deviation", "half_width"} (see mean_interval.h) without what too few
+ * runs do not give. A baseline is the kind of that residual variant with the same data and evaluation batches that has the
+ * fewest other settings. NULL with an error: a name that is no residual variant, or no memory. */
+json_t *comparison_make(const json_t *runs, const char *baselines);
