@@ -88,7 +88,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
             "newest checkpoints to keep, beside ckpt-best"),
         INT("log_interval", &settings->log_interval, "1", 1, 1e9, "iterations between lines of metrics.jsonl"),
         INT("statistics_interval", &settings->statistics_interval, "0", 0, 1e12,
-            "iterations between lines of h_statistics.jsonl, the observations of H_res, and one at the last; 0 for none"),
+            "iterations between lines of h_statistics.jsonl, the observations of H_res, and at the last; 0 for "
+            "none"),
         BOOL("tensorboard", &settings->tensorboard, "true", "write TensorBoard event files"),
         PROCESS_BOOL("plan_only", &settings->plan_only, "print parameters and memory, and stop"),
         HEADING("Data parallel (mpirun -np N)"),
