@@ -195,10 +195,6 @@ int files_read(const char *path, size_t limit, char **text, size_t *bytes) {
 }
 
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes) {
-    struct stat status;
-    if (stat(path, &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) {
-        return files_read(path, limit, text, bytes);
-    }
     *text = NULL;
     *bytes = 0;
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);

@@ -57,7 +57,8 @@ FILE *files_open_stream(const char *path);
 /* Reads a whole regular file of at most `limit` bytes into NUL-terminated heap memory. */
 int files_read(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* The same, also of pipes and devices, which are waited for. What came out of a pipe cannot be read again. */
+/* Reads to the end instead, whatever size the system gives: also pipes and devices, which are waited for, and the files of /proc, which have
+ * no size. What came out of a pipe cannot be read again. */
 int files_read_stream(const char *path, size_t limit, char **text, size_t *bytes);
 
 /* Writes to a temporary name beside `path`, syncs, renames, syncs the folder. Disk full leaves the old file. */

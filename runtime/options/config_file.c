@@ -102,8 +102,10 @@ static int apply_line(struct option_spec *specs, size_t count, char *line, const
 }
 
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes) {
+    static const char mark[] = "\xEF\xBB\xBF"; /* U+FEFF, which some editors put before UTF-8 */
     const char *const after = text + bytes;
     int result = 0;
+    text += bytes >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
     for (size_t number = 1; result == 0 && text < after; number++) {
         const char *newline = memchr(text, '\n', (size_t)(after - text));
         const size_t length = (size_t)((newline != NULL ? newline : after) - text);

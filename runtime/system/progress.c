@@ -1,10 +1,14 @@
 #include "runtime/system/progress.h"
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BAR_WIDTH 20
+enum { BAR_WIDTH = 20, LEAST_BAR = 4, USUAL_COLUMNS = 80 };
 
 double progress_clock(void) {
     struct timespec now;
@@ -16,7 +20,8 @@ void progress_start(struct progress *progress, int64_t first) {
     *progress = (struct progress){.start = progress_clock(),
                                   .shown = -1e9,
                                   .terminal = isatty(STDERR_FILENO) == 1,
-                                  .first = first};
+                                  .first = first,
+                                  .task = ""};
 }
 
 /* "1:02:03" or "4:05" */
@@ -29,6 +34,67 @@ static void format_time(double seconds, char text[24]) {
     }
 }
 
+/* ---- what a terminal has room for */
+
+/* Columns that a line may take. One that took all of them would be wrapped by some terminals, and the next one would not be written over it. */
+static int columns(const struct progress *progress) {
+    struct winsize size = {0};
+    const char *said = getenv("COLUMNS");
+    if (!progress->terminal) {
+        return INT_MAX;
+    }
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+        const long number = said != NULL ? strtol(said, NULL, 10) : 0;
+        size.ws_col = number > 0 && number <= USHRT_MAX ? (unsigned short)number : USUAL_COLUMNS;
+    }
+    return size.ws_col - 1;
+}
+
+/* The bytes of UTF-8 text that fit into so many columns, in whole characters; *used: the columns that they take. Characters from U+1000 on
+ * count as two, as many of them do. */
+static int fit(const char *text, int room, int *used) {
+    int bytes = 0;
+    *used = 0;
+    while (text[bytes] != '\0') {
+        const int width = (unsigned char)text[bytes] >= 0xE1 ? 2 : 1;
+        if (*used + width > room) {
+            break;
+        }
+        *used += width;
+        for (bytes++; ((unsigned char)text[bytes] & 0xC0) == 0x80;) {
+            bytes++;
+        }
+    }
+    return bytes;
+}
+
+/* Writes a line, as much of it as fits. */
+static void write_line(struct progress *progress, const char *text) {
+    int used;
+    const int bytes = fit(text, columns(progress), &used);
+    fprintf(stderr, "%s%.*s%s", progress->terminal ? "\r\033[K" : "", bytes, text, progress->terminal ? "" : "\n");
+    fflush(stderr);
+    progress->open = progress->terminal;
+}
+
+/* "[#####.....] ", or "" where there is no room for it. */
+static void draw_bar(int64_t done, int64_t total, int room, char bar[BAR_WIDTH + 4]) {
+    const int cells = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH;
+    const int filled = total > 0 ? (int)(cells * done / total) : cells;
+    char *at = bar;
+    if (cells >= LEAST_BAR) {
+        *at++ = '[';
+        for (int i = 0; i < cells; i++) {
+            *at++ = i < filled ? '#' : '.';
+        }
+        *at++ = ']';
+        *at++ = ' ';
+    }
+    *at = '\0';
+}
+
+/* ---- lines */
+
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force) {
     const double now = progress_clock();
@@ -36,19 +102,21 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
         return;
     }
     progress->shown = now;
-    char bar[BAR_WIDTH + 1] = "", left[24] = "";
-    const int filled = total > 0 ? (int)(BAR_WIDTH * done / total) : BAR_WIDTH;
-    for (int i = 0; i < BAR_WIDTH; i++) {
-        bar[i] = i < filled ? '#' : '.';
-    }
+    char head[256], bar[BAR_WIDTH + 4], left[32] = "", line[1024], time_left[24];
     const int64_t passed = done - progress->first;
     if (passed > 0) {
-        format_time((now - progress->start) / (double)passed * (double)(total - done), left);
+        format_time((now - progress->start) / (double)passed * (double)(total - done), time_left);
+        snprintf(left, sizeof left, "  left %s", time_left);
     }
-    fprintf(stderr, "%s%s %" PRId64 "/%" PRId64 " [%s] %s%s%s%s", progress->terminal ? "\r\033[K" : "", label, done,
-            total, bar, details, *left ? "  left " : "", left, progress->terminal ? "" : "\n");
-    fflush(stderr);
-    progress->open = progress->terminal;
+    snprintf(head, sizeof head, "%s%s %" PRId64 "/%" PRId64 " ", progress->task, label, done, total);
+    int head_width, details_width;
+    fit(head, INT_MAX, &head_width);
+    fit(details, INT_MAX, &details_width);
+    const int room = columns(progress) - head_width - (int)strlen(left); /* the bar gives way first, then details */
+    draw_bar(done, total, room - details_width, bar);
+    const int bytes = fit(details, room - (int)strlen(bar), &details_width);
+    snprintf(line, sizeof line, "%s%s%.*s%s", head, bar, bytes, details, left);
+    write_line(progress, line);
 }
 
 void progress_text(struct progress *progress, const char *text) {
@@ -58,9 +126,7 @@ void progress_text(struct progress *progress, const char *text) {
         return;
     }
     progress->shown = now;
-    fprintf(stderr, "%s%s%s", progress->terminal ? "\r\033[K" : "", text, progress->terminal ? "" : "\n");
-    fflush(stderr);
-    progress->open = progress->terminal;
+    write_line(progress, text);
 }
 
 void progress_end(struct progress *progress) {

@@ -1,4 +1,4 @@
-/* A line of progress on stderr: rewritten in place on a terminal, a new line now and then elsewhere. */
+/* A line of progress on stderr: rewritten in place on a terminal, and cut there to its width, a new line now and then elsewhere. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,9 +9,10 @@ struct progress {
     double start; /* seconds, monotonic */
     double shown; /* when the line was last written */
     bool terminal;
-    bool silent;   /* another process shows it */
-    bool open;     /* a line without its newline is on the screen */
-    int64_t first; /* iteration at the start, for the time left */
+    bool silent;      /* another process shows it */
+    bool open;        /* a line without its newline is on the screen */
+    int64_t first;    /* iteration at the start, for the time left */
+    const char *task; /* what stands before the label, "" to begin with */
 };
 
 /* Seconds of a monotonic clock. */
@@ -19,8 +20,8 @@ double progress_clock(void);
 
 void progress_start(struct progress *progress, int64_t first);
 
-/* Shows "<label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second, else
- * every ten seconds; `force` always. */
+/* Shows "<task><label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second, else
+ * every ten seconds; `force` always. On a narrow terminal the bar is shorter or left out, then details are cut. */
 void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
                    bool force);
 

@@ -91,25 +91,42 @@ static int keep_best(struct trainer *trainer, double val_loss) {
     return write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS);
 }
 
-static int validation_loss(struct trainer *trainer, double *loss) {
+static int validation_loss(struct trainer *trainer, struct progress *progress, double *loss) {
     uint64_t tokens;
-    return trainer->whole_val ? score_split(&trainer->gpt, trainer->ranks, trainer->data.val, NULL, &tokens, loss)
-                              : estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val,
-                                              trainer->settings->eval_iters, NULL, loss);
+    return trainer->whole_val
+               ? score_split(&trainer->gpt, trainer->ranks, trainer->data.val, progress, &tokens, loss)
+               : estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_val, trainer->settings->eval_iters,
+                               progress, loss);
+}
+
+/* Both losses. The progress line counts their batches or tokens. */
+static int measure_losses(struct trainer *trainer, double *train_loss, double *val_loss) {
+    const int64_t batches = trainer->settings->eval_iters;
+    struct progress progress;
+    progress_start(&progress, 0);
+    progress.silent = trainer->progress.silent;
+    progress.task = "evaluating train.bin: ";
+    progress_show(&progress, "batches", 0, batches, "", false);
+    int status =
+        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, train_loss);
+    if (status == 0) {
+        progress.task = "evaluating val.bin: ";
+        progress.start = progress_clock();
+        status = validation_loss(trainer, &progress, val_loss);
+    }
+    progress_end(&progress);
+    return status;
 }
 
 static int evaluate(struct trainer *trainer) {
-    const int64_t iteration = trainer->state.iteration, batches = trainer->settings->eval_iters;
+    const int64_t iteration = trainer->state.iteration;
     double train_loss, val_loss;
-    if (trainer->state.evaluated_at == iteration || batches == 0) {
+    if (trainer->state.evaluated_at == iteration || trainer->settings->eval_iters == 0) {
         return 0;
     }
-    progress_show(&trainer->progress, "iter", iteration, trainer->settings->stop_at, "evaluating", true);
-    if (estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, NULL, &train_loss) ||
-        validation_loss(trainer, &val_loss)) {
+    if (measure_losses(trainer, &train_loss, &val_loss)) {
         return -1;
     }
-    progress_end(&trainer->progress);
     fprintf(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
             train_loss);
     const struct training_state before = trainer->state;

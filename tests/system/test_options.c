@@ -187,7 +187,7 @@ static void test_wrong_command_lines(void **state) {
         {{"--residual", "rc|hc"}, "is none of"},
         {{"--residual", ""}, "is none of"},
         {{"--config", "/nowhere/x.conf"}, "--config: cannot open /nowhere/x.conf"},
-        {{"--config", "/"}, "a folder"},
+        {{"--config", "/"}, "Is a directory"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fixture fixture;
@@ -205,7 +205,7 @@ static void test_config_files(void **state) {
                                 "bias = False\n"
                                 "out_dir = runs/a b#comment\n"
                                 "init_from = \" # \\\"quoted\\\" \\\\ \" # comment";
-    static const char second[] = "n_layer = 6\nn_layer = 7\nout_dir =\nresidual = \"hc\"";
+    static const char second[] = "\xEF\xBB\xBFn_layer = 6\nn_layer = 7\nout_dir =\nresidual = \"hc\"";
     struct fixture fixture;
     char first_path[512], second_path[512];
     snprintf(first_path, sizeof first_path, "%s", scratch_write("first.conf", first, strlen(first)));
@@ -247,7 +247,9 @@ static void test_wrong_config_files(void **state) {
         {"= 3\n", 0, ":1: unknown option ''"},
         {"n_layer 3\n", 0, ":1: 'n_layer 3' is not of the form name = value"},
         {"n_layer # = 3\n", 0, ":1: 'n_layer # = 3' is not of the form name = value"},
-        {"\xEF\xBB\xBFn_layer = 3\n", 0, ":1: unknown option"},
+        {"\xEF\xBB\xBF\xEF\xBB\xBFn_layer = 3\n", 0, ":1: unknown option"},
+        {"\xEF\xBB\xBFn_layers = 3\n", 0, ":1: unknown option 'n_layers'"},
+        {"\xEF\xBB", 0, "is not of the form"},
         {"\nlearning_rate = 5", 0, ":2: learning_rate = 5 is out of range 0 .. 1"},
         {"learning_rate = 1e\n", 0, ":1: learning_rate = '1e' is not a number"},
         {"learning_rate = nan\n", 0, "'nan' is not a number"},
@@ -279,6 +281,10 @@ static void test_wrong_config_files(void **state) {
         assert_error(cases[i].error);
         release(&fixture);
     }
+    struct fixture fixture;
+    assert_int_equal(PARSE(&fixture, "--config", "/proc/self/status"), OPTIONS_WRONG); /* the system says 0 bytes */
+    assert_error("/proc/self/status:1: ");
+    release(&fixture);
 }
 
 static void test_long_values(void **state) {

@@ -1,4 +1,4 @@
-/* Lines of progress where stderr is no terminal: when they come, and what they say. */
+/* Lines of progress: when they come, what they say, and how they are cut where stderr is a terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* What a function writes to stderr: heap memory. */
@@ -77,11 +79,90 @@ static void test_bar(void **state) {
     free(text);
 }
 
+/* What a function writes to a terminal of this width; 0: of one that has not been told its size. */
+static const char *said_to_terminal(void (*speak)(struct progress *progress), unsigned short columns) {
+    static char text[4096];
+    struct progress progress;
+    const struct winsize size = {.ws_row = 24, .ws_col = columns};
+    const int kept = dup(STDERR_FILENO), terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(kept >= 0 && terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+    const int line = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(line >= 0 && dup2(line, STDERR_FILENO) >= 0);
+    progress_start(&progress, 0);
+    speak(&progress);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    const ssize_t bytes = read(terminal, text, sizeof text - 1); /* all of it: what was written waits there */
+    assert_true(bytes >= 0 && progress.open);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    close(line);
+    close(terminal);
+    close(kept);
+    return text;
+}
+
+static void show_training(struct progress *progress) {
+    progress_show(progress, "iter", 0, 2000, "loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s", true);
+}
+
+static void show_name(struct progress *progress) {
+    progress_show(progress, "прогон-実験", 1, 2, "", true);
+}
+
+static void tell_name(struct progress *progress) {
+    progress_text(progress, "прогон-実験");
+}
+
+#define ERASED "\r\033[K"
+
+/* The last column stays free. The bar gives way first. */
+static void test_width_of_a_terminal(void **state) {
+    (void)state;
+    assert_string_equal(said_to_terminal(show_training, 120),
+                        ERASED "iter 0/2000 [....................] "
+                               "loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
+    assert_string_equal(said_to_terminal(show_training, 80),
+                        ERASED "iter 0/2000 [............] loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
+    assert_string_equal(said_to_terminal(show_training, 66),
+                        ERASED "iter 0/2000 loss 2.1234  grad 0.456  lr 1.00e-03  12345 tokens/s");
+    assert_string_equal(said_to_terminal(show_training, 24), ERASED "iter 0/2000 loss 2.1234");
+    assert_string_equal(said_to_terminal(show_training, 7), ERASED "iter 0");
+    assert_string_equal(said_to_terminal(show_training, 1), ERASED);
+}
+
+/* A terminal without a size has what COLUMNS says, or 80. */
+static void test_width_of_the_environment(void **state) {
+    (void)state;
+    assert_int_equal(setenv("COLUMNS", "24", 1), 0);
+    assert_string_equal(said_to_terminal(show_training, 0), ERASED "iter 0/2000 loss 2.1234");
+    assert_string_equal(said_to_terminal(show_training, 7), ERASED "iter 0");
+    assert_int_equal(setenv("COLUMNS", "wide", 1), 0);
+    assert_int_equal(strlen(said_to_terminal(show_training, 0)), strlen(ERASED) + 79);
+    assert_int_equal(unsetenv("COLUMNS"), 0);
+    assert_int_equal(strlen(said_to_terminal(show_training, 0)), strlen(ERASED) + 79);
+}
+
+/* Characters stay whole; those of two columns count as two. */
+static void test_width_of_characters(void **state) {
+    (void)state;
+    static const char *const cut[] = {"",       "п",       "пр",      "про",       "прог",      "прого",
+                                      "прогон", "прогон-", "прогон-", "прогон-実", "прогон-実", "прогон-実験"};
+    for (unsigned short room = 0; room < 12; room++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, ERASED "%s", cut[room]);
+        assert_string_equal(said_to_terminal(tell_name, (unsigned short)(room + 1)), expected);
+        assert_string_equal(said_to_terminal(show_name, (unsigned short)(room + 1)), expected);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_text_on_a_terminal),
         cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_width_of_a_terminal),
+        cmocka_unit_test(test_width_of_the_environment),
+        cmocka_unit_test(test_width_of_characters),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -14,6 +14,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/training.h"
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -159,6 +161,41 @@ static void split_into_micro_batches_does_not_matter(void **state) {
     (void)state;
     assert_split_does_not_matter("0");
     assert_split_does_not_matter("0.1");
+}
+
+/* ---- on a terminal */
+
+/* Runs on a terminal of 80 columns; what it wrote there. */
+static const char *train_on_terminal(const char *const *arguments) {
+    static char text[65536];
+    const struct winsize size = {.ws_row = 24, .ws_col = 80};
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+    const int line = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    const pid_t child = child_start_with(&(struct child_setup){.errors_to = line}, arguments);
+    close(line);
+    size_t used = 0;
+    for (ssize_t got; (got = read(terminal, text + used, sizeof text - 1 - used)) > 0;) { /* an error at the end */
+        used += (size_t)got;
+    }
+    text[used] = '\0';
+    close(terminal);
+    assert_int_equal(child_finish(child), 0);
+    return text;
+}
+
+/* Evaluations count their batches, and no line is too long to be written over. */
+static void progress_fits_a_terminal(void **state) {
+    (void)state;
+    static const char erased[] = "\r\033[K";
+    const char *text = train_on_terminal(
+        TRAIN_ARGUMENTS("terminal", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "3"));
+    assert_non_null(strstr(text, "evaluating train.bin: batches 0/3 ["));
+    for (const char *at = text; (at = strstr(at, erased)) != NULL;) {
+        at += strlen(erased);
+        assert_true(strcspn(at, "\r\n") < 80);
+    }
 }
 
 /* ---- interruption and death */
@@ -420,7 +457,8 @@ static int begin(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) ? -1 : 0;
 }
 
-int main(void) {
+/* The argument is a pattern of names of tests. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_is_the_same_twice_and_in_two_parts),
         cmocka_unit_test(so_it_is_with_dropout_and_accumulation),
@@ -428,6 +466,7 @@ int main(void) {
         cmocka_unit_test(resumed_run_keeps_its_settings),
         cmocka_unit_test(another_seed_is_another_run),
         cmocka_unit_test(split_into_micro_batches_does_not_matter),
+        cmocka_unit_test(progress_fits_a_terminal),
         cmocka_unit_test(killed_run_always_resumes),
         cmocka_unit_test(interrupted_run_saves_and_resumes),
         cmocka_unit_test(loss_that_is_not_finite_stops_the_run),
@@ -444,5 +483,8 @@ int main(void) {
         cmocka_unit_test(statistics_are_a_line_each),
         cmocka_unit_test(recomputing_changes_nothing),
     };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }
