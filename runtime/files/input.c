@@ -311,6 +311,10 @@ bool input_stopped(const struct input *input) {
     return input->stopped;
 }
 
+bool input_is_plain(const struct input *input) {
+    return input->form == FORM_PLAIN || input->form == FORM_UNKNOWN;
+}
+
 uint64_t input_stored_bytes(const struct input *input) {
     return input->stored;
 }

@@ -35,6 +35,9 @@ bool input_stopped(const struct input *input);
 /* Bytes taken from the file so far, as stored. */
 uint64_t input_stored_bytes(const struct input *input);
 
+/* Whether the bytes are those of the file: not compressed, as far as has been read. */
+bool input_is_plain(const struct input *input);
+
 /* The digest of the bytes as stored. At the end; nothing can be read after it. */
 int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
 

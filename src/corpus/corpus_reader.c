@@ -2,8 +2,11 @@
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "src/corpus/document_order.h"
+#include "src/corpus/text_split.h"
 #include "src/text/json_lines.h"
 #include "src/text/utf8.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +15,7 @@ enum {
     BATCH_PIECES = 1 << 12,     /* at most */
     CHUNK_BYTES = 1 << 16,      /* of running text */
     LEAST_HELD_OUT_CHUNKS = 4,  /* wanted, by smaller chunks if need be */
+    MOST_PLANNED_CHUNKS = 32,   /* that are held out */
     MOST_UNCUT_BYTES = 1 << 22, /* of a file without any white space, before it is cut all the same */
 };
 
@@ -29,13 +33,31 @@ struct corpus_reader {
     uint32_t part;          /* of the current document, the next one */
     uint64_t line;          /* of the current source, where the next piece begins */
     size_t chunk_bytes;
-    struct input *input;  /* the current source, NULL between two */
-    bool stopped, at_end; /* of the current source */
+    struct text_split split;        /* of running text, if it is planned */
+    struct text_split split_before; /* the same where the current source begins */
+    struct input *input;            /* the current source, NULL between two */
+    bool stopped, at_end;           /* of the current source */
     struct json_lines lines;
     struct text_buffer text; /* read and not yet given */
 };
 
 /* ---- opening and closing */
+
+/* Plans what is held out of so many bytes of running text, and the size of chunks. Plans nothing if that is a few bytes, or so
+ * much that a chunk more or less does not matter. */
+static void open_split(struct corpus_reader *reader, uint64_t total) {
+    const double fraction = reader->settings->val_fraction;
+    const double wanted = (double)total * fraction, chunks = ceil(wanted / CHUNK_BYTES);
+    if (wanted < LEAST_HELD_OUT_CHUNKS || chunks > MOST_PLANNED_CHUNKS) {
+        return;
+    }
+    const unsigned count = chunks > LEAST_HELD_OUT_CHUNKS ? (unsigned)chunks : LEAST_HELD_OUT_CHUNKS;
+    reader->chunk_bytes = (size_t)(wanted / count) + 1;
+    reader->split = (struct text_split){.total = total,
+                                        .fraction = fraction,
+                                        .count = count,
+                                        .offset = document_order_offset(reader->settings->seed)};
+}
 
 int corpus_reader_open(const struct prepare_settings *settings, uint64_t total, const json_t *saved,
                        struct corpus_reader **opened) {
@@ -50,6 +72,12 @@ int corpus_reader_open(const struct prepare_settings *settings, uint64_t total, 
     const json_t *held_out_from = json_object_get(saved, "held_out_from");
     reader->held_out_from = held_out_from ? (uint64_t)json_integer_value(held_out_from) : UINT64_MAX;
     reader->skip = json_file_number(saved, "pieces");
+    if (saved) {
+        open_split(reader, json_file_number(saved, "split_total"));
+        reader->split.position = json_file_number(saved, "split_position");
+        reader->split.held_out = json_file_number(saved, "split_held_out");
+        reader->split_before = reader->split;
+    }
     json_array_extend(reader->done, json_object_get(saved, "done"));
     json_array_foreach(reader->done, reader->source, source) {
         reader->done_bytes += json_file_number(source, "bytes");
@@ -105,6 +133,7 @@ static int finish_source(struct corpus_reader *reader) {
     reader->done_bytes += bytes;
     reader->source++;
     reader->before = reader->documents;
+    reader->split_before = reader->split;
     reader->pieces = 0;
     return 0;
 }
@@ -114,14 +143,19 @@ static int finish_source(struct corpus_reader *reader) {
 /* The next piece, to the batch or, if an earlier reader gave it, nowhere. */
 static int give(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
                 uint64_t line, bool ends, bool source_ends) {
+    uint64_t left;
+    const bool held_out = reader->split.total > 0 && text_split_next(&reader->split, &left);
     const struct text_piece piece = {.document = reader->documents,
                                      .part = reader->part,
                                      .ends = source_ends,
+                                     .held_out = held_out,
                                      .source = input_name(source_path(reader)),
                                      .line = line};
     reader->documents += ends;
     reader->part = ends ? 0 : reader->part + 1;
     reader->pieces++;
+    reader->split.position += bytes;
+    reader->split.held_out += held_out ? bytes : 0;
     if (reader->skip > 0) {
         reader->skip--;
         return 0;
@@ -187,9 +221,18 @@ static size_t end_of_words(const char *text, size_t least, size_t most) {
 
 /* The bytes of the next chunk of running text; 0: more text is needed to tell. */
 static size_t next_chunk(const struct corpus_reader *reader, const char *text, size_t bytes) {
-    const size_t least = reader->chunk_bytes, most = 2 * least;
+    const bool planned = reader->split.total > 0;
+    uint64_t wanted = reader->chunk_bytes;
+    if (planned) {
+        text_split_next(&reader->split, &wanted);
+    }
+    const size_t least = wanted < CHUNK_BYTES ? (size_t)wanted : CHUNK_BYTES;
+    size_t most = least + reader->chunk_bytes;
     if (bytes < most || (bytes == most && !reader->at_end)) {
-        return reader->at_end ? bytes : 0;
+        if (!reader->at_end || !planned || bytes <= least) {
+            return reader->at_end ? bytes : 0;
+        }
+        most = bytes;
     }
     return is_any_cut(reader) ? end_of_bytes(text, least, most) : end_of_words(text, least, most);
 }
@@ -207,13 +250,19 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
-/* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them
- * are held out. */
-static size_t choose_chunk_bytes(const struct corpus_reader *reader) {
+/* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them are held out. Of
+ * files that are not compressed, and of what is read already, it is known exactly. */
+static void choose_chunks(struct corpus_reader *reader) {
     const bool is_all = reader->settings->source_count == 1 && reader->at_end;
-    const uint64_t total = reader->total > 0 ? reader->total : is_all ? input_stored_bytes(reader->input) : 0;
-    const double wanted = (double)total * reader->settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
-    return wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
+    const bool begins = reader->documents == 0 && reader->skip == 0; /* else an earlier reader made no plan */
+    if (begins && (is_all || input_is_plain(reader->input))) {
+        open_split(reader, is_all ? reader->text.size : reader->total);
+        reader->split_before = reader->split;
+    }
+    if (reader->split.total == 0) {
+        const double wanted = (double)reader->total * reader->settings->val_fraction / LEAST_HELD_OUT_CHUNKS;
+        reader->chunk_bytes = wanted > 0 && wanted < CHUNK_BYTES ? (size_t)wanted + 1 : CHUNK_BYTES;
+    }
 }
 
 /* Gives the pieces that are complete; all of the rest at the end of the source. */
@@ -241,7 +290,9 @@ static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch
     if (text_read(&reader->text, reader->input, BLOCK_BYTES, &reader->at_end)) {
         return -1;
     }
-    reader->chunk_bytes = reader->chunk_bytes > 0 ? reader->chunk_bytes : choose_chunk_bytes(reader);
+    if (reader->chunk_bytes == 0 && reader->settings->kind == DOCUMENT_CHUNKS) {
+        choose_chunks(reader);
+    }
     if (give_text(reader, batch)) {
         return -1;
     }
@@ -301,6 +352,11 @@ int corpus_reader_fill(struct corpus_reader *reader, struct text_batch *batch) {
 json_t *corpus_reader_save(const struct corpus_reader *reader) {
     json_t *state = json_pack("{s:O, s:I, s:I}", "done", reader->done, "documents", (json_int_t)reader->before,
                               "pieces", (json_int_t)(reader->pieces + reader->skip));
+    if (reader->split.total > 0) {
+        json_object_set_new(state, "split_total", json_integer((json_int_t)reader->split.total));
+        json_object_set_new(state, "split_position", json_integer((json_int_t)reader->split_before.position));
+        json_object_set_new(state, "split_held_out", json_integer((json_int_t)reader->split_before.held_out));
+    }
     if (reader->held_out_from != UINT64_MAX) {
         json_object_set_new(state, "held_out_from", json_integer((json_int_t)reader->held_out_from));
     }
@@ -312,6 +368,7 @@ struct corpus_status corpus_reader_status(const struct corpus_reader *reader) {
         .documents = reader->documents,
         .stored_bytes = reader->done_bytes + (reader->input ? input_stored_bytes(reader->input) : 0),
         .chunk_bytes = reader->chunk_bytes,
+        .divides = reader->split.total > 0,
         .sources = reader->done,
         .held_out_from = reader->held_out_from,
         .stopped = reader->stopped,

@@ -25,6 +25,7 @@ struct corpus_status {
     uint64_t documents;    /* so far; chunks of running text count as such */
     uint64_t stored_bytes; /* read of all sources, as stored */
     size_t chunk_bytes;    /* of running text; 0: not known yet */
+    bool divides;          /* text: its pieces say whether they are held out, and not their numbers */
     json_t *sources;       /* the reader's: path, bytes as stored and sha256 of those that were read to their end */
     uint64_t held_out_from; /* first document of the source that is held out; UINT64_MAX: none, or not known yet */
     bool stopped;           /* the last failure was the wish to stop */

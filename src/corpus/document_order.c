@@ -46,10 +46,14 @@ static int read_list(struct document_order *order, const char *path) {
     return result ? error_prefix("%s", path) : 0;
 }
 
+double document_order_offset(uint64_t seed) {
+    return random_uniform(random_key(seed, "held-out chunks"), 0);
+}
+
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list) {
     *order = (struct document_order){
         .fraction = fraction,
-        .offset = random_uniform(random_key(seed, "held-out chunks"), 0),
+        .offset = document_order_offset(seed),
         .key = random_key(seed, "order of documents"),
         .held_out_from = UINT64_MAX,
     };

@@ -26,6 +26,9 @@ struct document_order {
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list);
 void document_order_end(struct document_order *order);
 
+/* The start that the seed chooses for what is held out, in [0, 1). */
+double document_order_offset(uint64_t seed);
+
 bool document_order_holds_out(const struct document_order *order, uint64_t document);
 
 /* Documents sorted by (place, number) are in order; places are spread evenly over all 64-bit numbers. */

@@ -12,6 +12,7 @@ struct text_piece {
     uint64_t document;  /* its number, from 0 */
     uint32_t part;      /* of the document, from 0 */
     bool ends;          /* the document */
+    bool held_out;      /* where the reader divides the text (struct corpus_status) */
     const char *source; /* name for messages */
     uint64_t line;      /* of the source where it begins, from 1 */
     size_t token_end;   /* out: its tokens end there in those of the batch, and begin where the last ones ended */

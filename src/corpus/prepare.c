@@ -245,10 +245,14 @@ static void show_reading(struct preparation *preparation) {
 }
 
 static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
+    const bool divides = corpus_reader_status(preparation->reader).divides;
     size_t at = 0;
     for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
         const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
-        if (token_spool_add(preparation->spool, piece->document, piece->part, tokens, piece->token_end - at)) {
+        const enum token_split split = divides ? (piece->held_out ? TOKENS_VAL : TOKENS_TRAIN)
+                                               : token_spool_split(&preparation->order, piece->document);
+        if (token_spool_add(preparation->spool, piece->document, piece->part, split, tokens,
+                            piece->token_end - at)) {
             return -1;
         }
         at = piece->token_end;

@@ -187,11 +187,14 @@ void token_spool_close(struct token_spool *spool) {
 
 /* ---- adding */
 
+enum token_split token_spool_split(const struct document_order *order, uint64_t document) {
+    return document_order_holds_out(order, document) ? TOKENS_VAL : TOKENS_TRAIN;
+}
+
 /* Appends tokens to train.bin or val.bin, little-endian, whatever the host is. */
-static int write_part(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
+static int write_part(struct token_spool *spool, uint32_t part, enum token_split split, const uint16_t *tokens,
                       size_t count) {
     struct token_spool_counts *counts = &spool->counts;
-    const enum token_split split = document_order_holds_out(spool->order, document) ? TOKENS_VAL : TOKENS_TRAIN;
     uint16_t block[TOKEN_BLOCK];
     counts->tokens[split] += count;
     counts->documents[split] += part == 0;
@@ -211,10 +214,10 @@ static int write_part(struct token_spool *spool, uint64_t document, uint32_t par
     return 0;
 }
 
-int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
-                    size_t count) {
+int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, enum token_split split,
+                    const uint16_t *tokens, size_t count) {
     if (spool->piles == 0) {
-        return write_part(spool, document, part, tokens, count);
+        return write_part(spool, part, split, tokens, count);
     }
     const uint64_t place = document_order_place(spool->order, document);
     struct output *output = pile(spool, (size_t)((unsigned __int128)place * spool->piles >> 64));
@@ -299,7 +302,8 @@ static int write_sorted(struct token_spool *spool, const struct output *output, 
         /* headers and tokens are even, so tokens are aligned */
         const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
         const struct header *header = &entries[i].header;
-        result = write_part(spool, header->document, header->part, tokens, header->count);
+        result = write_part(spool, header->part, token_spool_split(spool->order, header->document), tokens,
+                            header->count);
     }
     free(entries);
     return result;

@@ -12,6 +12,9 @@ enum { TOKEN_VALUES = 65536 }; /* that 16 bits have */
 /* The parts that documents are divided into. */
 enum token_split { TOKENS_TRAIN, TOKENS_VAL, TOKEN_SPLITS };
 
+/* The one of a document by its number. */
+enum token_split token_spool_split(const struct document_order *order, uint64_t document);
+
 struct token_spool;
 
 /* folder: for its files; train.bin and val.bin are there at the end. shown: its name in messages. piles: 0 where
@@ -21,9 +24,9 @@ int token_spool_open(const char *folder, const char *shown, const struct documen
                      const json_t *saved, struct token_spool **opened);
 void token_spool_close(struct token_spool *spool);
 
-/* A part of a document, parts in order. */
-int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, const uint16_t *tokens,
-                    size_t count);
+/* A part of a document, parts in order. split: where it goes; piles ask the order again when they are sorted. */
+int token_spool_add(struct token_spool *spool, uint64_t document, uint32_t part, enum token_split split,
+                    const uint16_t *tokens, size_t count);
 
 /* Writes to disk what is not there yet. *saved, the caller's, says how to go on from here. */
 int token_spool_save(struct token_spool *spool, json_t **saved);

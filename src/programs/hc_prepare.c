@@ -111,9 +111,14 @@ static int prepare_and_tell(const struct settings *settings, struct prepare_sett
     if (result != PREPARE_DONE) {
         return report_unfinished(settings, &report, result == PREPARE_STOPPED);
     }
-    printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out, from %" PRIu64
-           " bytes; unigram entropy %.4f nats\n",
-           settings->out, report.train_tokens, report.val_tokens, report.source_bytes, report.unigram_entropy);
+    const double tokens = (double)report.train_tokens + (double)report.val_tokens;
+    printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", settings->out,
+           report.train_tokens, report.val_tokens, 100.0 * (double)report.val_tokens / tokens);
+    if (prepare->val_fraction > 0) {
+        printf("; asked for: %g %%%s", 100.0 * prepare->val_fraction,
+               prepare->kind == DOCUMENT_CHUNKS ? "" : " of the documents");
+    }
+    printf("), from %" PRIu64 " bytes; unigram entropy %.4f nats\n", report.source_bytes, report.unigram_entropy);
     return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
@@ -152,8 +157,10 @@ int main(int argc, char **argv) {
     struct settings settings = {0};
     struct option_spec specs[] = {
         TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
-        FLOAT("val_fraction", &settings.val_fraction, "0.1", 0, 0.5,
-              "share of the text to hold out; 0 writes no val.bin"),
+        FLOAT(
+            "val_fraction", &settings.val_fraction, "0.1", 0, 0.5,
+            "share to hold out, of running text by its length, else of the documents by their number; 0 writes no "
+            "val.bin. What came out is printed, and is held_out_fraction in meta.json"),
         TEXT("val", &settings.val, NULL,
              "file to hold out instead: what comes from it is val.bin, all else train.bin"),
         INT("seed", &settings.seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),

@@ -621,6 +621,47 @@ static void test_killed_while_sorting(void **state) {
     remove_out();
 }
 
+/* A text of so many lines, at `path` [600]. */
+static void write_running_text(char *path, const char *name, unsigned count) {
+    snprintf(path, 600, "%s", scratch_path(name));
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (unsigned line = 0; line < count; line++) {
+        fprintf(file, "line %u of %s, which has %u\n%s", line, name, count, line % 9 == 0 ? "\n" : "");
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* What is held out of running text goes by how much of it there was before, in the file and in those before it. */
+static void test_killed_in_running_text(void **state) {
+    (void)state;
+    char first[600], second[600];
+    const char *const sources[] = {first, second};
+    write_running_text(first, "first.txt", 40000);
+    write_running_text(second, "second.txt", 300000);
+    struct prepare_settings settings = usual(sources, 2);
+    char whole[2][CHECKSUM_SIZE], again[2][CHECKSUM_SIZE];
+    settings.kind = DOCUMENT_CHUNKS;
+    settings.vocabulary = NULL;
+    settings.val_fraction = 0.1;
+    settings.threads = 1;
+    const struct prepare_report report = prepare(&settings);
+    const double share = (double)report.val_tokens / (double)(report.train_tokens + report.val_tokens);
+    assert_float_equal(share, 0.1, 1e-3);
+    digests(whole);
+    remove_out();
+    settings.save_interval = 0;
+    int in_second = 0;
+    for (bool done = false; !done;) {
+        done = run_and_kill_at(&settings, "documents", saved_number("reader", "documents"));
+        in_second += !done && saved_number("reader", "split_held_out") > 0;
+    }
+    assert_true(in_second > 0);
+    digests(again);
+    assert_same(whole, again);
+    remove_out();
+}
+
 /* A file that is held out, and runs that are killed before it, in it and behind it. */
 static void test_val_source(void **state) {
     (void)state;
@@ -794,6 +835,7 @@ int main(void) {
         cmocka_unit_test(test_val_source),
         cmocka_unit_test(test_left_by_others),
         cmocka_unit_test(test_killed_while_sorting),
+        cmocka_unit_test(test_killed_in_running_text),
         cmocka_unit_test(test_cut_off_in_the_move),
         cmocka_unit_test(test_place_taken),
         cmocka_unit_test(test_stopped),

@@ -12,6 +12,7 @@
 #include "tests/support/scratch.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -29,19 +30,19 @@ enum { MOST_ARGUMENTS = 16, MOST_MESSAGE = 4000 };
 
 static char message[MOST_MESSAGE]; /* stderr of the last run */
 
-/* Starts hc_prepare with stdin from this descriptor; stderr goes to a file. */
+/* Starts hc_prepare with stdin from this descriptor; stdout and stderr go to files. */
 static pid_t start(int input, uint64_t limit, const char *const *arguments) {
     char *all[MOST_ARGUMENTS] = {(char[]){"hc_prepare"}};
     for (int i = 0; arguments[i] != NULL; i++) {
         all[i + 1] = (char *)(uintptr_t)arguments[i];
     }
-    const char *errors = scratch_path("stderr");
+    const char *errors = scratch_path("stderr"), *output = scratch_path("stdout");
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         const int error_file = open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         dup2(input, STDIN_FILENO);
-        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        dup2(open(output, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
         dup2(error_file, STDERR_FILENO);
         if (limit != UINT64_MAX) {
             scratch_limit_file_size(limit);
@@ -184,13 +185,42 @@ static void check_split(size_t bytes, double fraction, double tolerance) {
     free(text);
 }
 
+/* Up to the length of a paragraph, and for large ones where whole chunks are held out, up to one of these. */
 static void test_split(void **state) {
     (void)state;
-    check_split(5000000, 0.1, 0.02);
-    check_split(300000, 0.1, 0.05);
-    check_split(5000, 0.1, 0.07);
-    check_split(2000000, 0.5, 0.05);
-    check_split(200000, 0.01, 0.01);
+    check_split(5000000, 0.5, 65536 / 5e6);
+    check_split(5000000, 0.1, 1e-4);
+    check_split(300000, 0.1, 1e-3);
+    check_split(5000, 0.1, 0.05);
+    check_split(2000000, 0.5, 1e-4);
+    check_split(200000, 0.01, 1e-3);
+}
+
+/* The share that is held out does not depend on where the seed lets it begin, nor on how the text lies in files; and what is
+ * printed is what came out. */
+static void test_share(void **state) {
+    (void)state;
+    char out[600], first[600], second[600], wanted[80];
+    char *text = make_text(300000, 7);
+    const size_t length = strlen(text);
+    snprintf(first, sizeof first, "%s", scratch_write("first.txt", text, 100000));
+    snprintf(second, sizeof second, "%s", scratch_write("second.txt", text + 100000, length - 100000));
+    snprintf(out, sizeof out, "%s", scratch_path("share"));
+    static const char *const seeds[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        assert_int_equal(RUN("--out", out, "--seed", seeds[i], first, second), 0);
+        json_t *meta = read_meta(out);
+        assert_float_equal(meta_real(meta, "held_out_fraction"), 0.1, 0.001);
+        snprintf(wanted, sizeof wanted, "%" PRId64 " held out (%.3g %% of all; asked for: 10 %%)",
+                 meta_integer(meta, "val_tokens"), 100 * meta_real(meta, "held_out_fraction"));
+        char *printed = scratch_read(scratch_path("stdout"), &(size_t){0});
+        if (!printed || !strstr(printed, wanted)) {
+            fail_msg("no '%s' in '%s'", wanted, printed ? printed : "");
+        }
+        free(printed);
+        json_decref(meta);
+    }
+    free(text);
 }
 
 static void test_seed_and_repeat(void **state) {
@@ -394,6 +424,7 @@ static void test_interrupt(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_share),
         cmocka_unit_test(test_seed_and_repeat),
         cmocka_unit_test(test_several_sources_and_stdin),
         cmocka_unit_test(test_val_file),

@@ -21,7 +21,8 @@ static int add_pieces(struct token_spool *spool, const struct text_batch *batch)
         for (size_t j = 0; j < count; j++) {
             tokens[j] = (uint8_t)batch->text.bytes[piece->at + j];
         }
-        if (token_spool_add(spool, piece->document, piece->part, tokens, count)) {
+        if (token_spool_add(spool, piece->document, piece->part, piece->held_out ? TOKENS_VAL : TOKENS_TRAIN,
+                            tokens, count)) {
             return -1;
         }
     }
