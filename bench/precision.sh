@@ -34,7 +34,7 @@ train() {
     else
         rm -rf "$run"
         "$build/hc_train" --config configs/tiny.conf --residual "$1" --dtype "$2" --seed "$3" --max-iters "$iterations" \
-            --lr-decay-iters "$iterations" --eval-interval "$iterations" --checkpoint-interval 250 --device "$device" \
+            --eval-interval "$iterations" --checkpoint-interval 250 --device "$device" \
             --data-dir data/corpus/gcide --out-dir "$run" --no-tensorboard
     fi
     [ -d "$run/ckpt-$iterations" ] || fail "$run was interrupted; run this again to go on"

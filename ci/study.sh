@@ -38,7 +38,7 @@ for seed in $seeds; do
         else
             rm -rf "$run"
             build/hc_train --config configs/tiny.conf --residual "$variant" --seed "$seed" --max-iters "$iterations" \
-                --lr-decay-iters "$iterations" --eval-interval 500 --statistics-interval 50 --device "$device" \
+                --eval-interval 500 --statistics-interval 50 --device "$device" \
                 --data-dir data/corpus/gcide --out-dir "$run" --no-tensorboard
         fi
         [ -d "$run/ckpt-$iterations" ] || fail "$run was interrupted; run this again to go on"

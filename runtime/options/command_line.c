@@ -146,14 +146,14 @@ enum options_result options_read(struct option_spec *specs, size_t count, int ar
     return result;
 }
 
-static int apply_item(const struct item *item) {
+static int apply_item(const struct item *item, unsigned source) {
     char name[MOST_NAME_BYTES], where[MOST_NAME_BYTES + 8];
     option_copy_name(name, sizeof name, item->spec->name, '_', '-');
     snprintf(where, sizeof where, "--%s: ", name);
     if (option_set(item->spec, item->value, where) != 0) {
         return -1;
     }
-    item->spec->given = true;
+    item->spec->given = source;
     return 0;
 }
 
@@ -165,9 +165,10 @@ int options_apply_given(const struct options_given *given) {
             result = options_apply_text(given->specs, given->spec_count, item->value, item->text, item->bytes);
         }
     }
+    const unsigned source = option_next_source(given->specs, given->spec_count);
     for (size_t i = 0; result == 0 && i < given->count; i++) {
         const struct item *item = &given->items[i];
-        result = item->spec != NULL ? apply_item(item) : 0;
+        result = item->spec != NULL ? apply_item(item, source) : 0;
     }
     return result;
 }

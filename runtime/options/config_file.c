@@ -63,8 +63,8 @@ static const char *unquote(char *value) {
     return NULL;
 }
 
-/* Applies one line, which it changes. `place` is "FILE:LINE". */
-static int apply_line(struct option_spec *specs, size_t count, char *line, const char *place) {
+/* Applies one line, which it changes. `place` is "FILE:LINE"; `source` is the file's number. */
+static int apply_line(struct option_spec *specs, size_t count, unsigned source, char *line, const char *place) {
     line = trim(line);
     if (*line == '\0' || *line == '#') {
         return 0;
@@ -97,13 +97,14 @@ static int apply_line(struct option_spec *specs, size_t count, char *line, const
     if (option_set(spec, value, where) != 0) {
         return -1;
     }
-    spec->given = true;
+    spec->given = source;
     return 0;
 }
 
 int options_apply_text(struct option_spec *specs, size_t count, const char *name, const char *text, size_t bytes) {
     static const char mark[] = "\xEF\xBB\xBF"; /* U+FEFF, which some editors put before UTF-8 */
     const char *const after = text + bytes;
+    const unsigned source = option_next_source(specs, count);
     int result = 0;
     text += bytes >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
     for (size_t number = 1; result == 0 && text < after; number++) {
@@ -114,7 +115,7 @@ int options_apply_text(struct option_spec *specs, size_t count, const char *name
         char *line = strndup(text, length); /* to be changed; up to a NUL byte */
         result = line == NULL             ? error_set("out of memory")
                  : strlen(line) != length ? error_set("%s: there is a NUL byte in this line", place)
-                                          : apply_line(specs, count, line, place);
+                                          : apply_line(specs, count, source, line, place);
         free(line);
         text += length + 1;
     }

@@ -56,10 +56,9 @@ void option_values(const struct option_spec *spec, char text[OPTION_VALUES_BYTES
     } else if (spec->type == OPTION_INT || spec->type == OPTION_FLOAT) {
         option_range(spec, values, sizeof values);
     }
-    const bool has_default = spec->default_value != NULL && *spec->default_value != '\0';
-    if (has_default) {
-        snprintf(text, OPTION_VALUES_BYTES, " (%s%sdefault: %s)", values, *values != '\0' ? "; " : "",
-                 spec->default_value);
+    const char *shown = spec->follows != NULL ? spec->follows : spec->default_value;
+    if (shown != NULL && *shown != '\0') {
+        snprintf(text, OPTION_VALUES_BYTES, " (%s%sdefault: %s)", values, *values != '\0' ? "; " : "", shown);
     } else {
         snprintf(text, OPTION_VALUES_BYTES, *values != '\0' ? " (%s)" : "%s", values);
     }

@@ -7,6 +7,7 @@
  *
  * `variable` points to what the option sets, and the compiler checks its type. `initial` is the default as text,
  * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says.
+ * _FOLLOWING is for options whose default the program works out from others by a `rule` that --help shows; `initial` holds until then.
  * PROCESS_ is for options of one process, not of the run: they are not among the settings that a resumed run goes
  * on with. */
 #pragma once
@@ -21,6 +22,12 @@
     {OPTION_ROW(OPTION_INT, int64_t *, option, variable, initial, text), .minimum = low, .maximum = high}
 #define FLOAT(option, variable, initial, low, high, text)                                                          \
     {OPTION_ROW(OPTION_FLOAT, double *, option, variable, initial, text), .minimum = low, .maximum = high}
+#define INT_FOLLOWING(rule, option, variable, initial, low, high, text)                                            \
+    {OPTION_ROW(OPTION_INT, int64_t *, option, variable, initial, text), .minimum = low, .maximum = high,          \
+     .follows = rule}
+#define FLOAT_FOLLOWING(rule, option, variable, initial, low, high, text)                                          \
+    {OPTION_ROW(OPTION_FLOAT, double *, option, variable, initial, text), .minimum = low, .maximum = high,         \
+     .follows = rule}
 #define BOOL(option, variable, initial, text) {OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, text)}
 #define TEXT(option, variable, initial, text) {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text)}
 #define CHOICE(option, variable, initial, words, text)                                                             \

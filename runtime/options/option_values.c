@@ -116,11 +116,19 @@ int option_set(struct option_spec *spec, const char *value, const char *where) {
     return set[spec->type](spec, value, where);
 }
 
+unsigned option_next_source(const struct option_spec *specs, size_t count) {
+    unsigned last = 0;
+    for (size_t i = 0; i < count; i++) {
+        last = specs[i].given > last ? specs[i].given : last;
+    }
+    return last + 1;
+}
+
 int options_set_defaults(struct option_spec *specs, size_t count) {
     options_free(specs, count);
     for (size_t i = 0; i < count; i++) {
         struct option_spec *spec = &specs[i];
-        spec->given = false;
+        spec->given = 0;
         if (spec->type != OPTION_HEADING && strchr(spec->name, '-') != NULL) {
             return error_set("the table of options has '%s' where names have underscores", spec->name);
         }

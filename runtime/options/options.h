@@ -25,7 +25,9 @@ struct option_spec {
     const char *choices;       /* CHOICE: "rc|hc|mhc" */
     const char *help;          /* one line; long ones are wrapped by the printer */
     bool transient;            /* of one process only: options_write leaves it out */
-    bool given;                /* out: set by command line or config file */
+    const char *follows; /* what --help calls the default, where a program works it out from others; may be NULL */
+    unsigned given; /* out: which source set it, 0 for none. A later one, which wins, has a larger number: config
+                                * files in their order, then the command line */
 };
 
 /* A table that functions put together from parts. */

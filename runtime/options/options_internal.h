@@ -18,6 +18,9 @@ const char *option_nearest(const struct option_spec *specs, size_t count, const 
 /* Copies a name with all `from` replaced by `to`. */
 void option_copy_name(char *copy, size_t bytes, const char *name, char from, char to);
 
+/* The number of the source that begins now, for `given`: the one after all that have set something. */
+unsigned option_next_source(const struct option_spec *specs, size_t count);
+
 /* Sets the variable of a row that is no heading. `where` begins the error text: "--n-layer: " or "FILE:LINE: n_layer = ". */
 int option_set(struct option_spec *spec, const char *value, const char *where);
 

@@ -8,7 +8,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/evaluation/perplexity.h"
-#include "src/settings/settings.h"
+#include "src/settings/schedule.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -241,7 +241,7 @@ static int run_pass(struct gpt *gpt, const struct probe_settings *settings, cons
 
 /* ---- optimiser steps */
 
-static int train_step(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches,
+static int train_step(struct gpt *gpt, const struct optimizer_settings *optimizer, const struct batches *batches,
                       int64_t iteration, float *loss, float *norm) {
     const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
     gpt_zero(gpt);
@@ -254,7 +254,7 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
         gpt_loss(gpt, 1.0f / (float)batches->micro, true);
         gpt_backward(gpt, NULL);
     }
-    optimizer_step(gpt, &settings->optimizer, iteration);
+    optimizer_step(gpt, optimizer, iteration);
     if (gpt_read_results(gpt, loss, norm)) {
         return -1;
     }
@@ -266,10 +266,14 @@ static int train_step(struct gpt *gpt, const struct probe_settings *settings, co
 static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     json_t *losses = json_array(), *norms = json_array();
     json_t *json = json_pack("{s:o, s:o}", "losses", losses, "grad_norms", norms);
+    struct optimizer_settings optimizer = settings->optimizer;
+    if (settings->specs) {
+        schedule_complete(settings->specs, settings->spec_count, batches->iterations, &optimizer, stderr);
+    }
     int status = files_make_folder(settings->out);
     for (int64_t iteration = 0; status == 0 && iteration < batches->iterations; iteration++) {
         float loss = 0.0f, norm = 0.0f;
-        status = train_step(gpt, settings, batches, iteration, &loss, &norm);
+        status = train_step(gpt, &optimizer, batches, iteration, &loss, &norm);
         json_array_append_new(losses, perplexity_number((double)loss));
         json_array_append_new(norms, perplexity_number((double)norm));
     }

@@ -2,6 +2,7 @@
  * given batches. What tests and other programs compare with. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "src/model/optimizer.h"
 
 struct probe_settings {
@@ -9,8 +10,10 @@ struct probe_settings {
     char *batch;      /* safetensors file with x and y, I32 [B, T], or [iterations, micro, B, T] with train */
     char *out;        /* file, or folder with train */
     bool logits, grad, streams, train;
-    enum element_type dtype; /* of activations */
-    struct optimizer_settings optimizer;
+    enum element_type dtype;             /* of activations */
+    struct optimizer_settings optimizer; /* what is open of its schedule follows from the number of iterations */
+    const struct option_spec *specs;     /* [spec_count], the table that filled it; NULL: nothing is open */
+    size_t spec_count;
 };
 
 /* Writes settings->out; 0 or -1. */

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/bench/bench.h"
 #include "src/programs/program.h"
+#include "src/settings/schedule.h"
 #include "src/training/same_job.h"
 #include "src/training/train_settings.h"
 
@@ -87,6 +88,7 @@ static enum bench_status run(struct bench_settings *settings, const struct optio
     if (settings->train.list_residuals) {
         return train_options_list_residuals() ? BENCH_FAILED : BENCH_DONE;
     }
+    schedule_complete(table->rows, table->count, settings->train.max_iters, &settings->train.optimizer, NULL);
     if (same_job_settings(ranks, &settings->train)) {
         return BENCH_FAILED;
     }

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "src/evaluation/probe.h"
 #include "src/programs/program.h"
+#include "src/settings/schedule.h"
 #include "src/settings/shared_rows.h"
 #include "src/settings/type_choice.h"
 #include <signal.h>
@@ -18,12 +19,22 @@ static struct program program = {
     .computes = true,
 };
 
+/* Whether the learning rate falls, whatever the number of iterations. */
+static int check_schedule(const struct probe_settings *settings) {
+    struct optimizer_settings optimizer = settings->optimizer;
+    schedule_complete(settings->specs, settings->spec_count, 0, &optimizer, NULL);
+    return settings->train ? schedule_check(&optimizer) : 0;
+}
+
 static int run(struct probe_settings *settings, const struct device_settings *device, int dtype) {
     struct compute *compute = NULL;
     struct type_choice choice;
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like others */
     if (!settings->checkpoint || !settings->batch || !settings->out) {
         error_set("--checkpoint, --batch and --out are all needed; see hc_probe --help");
+        return PROGRAM_WRONG;
+    }
+    if (check_schedule(settings)) {
         return PROGRAM_WRONG;
     }
     if (type_choice_open(device, dtype, 0, &program.ranks, &compute, &choice)) {
@@ -53,10 +64,12 @@ int main(int argc, char **argv) {
         BOOL("streams", &settings.streams, "false", "write the streams that enter each sublayer too"),
         BOOL("train", &settings.train, "false",
              "run optimiser steps on the batches; writes model.safetensors and losses.json"),
-        OPTIMIZER_OPTIONS(&settings.optimizer),
+        OPTIMIZER_OPTIONS(&settings.optimizer, "the iterations of the batches"),
         DEVICE_OPTIONS(&device),
         TYPE_OPTION(&dtype, "fp32"),
     };
+    settings.specs = specs;
+    settings.spec_count = COUNT(specs);
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings, &device, dtype);
     }

@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/settings/schedule.h"
 #include "src/training/run_log.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +57,16 @@ static enum train_result apply_all(struct option_table *table, struct train_sett
         return TRAIN_WRONG;
     }
     const int64_t planned = settings->max_iters;
+    const struct optimizer_settings saved = settings->optimizer;
     if (options_apply_given(given)) {
         return TRAIN_WRONG;
     }
+    schedule_keep(table->rows, table->count, &saved, &settings->optimizer);
+    if (saved.min_lr <= saved.learning_rate &&
+        schedule_check(&settings->optimizer)) { /* what has risen before may go on */
+        return TRAIN_WRONG;
+    }
+    settings->extended = settings->max_iters > planned;
     settings->stop_at = settings->max_iters;
     settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
     return TRAIN_DONE;

@@ -9,6 +9,8 @@
  *
  * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
  *
+ * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given later (schedule.h).
+ *
  * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
  * given, for this process.
  *

@@ -71,7 +71,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimiser step, over all ranks"),
-        OPTIMIZER_OPTIONS(&settings->optimizer),
+        OPTIMIZER_OPTIONS(&settings->optimizer, "max_iters"),
         HEADING("Evaluation, checkpoints, logs"),
         INT("eval_interval", &settings->eval_interval, "250", 1, 1e12, "iterations between evaluations"),
         INT("eval_iters", &settings->eval_iters, "20", 0, 1e6,

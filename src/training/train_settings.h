@@ -37,6 +37,7 @@ struct train_settings {
     bool tensorboard, plan_only, list_residuals, start_over, accept_new_data;
     char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
     int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
+    bool extended;                   /* a resumed run is given more max_iters than it had */
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
 };

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "src/checkpoint/config_file.h"
+#include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
@@ -23,6 +24,17 @@ static int fail_usage(struct trainer *trainer) {
 }
 
 /* ---- settings */
+
+/* A resumed run has its own schedule already. */
+static int complete_schedule(struct trainer *trainer) {
+    struct train_settings *settings = trainer->settings;
+    if (train_settings_resume(settings)) {
+        return 0;
+    }
+    schedule_complete(settings->specs, settings->spec_count, settings->max_iters, &settings->optimizer,
+                      trainer->console);
+    return schedule_check(&settings->optimizer) ? fail_usage(trainer) : 0;
+}
 
 static bool is_scratch(const struct train_settings *settings) {
     return strcmp(settings->init_from, "scratch") == 0;
@@ -297,6 +309,12 @@ static int resume(struct trainer *trainer, const char *folder) {
                 "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
                 settings->stop_at, settings->max_iters);
     }
+    if (settings->extended && settings->optimizer.lr_decay_iters < settings->max_iters) {
+        fprintf(trainer->console,
+                "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
+                ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
+                settings->max_iters, settings->optimizer.lr_decay_iters, settings->optimizer.min_lr);
+    }
     return 0;
 }
 
@@ -416,7 +434,8 @@ static int read_inputs(struct trainer *trainer, char **folder) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
         return fail_usage(trainer);
     }
-    if (take_out_dir(trainer) || (settings->start_over && check_is_elsewhere(settings))) {
+    if (complete_schedule(trainer) || take_out_dir(trainer) ||
+        (settings->start_over && check_is_elsewhere(settings))) {
         return -1;
     }
     if (train_settings_resume(settings)) {

@@ -18,7 +18,7 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 
 #define TRAIN(run, ...)                                                                                            \
     CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),            \
-              "--out-dir", scratch_path(run), ##__VA_ARGS__)
+              "--out-dir", scratch_path(run), "--lr-decay-iters", "20", ##__VA_ARGS__)
 
 /* Trains with a fault, see faulty_opencl.c; the child's exit status. */
 static int train_with(const char *fault, const char *run) {

@@ -228,7 +228,7 @@ TWO = ("--gradient-accumulation-steps", "2", "--rank-timeout", "20")
 
 def make_half_run(tools, folder):
     make_data(tools, folder)
-    tools.run("hc_train", *train_arguments("--max-iters", "8"))
+    tools.run("hc_train", *train_arguments("--max-iters", "8", "--lr-decay-iters", "12"))
 
 
 # ---- programs that read a checkpoint

@@ -35,7 +35,8 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 /* Buckets of 4 KiB: even this model has several. Four micro-batches, so that 1, 2 and 4 ranks can share them. */
 #define COMMON(run)                                                                                                \
     "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run),     \
-        "--gradient-accumulation-steps", "4", "--batch-size", "2", "--allreduce-bucket", "0.004"
+        "--gradient-accumulation-steps", "4", "--batch-size", "2", "--allreduce-bucket", "0.004",                  \
+        "--lr-decay-iters", "20"
 #define RANKS_ARGUMENTS(count, run, ...)                                                                           \
     ((const char *const[]){HC_MPIRUN, "-np", count, train_program, COMMON(run), ##__VA_ARGS__, NULL})
 #define RANKS(count, run, ...)                                                                                     \

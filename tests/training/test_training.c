@@ -163,6 +163,65 @@ static void split_into_micro_batches_does_not_matter(void **state) {
     assert_split_does_not_matter("0.1");
 }
 
+/* ---- the learning rate's schedule */
+
+/* Without the --lr-decay-iters of the others. */
+#define TRAIN_OPEN(run, ...)                                                                                       \
+    CHILD_RUN(TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"),            \
+              "--out-dir", scratch_path(run), ##__VA_ARGS__)
+
+static void assert_rate(const json_t *lines, size_t index, double rate) {
+    assert_true(fabs(json_number_value(json_object_get(json_array_get(lines, index), "lr")) - rate) <= 1e-8 * rate);
+}
+
+/* What is left open follows, and is said; a resumed run keeps it, with the same command, and where more iterations are given. */
+static void schedule_follows_and_then_stays(void **state) {
+    (void)state;
+#define RATE "--learning-rate", "4e-3", "--checkpoint-interval", "6"
+    assert_done(TRAIN_OPEN("follows", RATE, "--max-iters", "12"));
+    assert_non_null(strstr(child_message(), "schedule min_lr = 0.0004, a tenth of learning_rate\n"));
+    assert_non_null(strstr(child_message(),
+                           "schedule lr_decay_iters = 12, the number of iterations, which was given "
+                           "later than lr_decay_iters = 20\n"));
+    assert_done(TRAIN_OPEN("in-parts", RATE, "--max-iters", "12"));
+    assert_int_equal(files_remove_folder(scratch_path("in-parts/ckpt-12")), 0);
+    assert_done(TRAIN_OPEN("in-parts", RATE, "--max-iters", "12", "--init-from", "resume"));
+    assert_null(strstr(child_message(), "schedule"));
+    assert_same_metrics("follows", "in-parts");
+    assert_same_checkpoint("follows", "in-parts", "ckpt-12");
+    assert_done(TRAIN_OPEN("in-parts", RATE, "--max-iters", "15", "--init-from", "resume"));
+    assert_non_null(strstr(child_message(), "schedule max_iters is 15 now, and lr_decay_iters is 12: "));
+#undef RATE
+    json_t *lines = metrics("in-parts");
+    assert_rate(lines, 0, 4e-3 / 2); /* a tenth of 12 is 1 iteration of warm-up */
+    assert_rate(lines, 1, 4e-3);
+    assert_rate(lines, 12, 4e-4);
+    assert_rate(lines, 14, 4e-4);
+    json_decref(lines);
+}
+
+/* A schedule that an earlier version saved is gone on with whatever it is. */
+static void schedule_of_an_earlier_version_stays(void **state) {
+    (void)state;
+#define SAVED "--lr-decay-iters", "10000", "--warmup-iters", "200", "--min-lr", "6e-5", "--learning-rate", "3e-5"
+    assert_failed(TRAIN_OPEN("risen", SAVED, "--max-iters", "4"), 2, "would rise");
+    assert_false(files_exist(scratch_path("risen")));
+    assert_done(TRAIN_OPEN("risen", SAVED, "--min-lr", "1e-5", "--max-iters", "4"));
+    assert_done(CHILD_RUN("/bin/sed", "-i", "s/min_lr = 1e-05/min_lr = 6e-05/", scratch_path("risen/settings.conf"),
+                          scratch_path("risen/ckpt-4/state.json")));
+    assert_done(TRAIN_OPEN("risen", "--learning-rate", "3e-5", "--max-iters", "6", "--init-from", "resume"));
+    json_t *lines = metrics("risen");
+    assert_rate(lines, 5, 3e-5 * 6 / 201);
+    json_decref(lines);
+    char *settings = scratch_read(scratch_path("risen/settings.conf"), &(size_t){0});
+    assert_non_null(strstr(settings, "min_lr = 6e-05\nwarmup_iters = 200\nlr_decay_iters = 10000\n"));
+    free(settings);
+    assert_done(TRAIN_OPEN("falling", "--max-iters", "2"));
+    assert_failed(TRAIN_OPEN("falling", "--max-iters", "4", "--min-lr", "1", "--init-from", "resume"), 2,
+                  "would rise");
+#undef SAVED
+}
+
 /* ---- on a terminal */
 
 /* Runs on a terminal of 80 columns; what it wrote there. */
@@ -466,6 +525,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resumed_run_keeps_its_settings),
         cmocka_unit_test(another_seed_is_another_run),
         cmocka_unit_test(split_into_micro_batches_does_not_matter),
+        cmocka_unit_test(schedule_follows_and_then_stays),
+        cmocka_unit_test(schedule_of_an_earlier_version_stays),
         cmocka_unit_test(progress_fits_a_terminal),
         cmocka_unit_test(killed_run_always_resumes),
         cmocka_unit_test(interrupted_run_saves_and_resumes),

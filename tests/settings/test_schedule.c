@@ -1,0 +1,192 @@
+/* The learning rate's schedule: which parts of it follow from others, which stay as they were given, and what is said. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "src/settings/schedule.h"
+#include "src/settings/shared_rows.h"
+#include "tests/support/child.h"
+#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct fixture {
+    struct optimizer_settings optimizer;
+    int64_t max_iters;
+    struct option_table table;
+};
+
+/* Applies texts as config files, one after the other; a NULL ends them. */
+static void begin(struct fixture *fixture, const char *const *texts) {
+    const struct option_spec rows[] = {
+        OPTIMIZER_OPTIONS(&fixture->optimizer, "max_iters"),
+        INT("max_iters", &fixture->max_iters, "1000", 0, 1e12, "iterations"),
+    };
+    memset(fixture, 0, sizeof *fixture);
+    options_append(&fixture->table, rows, sizeof rows / sizeof *rows);
+    assert_int_equal(options_set_defaults(fixture->table.rows, fixture->table.count), 0);
+    for (; *texts; texts++) {
+        assert_int_equal(options_apply_text(fixture->table.rows, fixture->table.count, "text", *texts,
+                                            strlen(*texts)),
+                         0);
+    }
+}
+
+/* Completes the schedule; what is said, as heap memory. */
+static char *complete(struct fixture *fixture) {
+    char *said = NULL;
+    size_t bytes;
+    FILE *console = open_memstream(&said, &bytes);
+    assert_non_null(console);
+    schedule_complete(fixture->table.rows, fixture->table.count, fixture->max_iters, &fixture->optimizer, console);
+    assert_int_equal(files_close_text(console), 0);
+    return said;
+}
+
+struct expected {
+    double min_lr;
+    int64_t lr_decay_iters, warmup_iters;
+    const char *said;
+};
+
+static void check(struct expected expected, const char *const *texts) {
+    struct fixture fixture;
+    begin(&fixture, texts);
+    char *said = complete(&fixture);
+    assert_string_equal(said, expected.said);
+    assert_true(fixture.optimizer.min_lr == expected.min_lr); /* the very double */
+    assert_int_equal(fixture.optimizer.lr_decay_iters, expected.lr_decay_iters);
+    assert_int_equal(fixture.optimizer.warmup_iters, expected.warmup_iters);
+    free(said);
+}
+
+#define CHECK(min_lr, lr_decay_iters, warmup_iters, said, ...)                                                     \
+    check((struct expected){min_lr, lr_decay_iters, warmup_iters, said}, (const char *const[]){__VA_ARGS__, NULL})
+
+#define WHOLE         "learning_rate = 2e-3\nmin_lr = 2e-4\nmax_iters = 2000\nlr_decay_iters = 2000\nwarmup_iters = 300\n"
+#define TENTH_OF_RATE "schedule min_lr = 3e-06, a tenth of learning_rate"
+#define AS_ITERATIONS "schedule lr_decay_iters = 300, the number of iterations"
+#define SHORT_WARMUP  "schedule warmup_iters = 30, a tenth of lr_decay_iters\n"
+
+static void test_what_is_open_follows(void **state) {
+    (void)state;
+    CHECK(6e-5, 1000, 100,
+          "schedule min_lr = 6e-05, a tenth of learning_rate\n"
+          "schedule lr_decay_iters = 1000, the number of iterations\n"
+          "schedule warmup_iters = 100, a tenth of lr_decay_iters\n",
+          "");
+    CHECK(3e-6, 300, 30, TENTH_OF_RATE "\n" AS_ITERATIONS "\n" SHORT_WARMUP,
+          "learning_rate = 3e-5\nmax_iters = 300");
+    CHECK(1e-4, 5000, 200, "schedule lr_decay_iters = 5000, the number of iterations\n",
+          "min_lr = 1e-4\nmax_iters = 5000");
+    CHECK(6e-5, 400, 40,
+          "schedule min_lr = 6e-05, a tenth of learning_rate\nschedule warmup_iters = 40, a tenth of "
+          "lr_decay_iters\n",
+          "lr_decay_iters = 400");
+}
+
+static void test_what_was_given_stays(void **state) {
+    (void)state;
+    CHECK(2e-4, 2000, 300, "", WHOLE);
+    CHECK(2e-4, 2000, 300, "", WHOLE, "weight_decay = 0.2");
+    CHECK(1e-5, 2000, 300, "", WHOLE, "min_lr = 1e-5");
+    CHECK(2e-4, 150, 75, "", WHOLE, "max_iters = 300\nlr_decay_iters = 150\nwarmup_iters = 75");
+    CHECK(2e-4, 2000, 300, "", "max_iters = 300", WHOLE); /* the later one wins */
+}
+
+static void test_what_was_given_earlier_follows(void **state) {
+    (void)state;
+    CHECK(2e-4, 300, 30, AS_ITERATIONS ", which was given later than lr_decay_iters = 2000\n" SHORT_WARMUP, WHOLE,
+          "max_iters = 300");
+    CHECK(2e-4, 300, 75, AS_ITERATIONS ", which was given later than lr_decay_iters = 2000\n", WHOLE,
+          "max_iters = 300", "warmup_iters = 75");
+    CHECK(3e-6, 2000, 300, TENTH_OF_RATE ", which was given later than min_lr = 0.0002\n", WHOLE,
+          "learning_rate = 3e-5");
+    CHECK(2e-4, 2000, 200,
+          "schedule lr_decay_iters = 2000, the number of iterations\nschedule warmup_iters = 200, a tenth of "
+          "lr_decay_iters\n",
+          WHOLE, "max_iters = 2000");
+}
+
+/* No iterations are nothing to fall over. */
+static void test_no_iterations(void **state) {
+    (void)state;
+    CHECK(2e-4, 2000, 200, "schedule warmup_iters = 200, a tenth of lr_decay_iters\n", WHOLE, "max_iters = 0");
+}
+
+static void test_resumed_runs_keep_theirs(void **state) {
+    (void)state;
+    const struct optimizer_settings saved = {.min_lr = 5e-4, .lr_decay_iters = 77, .warmup_iters = 7};
+    struct fixture fixture;
+    begin(&fixture, (const char *const[]){WHOLE, "max_iters = 300\nlearning_rate = 1e-3", NULL});
+    schedule_keep(fixture.table.rows, fixture.table.count, &saved, &fixture.optimizer);
+    assert_true(fixture.optimizer.min_lr == 5e-4 && fixture.optimizer.learning_rate == 1e-3);
+    assert_int_equal(fixture.optimizer.lr_decay_iters, 77);
+    assert_int_equal(fixture.optimizer.warmup_iters, 7);
+    begin(&fixture, (const char *const[]){WHOLE, "max_iters = 300\nlr_decay_iters = 250\nmin_lr = 0", NULL});
+    schedule_keep(fixture.table.rows, fixture.table.count, &saved, &fixture.optimizer);
+    assert_true(fixture.optimizer.min_lr == 0.0);
+    assert_int_equal(fixture.optimizer.lr_decay_iters, 250);
+    assert_int_equal(fixture.optimizer.warmup_iters, 7);
+}
+
+static void test_rates_that_rise(void **state) {
+    (void)state;
+    struct optimizer_settings optimizer = {.learning_rate = 1e-3, .min_lr = 1e-3};
+    assert_int_equal(schedule_check(&optimizer), 0);
+    optimizer.min_lr = 2e-3;
+    assert_int_equal(schedule_check(&optimizer), -1);
+    assert_non_null(strstr(error_text(), "from learning_rate = 0.001 to min_lr = 0.002"));
+}
+
+/* ---- hc_probe, whose iterations are those of its batches */
+
+static void copy_golden(const char *from, const char *to) {
+    size_t bytes;
+    char path[512];
+    snprintf(path, sizeof path, HC_TEST_DATA "/golden/rc/%s", from);
+    char *data = scratch_read(path, &bytes);
+    assert_non_null(data);
+    scratch_write(to, data, bytes);
+    free(data);
+}
+
+#define PROBE(out, ...)                                                                                            \
+    CHILD_RUN(HC_PROGRAMS "/hc_probe", "--device", "pocl", "--train", "--checkpoint", scratch_path("init"),        \
+              "--batch", HC_TEST_DATA "/golden/rc/train_batches.safetensors", "--out", scratch_path(out),          \
+              ##__VA_ARGS__)
+
+/* The golden batches are of 4 iterations. */
+static void test_probe(void **state) {
+    (void)state;
+    assert_int_equal(files_make_folder(scratch_path("init")), 0);
+    copy_golden("config.json", "init/config.json");
+    copy_golden("train_init.safetensors", "init/model.safetensors");
+    assert_failed(PROBE("rising", "--learning-rate", "1e-3", "--min-lr", "2e-3"), 2, "would rise");
+    assert_done(PROBE("open", "--learning-rate", "6e-3"));
+    assert_non_null(strstr(child_message(), "schedule lr_decay_iters = 4, "));
+    assert_done(PROBE("given", "--learning-rate", "6e-3", "--min-lr", "6e-4", "--lr-decay-iters", "4",
+                      "--warmup-iters", "0"));
+    assert_null(strstr(child_message(), "schedule"));
+    assert_same_file("open/losses.json", "given/losses.json");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_open_follows),
+        cmocka_unit_test(test_what_was_given_stays),
+        cmocka_unit_test(test_what_was_given_earlier_follows),
+        cmocka_unit_test(test_no_iterations),
+        cmocka_unit_test(test_resumed_runs_keep_theirs),
+        cmocka_unit_test(test_rates_that_rise),
+        cmocka_unit_test(test_probe),
+    };
+    return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
+}
