@@ -3,6 +3,7 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +99,9 @@ static int compile(struct compute *compute, const struct recipe *recipe, cl_prog
     }
     char *log = build_log(compute, *program);
     /* the first line by itself says enough where a program is only tried */
-    error_set("cannot compile %s: %s\ndevice %s, options %s\n%s", recipe->names, device_error_name(code),
-              compute->device.name, recipe->options, log ? log : "no log");
+    error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", recipe->names,
+              device_error_name(code), compute->device.name, recipe->options);
+    error_quote(log ? log : "no log");
     free(log);
     clReleaseProgram(*program);
     *program = NULL;

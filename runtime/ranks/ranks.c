@@ -1,6 +1,7 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include <mpi.h>
 #include <sched.h>
@@ -46,7 +47,7 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
     const int turn = ranks->index < 8 ? ranks->index : 8;
     nanosleep(&(struct timespec){turn / 2, turn % 2 * 500000000L}, NULL);
     if (told || !interrupt_requested()) { /* else another one has spoken, and the launcher is ending this one */
-        fprintf(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
+        message_print(stderr, "%s: rank %d on %s: %s\n", program, ranks->index, ranks->host, error_text());
         /* mpirun of Open MPI 5 drops what it has not read when it aborts a job; the next rank's turn comes later */
         nanosleep(&(struct timespec){0, 200000000L}, NULL);
     }

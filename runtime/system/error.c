@@ -1,4 +1,5 @@
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,15 +15,13 @@ static _Thread_local char draft[TEXT_SIZE];
 
 static void append(const char *more) {
     const size_t used = strlen(draft);
-    snprintf(draft + used, TEXT_SIZE - used, "%s", more);
+    message_write(draft + used, TEXT_SIZE - used, "%s", more);
 }
 
 /* Makes the message of the formatted text, and of what stands behind it after a colon (NULL: nothing). */
 __attribute__((format(printf, 1, 0))) static void compose(const char *format, va_list arguments,
                                                           const char *behind) {
-    if (vsnprintf(draft, TEXT_SIZE, format, arguments) < 0) {
-        snprintf(draft, TEXT_SIZE, "%s", format);
-    }
+    message_format(draft, TEXT_SIZE, format, arguments);
     if (behind != NULL) {
         append(": ");
         append(behind);
@@ -53,6 +52,11 @@ int error_set_errno(const char *format, ...) {
     va_start(arguments, format);
     compose(format, arguments, reason);
     va_end(arguments);
+    return -1;
+}
+
+int error_quote(const char *lines) {
+    message_quote(text, TEXT_SIZE, lines);
     return -1;
 }
 

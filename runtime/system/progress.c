@@ -1,4 +1,5 @@
 #include "runtime/system/progress.h"
+#include "runtime/system/message.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -102,20 +103,21 @@ void progress_show(struct progress *progress, const char *label, int64_t done, i
         return;
     }
     progress->shown = now;
-    char head[256], bar[BAR_WIDTH + 4], left[32] = "", line[1024], time_left[24];
+    char head[256], bar[BAR_WIDTH + 4], left[32] = "", shown[512], line[1024], time_left[24];
     const int64_t passed = done - progress->first;
     if (passed > 0) {
         format_time((now - progress->start) / (double)passed * (double)(total - done), time_left);
         snprintf(left, sizeof left, "  left %s", time_left);
     }
-    snprintf(head, sizeof head, "%s%s %" PRId64 "/%" PRId64 " ", progress->task, label, done, total);
+    message_write(shown, sizeof shown, "%s", details);
+    message_write(head, sizeof head, "%s%s %" PRId64 "/%" PRId64 " ", progress->task, label, done, total);
     int head_width, details_width;
     fit(head, INT_MAX, &head_width);
-    fit(details, INT_MAX, &details_width);
+    fit(shown, INT_MAX, &details_width);
     const int room = columns(progress) - head_width - (int)strlen(left); /* the bar gives way first, then details */
     draw_bar(done, total, room - details_width, bar);
-    const int bytes = fit(details, room - (int)strlen(bar), &details_width);
-    snprintf(line, sizeof line, "%s%s%.*s%s", head, bar, bytes, details, left);
+    const int bytes = fit(shown, room - (int)strlen(bar), &details_width);
+    snprintf(line, sizeof line, "%s%s%.*s%s", head, bar, bytes, shown, left);
     write_line(progress, line);
 }
 
@@ -126,7 +128,9 @@ void progress_text(struct progress *progress, const char *text) {
         return;
     }
     progress->shown = now;
-    write_line(progress, text);
+    char line[1024];
+    message_write(line, sizeof line, "%s", text);
+    write_line(progress, line);
 }
 
 void progress_end(struct progress *progress) {

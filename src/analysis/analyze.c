@@ -4,6 +4,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/analysis/comparison.h"
 #include "src/analysis/run_record.h"
@@ -155,11 +156,11 @@ static void tell_damage(const json_t *record) {
     size_t i;
     json_array_foreach(json_object_get(record, "damaged"), i, damage) {
         const json_int_t lines = json_integer_value(json_object_get(damage, "lines"));
-        fprintf(stderr,
-                "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
-                json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
-                lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
-                (long long)json_integer_value(json_object_get(damage, "first")));
+        message_print(
+            stderr, "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
+            json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
+            lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
+            (long long)json_integer_value(json_object_get(damage, "first")));
     }
 }
 

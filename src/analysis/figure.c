@@ -1,6 +1,6 @@
 #include "src/analysis/figure.h"
 #include "runtime/files/files.h"
-#include "src/text/utf8.h"
+#include "runtime/system/utf8.h"
 #include "src/variants/residual.h"
 #include <math.h>
 #include <stdarg.h>
@@ -56,10 +56,7 @@ static bool is_plain(uint32_t character) {
         return (character >= '0' && character <= '9') || (character >= 'A' && character <= 'Z') ||
                (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+= ", (int)character));
     }
-    const bool control = character < 0xA0 || (character >= 0x200B && character <= 0x200F) ||
-                         (character >= 0x2028 && character <= 0x202E) ||
-                         (character >= 0x2060 && character <= 0x206F) || character == 0xFEFF;
-    return !control;
+    return !utf8_is_control(character);
 }
 
 const char *figure_name(const json_t *run) {

@@ -4,6 +4,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/bench/bench_model.h"
 #include "src/bench/memory_rate.h"
@@ -118,7 +119,7 @@ static int collect(struct bench_state *bench, struct bench_result *result) {
 /* ---- reports */
 
 static void print_part(const char *name, const struct bench_figure *figure, double step) {
-    printf("  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
+    message_print(stdout, "  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
 }
 
 static void print_exchange(const struct bench_state *bench, const struct bench_result *result) {
@@ -127,20 +128,23 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
     const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9,
                  mebibyte = 1.0 / 1048576.0;
     const double moved = result->alone.moved / result->exchange_alone;
-    printf("exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
-           "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
-           (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
-           model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
-    printf("alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
-           "GB/s: %.0f %% of the %.2f GB/s that it has\n",
-           1e3 * result->exchange_alone, mebibyte * result->alone.sent,
-           gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
-           100.0 * result->memory_share, gigabyte * result->memory_rate);
+    message_print(stdout,
+                  "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
+                  "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
+                  (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
+                  model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
+    message_print(
+        stdout,
+        "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
+        "GB/s: %.0f %% of the %.2f GB/s that it has\n",
+        1e3 * result->exchange_alone, mebibyte * result->alone.sent,
+        gigabyte * result->alone.sent / result->exchange_alone, mebibyte * result->alone.moved, gigabyte * moved,
+        100.0 * result->memory_share, gigabyte * result->memory_rate);
 }
 
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {
     const double step = result->figures[BENCH_STEP].median;
-    printf("  %-24s %10s %10s\n", "", "ms a step", "share");
+    message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
     print_part("forward and backward", &result->figures[BENCH_COMPUTE], step);
     print_part("exposed communication", &result->figures[BENCH_EXPOSED], step);
     print_part("optimiser and the rest", &result->figures[BENCH_REST], step);
@@ -154,12 +158,12 @@ static void print_result(const struct bench_state *bench, const struct bench_res
     const struct bench_model *model = &bench->model;
     const struct bench_figure *step = &result->figures[BENCH_STEP];
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
-    printf("step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n", 1e3 * step->median,
-           bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
-    printf("speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n", speed,
-           100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate, 1e-9 * model->gemm_rate);
-    printf("memory   %.2f GiB planned, %.2f GiB at most in this process\n",
-           (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
+    message_print(stdout, "step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n",
+                  1e3 * step->median, bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
+    message_print(stdout, "speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n", speed,
+                  100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate, 1e-9 * model->gemm_rate);
+    message_print(stdout, "memory   %.2f GiB planned, %.2f GiB at most in this process\n",
+                  (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
     if (bench->settings->ranks) {
         print_split(bench, result);
     }
@@ -204,17 +208,18 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
 
 static void print_head(const struct bench_model *bench) {
     const struct model_config *model = &bench->gpt.config;
-    printf("device   %s (%s), products by %s\n", bench->compute->device.name, bench->compute->device.platform_name,
-           gemm_description(bench->compute));
+    message_print(stdout, "device   %s (%s), products by %s\n", bench->compute->device.name,
+                  bench->compute->device.platform_name, gemm_description(bench->compute));
     type_choice_print(&bench->choice, stdout);
-    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
-           " (%s), %.4g parameters\n",
-           model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
-           bench->vocabulary_source, (double)bench->gpt.parameters.total);
-    printf("ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
-           bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
-           bench->train->batch_size, model->block_size);
-    printf(bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
+    message_print(stdout,
+                  "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
+                  " (%s), %.4g parameters\n",
+                  model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
+                  bench->vocabulary_source, (double)bench->gpt.parameters.total);
+    message_print(stdout, "ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
+                  bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
+                  bench->train->batch_size, model->block_size);
+    message_print(stdout, bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
     fflush(stdout);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/spawn.h"
 #include "src/bench/bench.h"
@@ -277,38 +278,43 @@ static double utilisation(const struct comparison *all, const struct bench_case 
 
 static void print_type(const struct bench_case *one) {
     if (*text_fact(one, "dtype_reason")) {
-        printf("dtype    %s: %s\n", text_fact(one, "dtype"), text_fact(one, "dtype_reason"));
+        message_print(stdout, "dtype    %s: %s\n", text_fact(one, "dtype"), text_fact(one, "dtype_reason"));
     }
     if (*text_fact(one, "warning")) {
-        fprintf(stderr, "warning  %s\n", text_fact(one, "warning"));
+        message_print(stderr, "warning  %s\n", text_fact(one, "warning"));
     }
 }
 
 static void print_table(const struct comparison *all) {
     const struct bench_case *first = &all->cases[0];
     const double gibi = 1073741824.0;
-    printf("device   %s, products by %s at %.1f GFLOP/s\n", text_fact(first, "device"), text_fact(first, "gemm"),
-           1e-9 * gemm_rate(all));
+    message_print(stdout, "device   %s, products by %s at %.1f GFLOP/s\n", text_fact(first, "device"),
+                  text_fact(first, "gemm"), 1e-9 * gemm_rate(all));
     print_type(first);
-    printf("model    %.0f layers, %.0f channels, vocabulary %.0f (%s), %.0f tokens a step; medians of %" PRId64
-           " rounds\n",
-           fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "vocab_size"),
-           text_fact(first, "vocab_source"), fact(first, "tokens"), all->settings->steps);
-    printf("%-9s %2s %11s %11s %9s %9s %9s %8s %8s %7s\n", "residual", "n", "parameters", "auxiliary", "step ms",
-           "tokens/s", "of GEMM", "planned", "peak", "to rc");
+    message_print(
+        stdout,
+        "model    %.0f layers, %.0f channels, vocabulary %.0f (%s), %.0f tokens a step; medians of %" PRId64
+        " rounds\n",
+        fact(first, "n_layer"), fact(first, "n_embd"), fact(first, "vocab_size"), text_fact(first, "vocab_source"),
+        fact(first, "tokens"), all->settings->steps);
+    message_print(stdout, "%-9s %2s %11s %11s %9s %9s %9s %8s %8s %7s\n", "residual", "n", "parameters",
+                  "auxiliary", "step ms", "tokens/s", "of GEMM", "planned", "peak", "to rc");
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
-        printf("%-9s %2" PRId64 " %11.4g %11.4g %9.1f %9.1f %7.1f %% %4.2f GiB %4.2f GiB", one->residual->name,
-               one->streams, fact(one, "parameters"), fact(one, "auxiliary"), 1e3 * one->step.median, speed(one),
-               100.0 * utilisation(all, one), fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
-        printf(isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
+        message_print(stdout, "%-9s %2" PRId64 " %11.4g %11.4g %9.1f %9.1f %7.1f %% %4.2f GiB %4.2f GiB",
+                      one->residual->name, one->streams, fact(one, "parameters"), fact(one, "auxiliary"),
+                      1e3 * one->step.median, speed(one), 100.0 * utilisation(all, one),
+                      fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
+        message_print(stdout, isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
     }
     if (find_plain(all)) {
-        printf("to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not "
-               "the quotient of "
-               "two medians\n         above: a machine that is slower in some rounds changes those, and not the "
-               "ratios within a "
-               "round\n");
+        message_print(
+            stdout,
+            "to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not "
+            "the quotient of "
+            "two medians\n         above: a machine that is slower in some rounds changes those, and not the "
+            "ratios within a "
+            "round\n");
     }
 }
 

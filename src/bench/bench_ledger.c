@@ -2,6 +2,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
 #include "src/bench/ledger.h"
@@ -63,17 +64,22 @@ static void print(const struct bench_model *bench, const struct gpu_model *model
     const double steps = (double)bench->micro_steps;
     const double seconds = ledgers->micro.all.seconds + ledgers->optimiser.all.seconds / steps;
     const double speed = tokens_of(bench) / seconds, peak = model->unit_rate > 0.0 ? model->unit_rate : model->rate;
-    printf("ledger   of %s, by its data sheet: %s\n", model->title,
-           bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
-    printf("model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
-           " (%s), %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; products by %s\n",
-           gpt->config.residual->name, gpt->config.n_streams, gpt->config.n_layer, gpt->config.n_embd,
-           gpt->config.vocab_size, bench->vocabulary_source, bench->train->batch_size,
-           bench->train->model.block_size, element_name(gpt->options.type), gemm_description(bench->compute));
-    printf("speed    %.0f tokens/s predicted at %" PRId64 " micro-steps a step, %.1f %% of the data sheet's %.1f "
-           "TFLOP/s\n",
-           speed, bench->micro_steps, 100.0 * speed * gpt_flops_per_token(gpt) / peak, 1e-12 * peak);
-    printf(
+    message_print(stdout, "ledger   of %s, by its data sheet: %s\n", model->title,
+                  bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
+    message_print(stdout,
+                  "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
+                  " (%s), %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; products by %s\n",
+                  gpt->config.residual->name, gpt->config.n_streams, gpt->config.n_layer, gpt->config.n_embd,
+                  gpt->config.vocab_size, bench->vocabulary_source, bench->train->batch_size,
+                  bench->train->model.block_size, element_name(gpt->options.type),
+                  gemm_description(bench->compute));
+    message_print(stdout,
+                  "speed    %.0f tokens/s predicted at %" PRId64
+                  " micro-steps a step, %.1f %% of the data sheet's %.1f "
+                  "TFLOP/s\n",
+                  speed, bench->micro_steps, 100.0 * speed * gpt_flops_per_token(gpt) / peak, 1e-12 * peak);
+    message_print(
+        stdout,
         "frame    %.1f MB of hyper-connections a sublayer, forward and backward; %zu launches of a micro-step have "
         "fewer groups than twice the cores\n",
         1e-6 * (frame.read + frame.written) / (double)(BRANCHES * gpt->config.n_layer), ledgers->micro.narrow);

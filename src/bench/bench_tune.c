@@ -3,6 +3,7 @@
 #include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/bench/bench.h"
 #include <stdlib.h>
 
@@ -41,25 +42,27 @@ static int open_device(const struct bench_settings *settings, struct compute **c
 
 static void print_parameters(const struct tuned_kind *kind, const size_t *values) {
     for (int i = 0; i < GEMM_PARAMETERS; i++) {
-        printf("%s%s %zu", i ? ", " : "parameters             ", kind->numbers[i].name, values[i]);
+        message_print(stdout, "%s%s %zu", i ? ", " : "parameters             ", kind->numbers[i].name, values[i]);
     }
-    printf("\nproducts below         %zu x %zu x %zu go through CLBlast's direct kernel\n",
-           values[GEMM_DIRECT_BELOW], values[GEMM_DIRECT_BELOW], values[GEMM_DIRECT_BELOW]);
+    message_print(stdout, "\nproducts below         %zu x %zu x %zu go through CLBlast's direct kernel\n",
+                  values[GEMM_DIRECT_BELOW], values[GEMM_DIRECT_BELOW], values[GEMM_DIRECT_BELOW]);
 }
 
 static void print_tiles(const struct mma_tiles *tiles) {
-    printf("tiles                  %zu x %zu x %zu, %zu x %zu per warp, %zu stages\n", tiles->block_m,
-           tiles->block_n, tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages);
+    message_print(stdout, "tiles                  %zu x %zu x %zu, %zu x %zu per warp, %zu stages\n",
+                  tiles->block_m, tiles->block_n, tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages);
 }
 
 static void print_result(const struct tuned_target *target, const struct gemm_tune_result *result) {
-    printf("%-22s %.4g GFLOP/s\n", target->unit ? "default tiles" : "CLBlast's own choice", 1e-9 * result->stock);
+    message_print(stdout, "%-22s %.4g GFLOP/s\n", target->unit ? "default tiles" : "CLBlast's own choice",
+                  1e-9 * result->stock);
     if (!result->improved) {
-        printf("none of %d candidates is faster: nothing kept\n", result->tried);
+        message_print(stdout, "none of %d candidates is faster: nothing kept\n", result->tried);
         return;
     }
-    printf("tuned                  %.4g GFLOP/s, %.2f times that (best of %d candidates, %d refused)\n",
-           1e-9 * result->rate, result->rate / result->stock, result->tried, result->refused);
+    message_print(stdout,
+                  "tuned                  %.4g GFLOP/s, %.2f times that (best of %d candidates, %d refused)\n",
+                  1e-9 * result->rate, result->rate / result->stock, result->tried, result->refused);
     if (target->unit) {
         print_tiles(&result->best.tiles);
     } else {
@@ -77,10 +80,10 @@ static int tune_and_keep(const struct bench_settings *settings, struct compute *
     union tuned_values known;
     struct gemm_tune_result result;
     bool found = false;
-    printf("device                 %s (%s)\n", compute->device.name, compute->device.platform_name);
-    printf("product                %zu x %zu x %zu, in the three forms of a layer\n", m, n, k);
+    message_print(stdout, "device                 %s (%s)\n", compute->device.name, compute->device.platform_name);
+    message_print(stdout, "product                %zu x %zu x %zu, in the three forms of a layer\n", m, n, k);
     if (target->unit) {
-        printf("matrix unit            %s\n", target->unit->name);
+        message_print(stdout, "matrix unit            %s\n", target->unit->name);
     }
     fflush(stdout);
     /* a file that cannot be used is about to be replaced */
@@ -95,7 +98,8 @@ static int tune_and_keep(const struct bench_settings *settings, struct compute *
     if (tuned_write(target, path, &result.best)) {
         return -1;
     }
-    printf("kept in                %s; runs with --gemm %s use it from now on\n", path, target->kind->backend);
+    message_print(stdout, "kept in                %s; runs with --gemm %s use it from now on\n", path,
+                  target->kind->backend);
     return 0;
 }
 

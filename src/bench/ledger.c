@@ -1,5 +1,6 @@
 #include "src/bench/ledger.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,13 +103,14 @@ static bool begins_part(const struct ledger *ledger, size_t row) {
 /* ---- for people */
 
 static void print_head(const char *title, FILE *file) {
-    fprintf(file, "\n%-46s %8s %5s %11s %11s %9s %7s\n", title, "launches", "waits", "MB", "GFLOP", "ms", "share");
+    message_print(file, "\n%-46s %8s %5s %11s %11s %9s %7s\n", title, "launches", "waits", "MB", "GFLOP", "ms",
+                  "share");
 }
 
 static void print_sum(const struct ledger_sum *sum, double whole, FILE *file) {
-    fprintf(file, " %8zu %5zu %11.1f %11.1f %9.3f %5.1f %%\n", sum->launches, sum->waits,
-            1e-6 * (sum->read + sum->written), 1e-9 * sum->flops, 1e3 * sum->seconds,
-            whole > 0.0 ? 100.0 * sum->seconds / whole : 0.0);
+    message_print(file, " %8zu %5zu %11.1f %11.1f %9.3f %5.1f %%\n", sum->launches, sum->waits,
+                  1e-6 * (sum->read + sum->written), 1e-9 * sum->flops, 1e3 * sum->seconds,
+                  whole > 0.0 ? 100.0 * sum->seconds / whole : 0.0);
 }
 
 void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
@@ -117,20 +119,20 @@ void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
     for (size_t i = 0; i < ledger->count; i++) {
         if (begins_part(ledger, i)) {
             const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.part);
-            fprintf(file, "  %-44s", ledger->rows[i].record.part);
+            message_print(file, "  %-44s", ledger->rows[i].record.part);
             print_sum(&sum, ledger->all.seconds, file);
         }
     }
-    fprintf(file, "  %-44s", "in all");
+    message_print(file, "  %-44s", "in all");
     print_sum(&ledger->all, ledger->all.seconds, file);
     print_head("  kernel                          groups x size", file);
     for (size_t i = 0; i < ledger->count && i < MOST; i++) {
         const struct record *record = &ledger->rows[i].record;
-        fprintf(file, "  %-30s %7zu x %4zu", record->name, record->groups, record->local);
+        message_print(file, "  %-30s %7zu x %4zu", record->name, record->groups, record->local);
         print_sum(&ledger->rows[i].sum, ledger->all.seconds, file);
     }
     if (ledger->count > MOST) {
-        fprintf(file, "  and %zu more\n", ledger->count - MOST);
+        message_print(file, "  and %zu more\n", ledger->count - MOST);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
@@ -191,12 +192,13 @@ static void print_model(const struct evaluation *evaluation) {
     if (!evaluation->is_first) {
         return;
     }
-    fprintf(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
-            evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
+    message_print(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
+                  evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
     type_choice_print(&evaluation->choice, stderr);
-    fprintf(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
-            config->residual->name, config->block_size);
-    fprintf(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary, config->vocab_size);
+    message_print(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
+                  config->residual->name, config->block_size);
+    message_print(stderr, ", softmax over %zu of %" PRId64 " tokens\n", evaluation->gpt.vocabulary,
+                  config->vocab_size);
 }
 
 static int open_device(struct evaluation *evaluation) {
@@ -253,19 +255,19 @@ static bool talks(const struct evaluation *evaluation) {
 
 static void print_figure(const char *name, int digits, double value) {
     if (isnan(value)) {
-        printf("%-18snone\n", name);
+        message_print(stdout, "%-18snone\n", name);
     } else {
-        printf("%-18s%.*f\n", name, digits, value);
+        message_print(stdout, "%-18s%.*f\n", name, digits, value);
     }
 }
 
 static void print_count(const char *name, uint64_t value) {
-    printf("%-18s%" PRIu64 "\n", name, value);
+    message_print(stdout, "%-18s%" PRIu64 "\n", name, value);
 }
 
 static void print_rate(const struct evaluation *evaluation) {
-    printf("%-18s%.0f (%.1f s)\n", "tokens/s", (double)evaluation->total.tokens / evaluation->seconds,
-           evaluation->seconds);
+    message_print(stdout, "%-18s%.0f (%.1f s)\n", "tokens/s",
+                  (double)evaluation->total.tokens / evaluation->seconds, evaluation->seconds);
 }
 
 /* ---- token files */

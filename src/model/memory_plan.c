@@ -1,5 +1,6 @@
 #include "src/model/memory_plan.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,10 +116,10 @@ void memory_plan_print(const struct memory_plan *plan, FILE *file) {
             }
         }
         if (!seen) {
-            fprintf(file, "  %-28s %12s\n", group, memory_text(bytes, text));
+            message_print(file, "  %-28s %12s\n", group, memory_text(bytes, text));
         }
     }
-    fprintf(file, "  %-28s %12s\n", "in all", memory_text(plan->total_bytes, text));
+    message_print(file, "  %-28s %12s\n", "in all", memory_text(plan->total_bytes, text));
 }
 
 static int create(struct compute *compute, struct memory_item *item) {

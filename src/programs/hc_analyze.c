@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/analysis/analyze.h"
 #include "src/analysis/report.h"
 #include "src/programs/program.h"
@@ -65,7 +66,7 @@ static int analyze_all(struct compute *compute, const struct settings *settings,
         json_decref(last);
         last = json;
         if (result == 0) {
-            fprintf(stderr, "wrote %s/report.html\n", settings->out);
+            message_print(stderr, "wrote %s/report.html\n", settings->out);
         }
     } while (result == 0 && settings->watch > 0 && wait_for_next(settings->watch));
     json_decref(last);

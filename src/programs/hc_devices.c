@@ -3,6 +3,7 @@
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/message.h"
 #include "src/programs/program.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,9 @@ static void print_address(const struct device *devices, size_t count, size_t ind
     if (!devices[index].address.known) {
         return;
     }
-    printf("   PCI address   %s", device_address_text(&devices[index].address, text));
+    message_print(stdout, "   PCI address   %s", device_address_text(&devices[index].address, text));
     if (card != index) {
-        printf(": the same card as %zu, which --device gpu takes for it", card);
+        message_print(stdout, ": the same card as %zu, which --device gpu takes for it", card);
     }
     putchar('\n');
 }
@@ -41,42 +42,43 @@ static void print_address(const struct device *devices, size_t count, size_t ind
 static void print_units(const struct cpu_units *units) {
     const char *bf16 = units->names[ELEMENT_BF16], *fp16 = units->names[ELEMENT_FP16];
     if (!*bf16 && !*fp16) {
-        printf("   16 bits       no units of this CPU multiply them: fp32 is faster\n");
+        message_print(stdout, "   16 bits       no units of this CPU multiply them: fp32 is faster\n");
     }
     if (*bf16) {
-        printf("   bf16          %s\n", bf16);
+        message_print(stdout, "   bf16          %s\n", bf16);
     }
     if (*fp16) {
-        printf("   fp16          %s\n", fp16);
+        message_print(stdout, "   fp16          %s\n", fp16);
     }
 }
 
 static void print_device(const struct device *devices, size_t count, size_t index) {
     const double mebibyte = 1024.0 * 1024.0;
     const struct device *device = &devices[index];
-    printf("%zu: %s\n", index, device->name);
-    printf("   platform      %s\n", device->platform_name);
-    printf("   version       %s, driver %s\n", device->version, device->driver);
-    printf("   type          %s, %u compute units, float vectors of %u\n", type_name(device), device->compute_units,
-           device->vector_width);
+    message_print(stdout, "%zu: %s\n", index, device->name);
+    message_print(stdout, "   platform      %s\n", device->platform_name);
+    message_print(stdout, "   version       %s, driver %s\n", device->version, device->driver);
+    message_print(stdout, "   type          %s, %u compute units, float vectors of %u\n", type_name(device),
+                  device->compute_units, device->vector_width);
     print_address(devices, count, index);
-    printf("   memory        %.0f MiB%s, buffers up to %.0f MiB\n", (double)device->memory_bytes / mebibyte,
-           device->shares_host_memory ? " (the host's, available now)" : "",
-           (double)device->max_buffer_bytes / mebibyte);
-    printf("   work-groups   up to %zu work-items, %.0f KiB of local memory\n", device->max_work_group,
-           (double)device->local_bytes / 1024.0);
+    message_print(stdout, "   memory        %.0f MiB%s, buffers up to %.0f MiB\n",
+                  (double)device->memory_bytes / mebibyte,
+                  device->shares_host_memory ? " (the host's, available now)" : "",
+                  (double)device->max_buffer_bytes / mebibyte);
+    message_print(stdout, "   work-groups   up to %zu work-items, %.0f KiB of local memory\n",
+                  device->max_work_group, (double)device->local_bytes / 1024.0);
     if (device->native_kernels) {
         print_units(&device->units);
     }
-    printf("   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
+    message_print(stdout, "   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }
 
 static void print_choice(const char *word, unsigned local_rank) {
     struct device device;
     if (device_choose(word, local_rank, &device)) {
-        printf("   --device %-6s none: %s\n", word, error_text());
+        message_print(stdout, "   --device %-6s none: %s\n", word, error_text());
     } else {
-        printf("   --device %-6s %s (%s)\n", word, device.name, device.platform_name);
+        message_print(stdout, "   --device %-6s %s (%s)\n", word, device.name, device.platform_name);
     }
 }
 
@@ -87,12 +89,13 @@ static void print_order(const struct device *devices, size_t count) {
     if (!gpus) {
         return;
     }
-    printf("\n--device gpu gives the ranks of a node, in turn:");
+    message_print(stdout, "\n--device gpu gives the ranks of a node, in turn:");
     for (size_t i = 0; i < gpus; i++) {
-        printf("%s %zu", i ? "," : "", order[i]);
+        message_print(stdout, "%s %zu", i ? "," : "", order[i]);
     }
-    printf(" (%s)\n", devices[order[0]].shares_host_memory ? "integrated GPUs: there is none with memory of its own"
-                                                           : "each card once, those with memory of their own");
+    message_print(stdout, " (%s)\n",
+                  devices[order[0]].shares_host_memory ? "integrated GPUs: there is none with memory of its own"
+                                                       : "each card once, those with memory of their own");
 }
 
 /* What keeps devices on Vulkan from being used. */
@@ -103,10 +106,10 @@ static void print_vulkan(const struct device *devices, size_t count) {
         lacks_compiler = lacks_compiler || !devices[i].compiles;
     }
     if (problem || lacks_compiler) {
-        printf("\nVulkan: %s\n", problem
-                                     ? problem
-                                     : "the compiler clspv is missing, so that only programs compiled before can "
-                                       "run; `pip install pyclspv` or `ci/setup.sh vulkan` installs it");
+        message_print(stdout, "\nVulkan: %s\n",
+                      problem ? problem
+                              : "the compiler clspv is missing, so that only programs compiled before can "
+                                "run; `pip install pyclspv` or `ci/setup.sh vulkan` installs it");
     }
 }
 
@@ -121,12 +124,15 @@ static int print_all(void) {
         print_device(devices, count, i);
     }
     if (!count) {
-        printf("No device: %s\n", device_missing_text());
+        message_print(stdout, "No device: %s\n", device_missing_text());
     }
     print_order(devices, count);
     print_vulkan(devices, count);
     free(devices);
-    printf("%sWhat the words pick for rank %u of this node:\n", count ? "\n" : "", host_local_rank());
+    message_print(stdout,
+                  count ? "\nWhat the words pick for rank %u of this node:\n"
+                        : "What the words pick for rank %u of this node:\n",
+                  host_local_rank());
     for (size_t i = 0; i < COUNT(words); i++) {
         print_choice(words[i], host_local_rank());
     }

@@ -1,5 +1,6 @@
 /* hc_eval: numbers for a checkpoint that can be compared with those of other models. */
 #include "runtime/files/files.h"
+#include "runtime/system/message.h"
 #include "src/evaluation/eval.h"
 #include "src/programs/program.h"
 #include "src/settings/shared_rows.h"
@@ -42,7 +43,7 @@ static int run(struct eval_settings *settings) {
         return PROGRAM_FAILED;
     }
     if (result == EVAL_INTERRUPTED && ranks->index == 0) {
-        fprintf(stderr, "%s: interrupted, nothing written\n", program.info.name);
+        message_print(stderr, "%s: interrupted, nothing written\n", program.info.name);
     }
     return (int)result;
 }

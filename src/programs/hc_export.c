@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/checkpoint/export.h"
 #include "src/programs/program.h"
 #include <inttypes.h>
@@ -26,10 +27,10 @@ struct settings {
 
 static int print_report(const struct settings *settings, const struct export_report *report) {
     const struct model_config *model = &report->model;
-    printf("%s: %s with %" PRId64 " layers, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
-           model->residual->name, model->n_layer, report->parameters, report->vocab_size);
+    message_print(stdout, "%s: %s with %" PRId64 " layers, %" PRIu64 " parameters, vocabulary %" PRId64,
+                  settings->out, model->residual->name, model->n_layer, report->parameters, report->vocab_size);
     if (report->vocab_size < model->vocab_size) {
-        printf(" (the last %" PRId64 " rows are left out)", model->vocab_size - report->vocab_size);
+        message_print(stdout, " (the last %" PRId64 " rows are left out)", model->vocab_size - report->vocab_size);
     }
     putchar('\n');
     return files_flush(stdout, "the summary");

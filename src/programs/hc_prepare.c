@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/corpus/prepare.h"
 #include "src/programs/program.h"
 #include "src/settings/settings.h"
@@ -51,13 +52,14 @@ struct settings {
 
 static int report_unfinished(const struct settings *settings, const struct prepare_report *report, bool stopped) {
     if (stopped) {
-        fprintf(stderr, "%s: interrupted, %s\n", program.info.name,
-                report->kept ? "the work so far is kept" : "nothing written");
+        message_print(stderr, "%s: interrupted, %s\n", program.info.name,
+                      report->kept ? "the work so far is kept" : "nothing written");
     } else {
         program_print_error(&program);
     }
     if (report->kept) {
-        fprintf(stderr, "The same command goes on from there; to give up, remove %s/.hc_prepare\n", settings->out);
+        message_print(stderr, "The same command goes on from there; to give up, remove %s/.hc_prepare\n",
+                      settings->out);
     }
     error_clear(); /* it has been said */
     return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
@@ -112,13 +114,14 @@ static int prepare_and_tell(const struct settings *settings, struct prepare_sett
         return report_unfinished(settings, &report, result == PREPARE_STOPPED);
     }
     const double tokens = (double)report.train_tokens + (double)report.val_tokens;
-    printf("%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", settings->out,
-           report.train_tokens, report.val_tokens, 100.0 * (double)report.val_tokens / tokens);
+    message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", settings->out,
+                  report.train_tokens, report.val_tokens, 100.0 * (double)report.val_tokens / tokens);
     if (prepare->val_fraction > 0) {
-        printf("; asked for: %g %%%s", 100.0 * prepare->val_fraction,
-               prepare->kind == DOCUMENT_CHUNKS ? "" : " of the documents");
+        message_print(stdout, "; asked for: %g %%%s", 100.0 * prepare->val_fraction,
+                      prepare->kind == DOCUMENT_CHUNKS ? "" : " of the documents");
     }
-    printf("), from %" PRIu64 " bytes; unigram entropy %.4f nats\n", report.source_bytes, report.unigram_entropy);
+    message_print(stdout, "), from %" PRIu64 " bytes; unigram entropy %.4f nats\n", report.source_bytes,
+                  report.unigram_entropy);
     return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 

@@ -1,4 +1,5 @@
 /* hc_train: trains a GPT with a residual variant. */
+#include "runtime/system/message.h"
 #include "src/programs/program.h"
 #include "src/training/resumed_settings.h"
 #include "src/training/same_job.h"
@@ -34,7 +35,7 @@ static int run(struct train_settings *settings, const struct option_table *table
     }
     const enum train_result result = train_run(settings, &program.ranks);
     if (result == TRAIN_INTERRUPTED && program.ranks.index == 0) {
-        fprintf(stderr, "interrupted; go on with --init-from resume\n");
+        message_print(stderr, "interrupted; go on with --init-from resume\n");
     }
     return (int)result;
 }

@@ -4,11 +4,12 @@
 #include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/training/same_job.h"
 #include <stdlib.h>
 
 void program_print_error(const struct program *program) {
-    fprintf(stderr, "%s: %s\n", program->info.name, error_text());
+    message_print(stderr, "%s: %s\n", program->info.name, error_text());
 }
 
 int program_failed(const struct program *program) {

@@ -1,9 +1,11 @@
 #include "src/sampling/sample_print.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct printed_sample {
     struct sample_text text;
@@ -17,13 +19,14 @@ int sample_printer_create(struct sample_printer *printer, FILE *file, const stru
                                        .prompt = prompt,
                                        .prompt_bytes = prompt_bytes,
                                        .samples = calloc((size_t)side_by_side, sizeof *printer->samples),
-                                       .side_by_side = side_by_side};
+                                       .side_by_side = side_by_side,
+                                       .terminal = isatty(fileno(file)) == 1};
     if (!printer->samples) {
         return error_set("out of memory");
     }
     for (int64_t i = 0; i < side_by_side; i++) {
         printer->samples[i].text.stop = stop;
-        printer->samples[i].text.utf8 = strcmp(tokenizer_name(tokenizer), "byte") != 0;
+        printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
     }
     return 0;
 }
@@ -41,9 +44,11 @@ static struct printed_sample *find(struct sample_printer *printer, int64_t numbe
     return &printer->samples[number % printer->side_by_side];
 }
 
-static void print_bytes(FILE *file, const char *bytes, size_t count) {
-    if (count) { /* else there may be no address */
-        fwrite(bytes, 1, count, file);
+static void print_bytes(const struct sample_printer *printer, const char *bytes, size_t count) {
+    if (printer->terminal) {
+        message_print_text(printer->file, bytes, count);
+    } else if (count) { /* else there may be no address */
+        fwrite(bytes, 1, count, printer->file);
     }
 }
 
@@ -52,10 +57,10 @@ static int print_current(struct sample_printer *printer) {
     struct text_buffer *ready = &find(printer, printer->current)->text.ready;
     if (!printer->begun) {
         fputs(printer->current > 0 ? "---------------\n" : "", printer->file);
-        print_bytes(printer->file, printer->prompt, printer->prompt_bytes);
+        print_bytes(printer, printer->prompt, printer->prompt_bytes);
         printer->begun = true;
     }
-    print_bytes(printer->file, ready->bytes, ready->size);
+    print_bytes(printer, ready->bytes, ready->size);
     text_drop(ready, ready->size);
     return files_flush(printer->file, "the text");
 }

@@ -17,10 +17,11 @@ struct sample_printer {
     int64_t side_by_side;
     int64_t current; /* the number of the one that is being printed */
     bool begun;      /* its prompt is printed */
+    bool terminal;   /* which is not to obey what a model writes */
 };
 
 /* side_by_side: how many samples are written at a time (options.batch of sample_run). Text of GPT-2's tokens is
- * printed in whole characters, bytes as they are; it ends before `stop` (NULL or empty: none). All must outlive the
+ * printed in whole characters, bytes as they are; to a terminal all text is, with control characters spelt as message.h says. It ends before `stop` (NULL or empty: none). All must outlive the
  * printer. */
 int sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side);

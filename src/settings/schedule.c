@@ -1,5 +1,6 @@
 #include "src/settings/schedule.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,9 +48,9 @@ static double tenth(double number) {
 /* Says what follows: one line, with what it was before if that was given. */
 static void print_part(FILE *console, const char *name, double value, const char *rule, bool given, double before) {
     if (console) {
-        fprintf(console, "schedule %s = %.15g, %s", name, value, rule);
+        message_print(console, "schedule %s = %.15g, %s", name, value, rule);
         if (given && before != value) {
-            fprintf(console, ", which was given later than %s = %.15g", name, before);
+            message_print(console, ", which was given later than %s = %.15g", name, before);
         }
         fputc('\n', console);
     }

@@ -1,6 +1,7 @@
 #include "src/settings/type_choice.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
+#include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,9 +160,9 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {
     if (lines && *choice->reason) {
-        fprintf(lines, "dtype    %s: %s\n", element_name(choice->type), choice->reason);
+        message_print(lines, "dtype    %s: %s\n", element_name(choice->type), choice->reason);
     }
     if (*choice->warning) {
-        fprintf(stderr, "warning  %s\n", choice->warning);
+        message_print(stderr, "warning  %s\n", choice->warning);
     }
 }

@@ -3,6 +3,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/message.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/trainer.h"
@@ -73,7 +74,7 @@ static int save_state(struct trainer *trainer) {
     trainer->cannot_save = false;
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
-    fprintf(trainer->console, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
+    message_print(trainer->console, "saved    %s/%s\n", run_folder_name(&trainer->folder), name);
     return 0;
 }
 
@@ -127,8 +128,8 @@ static int evaluate(struct trainer *trainer) {
     if (measure_losses(trainer, &train_loss, &val_loss)) {
         return -1;
     }
-    fprintf(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration, val_loss,
-            train_loss);
+    message_print(trainer->console, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", iteration,
+                  val_loss, train_loss);
     const struct training_state before = trainer->state;
     trainer->state.evaluated_at = iteration;
     const int written = trainer_is_first(trainer) ? run_log_evaluation(&trainer->log, iteration, train_loss,
@@ -263,11 +264,12 @@ static void check_promises(struct trainer *trainer, const struct h_statistics *s
     while ((breach = h_statistics_check(statistics, residual, ~trainer->broken)).promise) {
         trainer->broken |= breach.promise;
         progress_end(&trainer->progress);
-        fprintf(trainer->console,
-                "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
-                "%" PRId64 "\n",
-                breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
-                branches[breach.sublayer % BRANCHES].hyper_connection, iteration);
+        message_print(
+            trainer->console,
+            "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
+            "%" PRId64 "\n",
+            breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
+            branches[breach.sublayer % BRANCHES].hyper_connection, iteration);
     }
 }
 
@@ -352,11 +354,12 @@ static void print_collectives(const struct trainer *trainer) {
         return;
     }
     const double exposed = times->exposed < times->active ? times->exposed : times->active;
-    fprintf(trainer->console,
-            "exchange %.1f ms a step under way, %.1f ms of them after the backward pass; %.0f %% hidden behind "
-            "computation; rank 0 sent %.2f MiB a step, and moved %.2f MiB in memory\n",
-            1e3 * times->active / steps, 1e3 * exposed / steps, 100.0 * (1.0 - exposed / times->active),
-            times->sent / steps / 1048576.0, times->moved / steps / 1048576.0);
+    message_print(
+        trainer->console,
+        "exchange %.1f ms a step under way, %.1f ms of them after the backward pass; %.0f %% hidden behind "
+        "computation; rank 0 sent %.2f MiB a step, and moved %.2f MiB in memory\n",
+        1e3 * times->active / steps, 1e3 * exposed / steps, 100.0 * (1.0 - exposed / times->active),
+        times->sent / steps / 1048576.0, times->moved / steps / 1048576.0);
 }
 
 static int print_profile(struct trainer *trainer) {
@@ -368,8 +371,9 @@ static int print_profile(struct trainer *trainer) {
     print_collectives(trainer);
     const int status = profiler_write_trace(trainer->compute->profiler, path.text);
     if (status == 0) {
-        fprintf(trainer->console, "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
-                run_folder_name(&trainer->folder));
+        message_print(trainer->console,
+                      "trace    %s/" RUN_TRACE " (open it in chrome://tracing or ui.perfetto.dev)\n",
+                      run_folder_name(&trainer->folder));
     }
     return status;
 }
@@ -380,19 +384,19 @@ static int measure_rate(struct trainer *trainer) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        fprintf(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
+        message_print(trainer->console, "attention on %s\n", trainer->gpt.operations.attention_by);
     }
-    fprintf(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
-            1e-9 * trainer->gemm_rate, trainer->ranks->count > 1 ? ", on all ranks together" : "");
+    message_print(trainer->console, "rate     %.1f GFLOP/s in matrix products of this shape%s\n",
+                  1e-9 * trainer->gemm_rate, trainer->ranks->count > 1 ? ", on all ranks together" : "");
     return 0;
 }
 
 /* When a device failed, or nothing could be saved, what is not lost. */
 static void tell_newest(const struct trainer *trainer) {
     if ((trainer->compute->failure || trainer->cannot_save) && trainer->saved_at >= 0) {
-        fprintf(trainer->console,
-                "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
-                run_folder_name(&trainer->folder), trainer->saved_at);
+        message_print(trainer->console,
+                      "the newest checkpoint is %s/ckpt-%" PRId64 ": --init-from resume goes on from there\n",
+                      run_folder_name(&trainer->folder), trainer->saved_at);
     }
 }
 
@@ -423,7 +427,7 @@ static void save_what_is_left(struct trainer *trainer) {
     ranks->agreed |= saved;
     if (!saved) {
         run_folder_explain(&trainer->folder);
-        fprintf(trainer->console, "where the run stands is lost: %s\n", error_text());
+        message_print(trainer->console, "where the run stands is lost: %s\n", error_text());
     }
     error_restore(kept);
 }

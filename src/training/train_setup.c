@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/message.h"
 #include "src/checkpoint/config_file.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
@@ -130,22 +131,24 @@ static int take_out_dir(struct trainer *trainer) {
 static void print_model(const struct trainer *trainer) {
     const struct model_config *model = &trainer->settings->model;
     const struct parameters *parameters = &trainer->gpt.parameters;
-    fprintf(trainer->console, "model    %s", model->residual->name);
+    message_print(trainer->console, "model    %s", model->residual->name);
     if (!residual_is_plain(model->residual)) {
-        fprintf(trainer->console, " with %" PRId64 " streams", model->n_streams);
+        message_print(trainer->console, " with %" PRId64 " streams", model->n_streams);
     }
-    fprintf(trainer->console,
-            ": %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
-            " tokens of context, vocabulary %" PRId64 "\n",
-            model->n_layer, model->n_head, model->n_embd, model->block_size, model->vocab_size);
-    fprintf(trainer->console,
-            "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
-            (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
+    message_print(trainer->console,
+                  ": %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
+                  " tokens of context, vocabulary %" PRId64 "\n",
+                  model->n_layer, model->n_head, model->n_embd, model->block_size, model->vocab_size);
+    message_print(trainer->console,
+                  "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64
+                  ") in hyper-connections\n",
+                  (double)parameters->total, parameters->total, (double)parameters->auxiliary,
+                  parameters->auxiliary);
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        fprintf(trainer->console, "         activations in %s, master weights and optimiser in fp32\n",
-                element_name(trainer->gpt.options.type));
+        message_print(trainer->console, "         activations in %s, master weights and optimiser in fp32\n",
+                      element_name(trainer->gpt.options.type));
     }
-    fprintf(trainer->console, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
+    message_print(trainer->console, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
     memory_plan_print(&trainer->gpt.plan, trainer->console);
 }
 
@@ -154,11 +157,11 @@ static void print_ranks(const struct trainer *trainer) {
     if (ranks->count == 1) {
         return;
     }
-    fprintf(trainer->console, "ranks    %d on %d host%s, %" PRId64 " micro-batch%s each", ranks->count,
-            ranks->hosts, ranks->hosts == 1 ? "" : "s", trainer->micro_steps,
-            trainer->micro_steps == 1 ? "" : "es");
+    message_print(trainer->console, "ranks    %d on %d host%s, %" PRId64 " micro-batch%s each", ranks->count,
+                  ranks->hosts, ranks->hosts == 1 ? "" : "s", trainer->micro_steps,
+                  trainer->micro_steps == 1 ? "" : "es");
     if (trainer->compute->device.is_cpu) {
-        fprintf(trainer->console, "; %u core%s for rank 0", host_cores(), host_cores() == 1 ? "" : "s");
+        message_print(trainer->console, "; %u core%s for rank 0", host_cores(), host_cores() == 1 ? "" : "s");
     }
     fputc('\n', trainer->console);
 }
@@ -172,12 +175,13 @@ static void warn_shared_device(const struct trainer *trainer) {
         return;
     }
     if (compute->device.gpus == 1) {
-        fprintf(trainer->console,
-                "warning  %d ranks on %s see one GPU: unless the launcher shows each another one, they share it\n",
-                ranks, trainer->ranks->host);
+        message_print(
+            trainer->console,
+            "warning  %d ranks on %s see one GPU: unless the launcher shows each another one, they share it\n",
+            ranks, trainer->ranks->host);
     } else {
-        fprintf(trainer->console, "warning  %d ranks share %u GPUs on %s\n", ranks, compute->device.gpus,
-                trainer->ranks->host);
+        message_print(trainer->console, "warning  %d ranks share %u GPUs on %s\n", ranks, compute->device.gpus,
+                      trainer->ranks->host);
     }
 }
 
@@ -192,8 +196,8 @@ static int open_device(struct trainer *trainer) {
     }
     settings->dtype = (int)choice.type;
     if (trainer_is_first(trainer)) {
-        fprintf(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
-                trainer->compute->device.platform_name, gemm_description(trainer->compute));
+        message_print(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
+                      trainer->compute->device.platform_name, gemm_description(trainer->compute));
         type_choice_print(&choice, trainer->console);
     }
     return 0;
@@ -230,8 +234,8 @@ static int take_file(const struct trainer *trainer, const char *folder, const ch
             settings->data_dir, name, folder);
     }
     if (another) {
-        fprintf(trainer->console, "data     %s/%s is another file than before, as accepted\n", settings->data_dir,
-                name);
+        message_print(trainer->console, "data     %s/%s is another file than before, as accepted\n",
+                      settings->data_dir, name);
     }
     if (*now) {
         memcpy(before, now, CHECKSUM_SIZE);
@@ -247,8 +251,8 @@ static void forget_best(struct training_state *state) {
 static int take_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
     if (train_settings_resume(trainer->settings) && !*state->train_digest) {
-        fprintf(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
-                folder);
+        message_print(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
+                      folder);
     }
     if (is_another(state->val_digest, trainer->val_digest)) {
         forget_best(state);
@@ -301,19 +305,20 @@ static int resume(struct trainer *trainer, const char *folder) {
     trainer->saved_evaluation = trainer->state.evaluated_at;
     trainer->seconds_before = trainer->state.seconds;
     if (trainer->state.iteration >= settings->stop_at) {
-        fprintf(trainer->console,
-                "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
-                folder, trainer->state.iteration, settings->stop_at);
+        message_print(trainer->console,
+                      "%s is at iteration %" PRId64 " and max_iters is %" PRId64
+                      ": give a larger --max-iters to go on\n",
+                      folder, trainer->state.iteration, settings->stop_at);
     } else if (settings->stop_at < settings->max_iters) {
-        fprintf(trainer->console,
-                "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
-                settings->stop_at, settings->max_iters);
+        message_print(trainer->console,
+                      "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
+                      settings->stop_at, settings->max_iters);
     }
     if (settings->extended && settings->optimizer.lr_decay_iters < settings->max_iters) {
-        fprintf(trainer->console,
-                "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
-                ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
-                settings->max_iters, settings->optimizer.lr_decay_iters, settings->optimizer.min_lr);
+        message_print(trainer->console,
+                      "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
+                      ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
+                      settings->max_iters, settings->optimizer.lr_decay_iters, settings->optimizer.min_lr);
     }
     return 0;
 }
@@ -361,13 +366,13 @@ static int open_evaluation(struct trainer *trainer) {
     }
     const char *places = by_seed ? "at places that depend on the seed" : "at the same places for every seed";
     if (trainer->whole_val) {
-        fprintf(trainer->console,
-                "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
-                settings->eval_iters, places);
+        message_print(trainer->console,
+                      "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
+                      settings->eval_iters, places);
     } else {
-        fprintf(trainer->console,
-                "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
-                settings->eval_iters, sampled, whole, places);
+        message_print(trainer->console,
+                      "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
+                      settings->eval_iters, sampled, whole, places);
     }
     return 0;
 }

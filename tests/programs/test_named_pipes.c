@@ -13,6 +13,7 @@
 #include "runtime/system/error.h"
 #include "src/corpus/prepare.h"
 #include "tests/support/child.h"
+#include "tests/support/command.h"
 #include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
@@ -21,25 +22,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { MOST_WORDS = 24, SECONDS = 60 };
-
-/* A program without "hc_" and its arguments; "@name" stands for the path of `name` in the scratch folder. */
-struct command {
-    const char *words[MOST_WORDS];
-};
-
-static int run(const struct command *command) {
-    char program[512], paths[MOST_WORDS][512];
-    const char *arguments[MOST_WORDS + 1] = {program};
-    snprintf(program, sizeof program, HC_PROGRAMS "/hc_%s", command->words[0]);
-    for (size_t i = 1; i < MOST_WORDS && command->words[i] != NULL; i++) {
-        const char *word = command->words[i];
-        snprintf(paths[i], sizeof paths[i], "%s", *word == '@' ? scratch_path(word + 1) : word);
-        arguments[i] = paths[i];
-    }
-    return child_finish_within(child_start(CHILD_UNLIMITED, arguments), SECONDS);
-}
 
 /* A file of which a pipe takes the place, and the programs that are then run. */
 struct walk {
@@ -53,7 +35,7 @@ static void try_file(const struct walk *walk, const char *path, const char *name
     assert_int_equal(rename(path, scratch_path("aside")), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
     for (size_t i = 0; i < walk->count; i++) {
-        const int status = run(&walk->commands[i]);
+        const int status = command_run(&walk->commands[i], NULL);
         if (status != 0 && (status < 0 || strstr(child_message(), name) == NULL)) {
             fail_msg("hc_%s with a pipe as %s ended with %d: %s", walk->commands[i].words[0], path, status,
                      child_message());
@@ -151,7 +133,7 @@ static int prepare_with_pipe(void *context, const char *name) {
     if (child == 0) {
         _exit(prepare(-1) == PREPARE_FAILED && strstr(error_text(), name) != NULL ? 0 : 1);
     }
-    if (child_finish_within(child, SECONDS) != 0) {
+    if (child_finish_within(child, COMMAND_SECONDS) != 0) {
         fail_msg("a pipe as %s was not refused", path);
     }
     assert_int_equal(rename(scratch_path("aside"), path), 0);
@@ -191,7 +173,7 @@ static void files_that_are_named(void **state) {
     };
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        const int status = run(&commands[i]);
+        const int status = command_run(&commands[i], NULL);
         if (status <= 0 || strstr(child_message(), "/pipe: it is not a regular file") == NULL) {
             fail_msg("hc_%s with a pipe ended with %d: %s", commands[i].words[0], status, child_message());
         }
@@ -208,7 +190,7 @@ static int begin(void **state) {
         return -1;
     }
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        if (run(&made[i])) {
+        if (command_run(&made[i], NULL)) {
             fprintf(stderr, "%s", child_message());
             return -1;
         }

@@ -5,6 +5,8 @@
  *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
  *   HC_GPU="no-units"             GPUs of a vendor whose matrix units do not compile
+ *   HC_NAME="any text"            what devices call themselves
+ *   HC_LOG="any text"             no program compiles, and the compiler says this
  */
 #include "tests/support/preloaded_opencl.h"
 
@@ -65,6 +67,10 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
     const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
     const int units = strcmp(gpu(), "units") == 0;
+    const char *name = getenv("HC_NAME");
+    if (name && (what == CL_DEVICE_NAME || what == CL_DRIVER_VERSION)) {
+        return tell(name, strlen(name) + 1, room, value, bytes);
+    }
     if (!*gpu()) {
         return next(id, what, room, value, bytes);
     }
@@ -91,6 +97,9 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
     NEXT(clBuildProgram);
     static const char unit[] = "-DUNIT=1 ";
     char changed[4096];
+    if (getenv("HC_LOG")) {
+        return CL_BUILD_PROGRAM_FAILURE;
+    }
     snprintf(changed, sizeof changed, "%s", options ? options : "");
     char *found = strstr(changed, unit);
     if (found && strcmp(gpu(), "units") == 0) {
@@ -98,4 +107,12 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
         options = changed;
     }
     return next(program, count, devices, options, notify, context);
+}
+
+cl_int clGetProgramBuildInfo(cl_program program, cl_device_id id, cl_program_build_info what, size_t room,
+                             void *value, size_t *bytes) {
+    NEXT(clGetProgramBuildInfo);
+    const char *log = getenv("HC_LOG");
+    return log && what == CL_PROGRAM_BUILD_LOG ? tell(log, strlen(log) + 1, room, value, bytes)
+                                               : next(program, id, what, room, value, bytes);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "runtime/system/progress.h"
+#include "tests/support/hostile.h"
 #include "tests/support/scratch.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,6 +77,23 @@ static void test_bar(void **state) {
     progress.terminal = false;
     char *text = said_by(show, &progress);
     assert_string_equal(text, "iter 5/10 [##########..........] loss 2.0\n");
+    free(text);
+}
+
+static void show_hostile(struct progress *progress) {
+    progress_show(progress, "run" HOSTILE_TEXT, 5, 10, "of" HOSTILE_TEXT, true);
+    progress->shown -= 11.0;
+    progress_text(progress, "compiling" HOSTILE_TEXT);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    struct progress progress;
+    progress_start(&progress, 5);
+    progress.terminal = false;
+    progress.start -= 3.0;
+    char *text = said_by(show_hostile, &progress);
+    assert_shown(text);
     free(text);
 }
 
@@ -160,6 +178,7 @@ int main(void) {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_text_on_a_terminal),
         cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_width_of_a_terminal),
         cmocka_unit_test(test_width_of_the_environment),
         cmocka_unit_test(test_width_of_characters),

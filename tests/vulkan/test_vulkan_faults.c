@@ -12,6 +12,7 @@
 #include "runtime/device/program_cache.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
+#include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include <dirent.h>
@@ -224,6 +225,9 @@ static void failing_compiler_is_said(void **state) {
     assert_said(TRAIN("cold", with_compiler("echo 'no such thing as a kernel'; exit 3")),
                 "clspv ended with status 3");
     assert_non_null(strstr(child_message(), "no such thing as a kernel"));
+    assert_said(TRAIN("cold", with_compiler("printf 'a kernel\\033[31m\\r\\nforged: all is well\\n'; exit 3")),
+                "a kernel\\x1b[31m");
+    assert_shown(child_message());
     assert_said(TRAIN("cold", with_compiler("exit 1")), "ended with status 1 and wrote nothing; is there room in");
     assert_said(TRAIN("cold", with_compiler("kill -9 $$")), "clspv was ended by signal 9 (Killed)");
     assert_said(TRAIN("cold", with_compiler("exit 0")), "clspv ended with status 0 and wrote nothing");

@@ -1,0 +1,242 @@
+/* Hostile text wherever programs take in names: of files and folders, tensors, types, settings and tokenizers. They show it, and
+ * print nothing that a terminal would obey, or that could be taken for a line of theirs. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "tests/support/child.h"
+#include "tests/support/command.h"
+#include "tests/support/corpus.h"
+#include "tests/support/hostile.h"
+#include "tests/support/scratch.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEVICE       "--device", "pocl"
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void assert_refused(const struct command *command) {
+    const int status = command_run(command, NULL);
+    if (status != 1 && status != 2) {
+        fail_msg("hc_%s ended with %d: %s", command->words[0], status, child_message());
+    }
+    assert_shown(child_message());
+}
+
+/* ---- tensors */
+
+static void tensors(void **state) {
+    (void)state;
+    static const char *const headers[] = {
+        "{\"" HOSTILE_JSON "\":{\"dtype\":\"F32\",\"shape\":[9],\"data_offsets\":[0,4]}}",
+        "{\"x\":{\"dtype\":\"" HOSTILE_JSON "\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        "{\"x\":\"\xc2\x9b"
+        "2J\n\"}",
+    };
+    static const struct command probe = {
+        {"probe", DEVICE, "--batch", "@hostile.safetensors", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}};
+    for (size_t i = 0; i < COUNT(headers); i++) {
+        char file[512];
+        const uint64_t length = strlen(headers[i]);
+        memcpy(file, &length, sizeof length);
+        memcpy(file + 8, headers[i], length);
+        memset(file + 8 + length, 0, 4);
+        scratch_write("hostile.safetensors", file, 8 + length + 4);
+        assert_refused(&probe);
+    }
+}
+
+/* ---- settings */
+
+/* Puts a file of the run "run" into "damaged" with this text in place of another. */
+static void damage(const char *name, const char *old, const char *new) {
+    char path[128], *changed = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "run/%s", name);
+    char *text = scratch_read(scratch_path(path), &bytes);
+    assert_non_null(text);
+    char *found = strstr(text, old);
+    if (found == NULL) {
+        fail_msg("'%s' is not in %s: %s", old, name, text);
+    }
+    *found = '\0';
+    assert_true(asprintf(&changed, "%s%s%s", text, new, found + strlen(old)) > 0);
+    snprintf(path, sizeof path, "damaged/%s", name);
+    scratch_write(path, changed, strlen(changed));
+    free(changed);
+    free(text);
+}
+
+static void settings(void **state) {
+    (void)state;
+    static const char *const lines[] = {"\x1b[31mname = 1\n", "n_layer = \x1b[31m\n", "no line \x1b[31m\n",
+                                        "residual = \""
+                                        "\\x1b[31m\\r\\nforged"
+                                        "\"\n"};
+    static const struct command train = {{"train", "--config", "@hostile.conf", "--out-dir", "@new"}},
+                                option = {{"train", "--" HOSTILE_TEXT, "1"}},
+                                value = {{"train", "--n-layer", HOSTILE_TEXT}}, stray = {{"train", HOSTILE_TEXT}},
+                                device = {{"train", "--data-dir", "@data", "--device", HOSTILE_TEXT, "--out-dir",
+                                           "@new"}};
+    for (size_t i = 0; i < COUNT(lines); i++) {
+        scratch_write("hostile.conf", lines[i], strlen(lines[i]));
+        assert_refused(&train);
+    }
+    assert_refused(&option);
+    assert_refused(&value);
+    assert_refused(&stray);
+    assert_refused(&device);
+}
+
+static void checkpoints(void **state) {
+    (void)state;
+    static const struct command sample = {{"sample", DEVICE, "--checkpoint", "@damaged/ckpt-2"}},
+                                resume = {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir",
+                                           "@damaged", "--init-from", "resume"}};
+    static const char hugging[] = "{\"model_type\": \"" HOSTILE_JSON "\"}";
+    assert_int_equal(files_make_folder(scratch_path("damaged/ckpt-2")), 0);
+    damage("ckpt-2/config.json", "\"tokenizer\": \"byte\"", "\"tokenizer\": \"\\u001b[1m\\n\"");
+    assert_refused(&sample);
+    scratch_write("damaged/ckpt-2/config.json", hugging, sizeof hugging - 1);
+    assert_refused(&sample);
+    damage("ckpt-2/state.json", "\"settings\": \"", "\"settings\": \"" HOSTILE_JSON " = 1\\n");
+    assert_refused(&resume);
+    damage("ckpt-2/state.json", "\"config.json\"", "\"" HOSTILE_JSON "\"");
+    assert_refused(&resume);
+}
+
+static void data_folders(void **state) {
+    (void)state;
+    static const char *const metas[] = {"{\"vocab_size\": \"\xc2\x9b"
+                                        "2J\n\"}",
+                                        "{\"vocab_size\": 256, \"tokenizer\": \"\\u001b[1m\\n\"}"};
+    static const struct command train = {
+        {"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@hostile-run", "--start-over"}};
+    static const struct command sample = {
+        {"sample", DEVICE, "--checkpoint", "@hostile-run/ckpt-20", "--max-new-tokens", "1"}};
+    for (size_t i = 0; i < COUNT(metas); i++) {
+        scratch_write("data/meta.json", metas[i], strlen(metas[i]));
+        const int status = command_run(&train, NULL);
+        if (status == 0) {
+            assert_refused(&sample); /* the name has gone into the checkpoint */
+        } else {
+            assert_shown(child_message());
+        }
+    }
+    unlink(scratch_path("data/meta.json"));
+}
+
+/* ---- names of files */
+
+#define NAME "name" HOSTILE_TEXT
+
+static void names_of_files(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"train", "--data-dir", "@" NAME}},
+        {{"train", "--config", "@" NAME}},
+        {{"sample", DEVICE, "--checkpoint", "@" NAME}},
+        {{"sample", DEVICE, "--checkpoint", "@run/ckpt-2", "--prompt-file", "@" NAME}},
+        {{"eval", DEVICE, "--checkpoint", "@run/ckpt-2", "@" NAME}},
+        {{"probe", DEVICE, "--checkpoint", "@run/ckpt-2", "--out", "@probed", "--batch", "@" NAME}},
+        {{"export", "--out", "@exported", "--checkpoint", "@" NAME}},
+        {{"prepare", "--out", "@prepared", "@" NAME}},
+        {{"analyze", "--out", "@report", "@" NAME}},
+        {{"bench", "--json", "@no/" NAME, "--steps", "1"}},
+    };
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        assert_refused(&commands[i]);
+    }
+}
+
+/* What programs print that did what they were to do. */
+static void names_of_results(void **state) {
+    (void)state;
+    static const struct command commands[] = {
+        {{"prepare", "--out", "@" NAME, "@text.txt"}},
+        {{"train", "--config", "@tiny.conf", "--vocab-size", "256", "--data-dir", "@" NAME, "--max-iters", "2",
+          "--out-dir", "@run-" NAME}},
+        {{"export", "--format", "torch", "--out", "@exported-" NAME, "--checkpoint", "@run-" NAME "/ckpt-2"}},
+        {{"eval", DEVICE, "--eval-iters", "1", "--data", "@" NAME, "--checkpoint", "@run-" NAME "/ckpt-2"}},
+        {{"analyze", DEVICE, "--samples", "1", "--data-dir", "@" NAME, "--out", "@report-" NAME, "@run-" NAME}},
+    };
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        size_t bytes;
+        char *all = NULL;
+        const int status = command_run(&commands[i], scratch_path("printed"));
+        char *printed = scratch_read(scratch_path("printed"), &bytes);
+        if (status != 0) {
+            fail_msg("hc_%s ended with %d: %s", commands[i].words[0], status, child_message());
+        }
+        assert_true(asprintf(&all, "%s%s", printed, child_message()) > 0);
+        assert_shown(all);
+        free(all);
+        free(printed);
+    }
+}
+
+static void reports(void **state) {
+    (void)state;
+    static const char *const files[] = {"report.html", "figures/loss.csv", "figures/loss.gp"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        char path[256];
+        size_t bytes;
+        snprintf(path, sizeof path, "report-" NAME "/%s", files[i]);
+        char *text = scratch_read(scratch_path(path), &bytes);
+        if (text == NULL) {
+            fail_msg("%s is not there", path);
+        }
+        assert_int_equal(strlen(text), bytes);
+        assert_null(strchr(text, '\x1b'));
+        assert_null(strchr(text, '\r'));
+        assert_null(strstr(text, "\xc2\x9b"));
+        assert_null(strstr(text, "\nforged"));
+        free(text);
+    }
+}
+
+/* ---- what a model writes */
+
+static void samples_on_a_terminal(void **state) {
+    (void)state;
+    static const struct command sample = {{"sample", DEVICE, "--checkpoint", "@run/ckpt-2", "--max-new-tokens", "0",
+                                           "--prompt", "\x1b[31mab\xc3\xa9\n"}};
+    char text[1024] = "";
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    assert_true(terminal >= 0);
+    assert_int_equal(grantpt(terminal) | unlockpt(terminal), 0);
+    const int kept = open(ptsname(terminal), O_RDWR | O_NOCTTY); /* what was written stays until it is read */
+    assert_true(kept >= 0);
+    assert_int_equal(command_run(&sample, ptsname(terminal)), 0);
+    assert_true(read(terminal, text, sizeof text - 1) > 0);
+    assert_string_equal(text, "\\x1b[31mab\xc3\xa9\r\n\r\n"); /* the terminal's own \r */
+    close(kept);
+    close(terminal);
+}
+
+static int begin(void **state) {
+    static const struct command train = {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir",
+                                          "@run", "--max-iters", "2", "--residual", "shc"}};
+    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+        return -1;
+    }
+    return command_run(&train, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors),          cmocka_unit_test(settings),
+        cmocka_unit_test(checkpoints),      cmocka_unit_test(names_of_files),
+        cmocka_unit_test(names_of_results), cmocka_unit_test(reports),
+        cmocka_unit_test(data_folders),     cmocka_unit_test(samples_on_a_terminal),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_end);
+}
