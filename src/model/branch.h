@@ -1,5 +1,9 @@
-/* The two branches of a layer, attention and MLP: a linear layer in, something of its own, a linear layer out. The
- * table and what it does are in branches.c. */
+/* The two branches of a layer, attention and MLP. Each is an input projection, an operation of its own, and an
+ * output projection:
+ *
+ *     normed [N, C] -> in_proj_out [N, in_proj_width C] -> out_proj_in [N, out_proj_width C] -> output [N, C]
+ *
+ * branches.c has the table and the functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,24 +14,25 @@ struct gpt;
 struct sublayer;
 
 struct branch {
-    const char *norm, *in, *out;  /* names of its parameters in files, below those of the layer */
-    const char *hyper_connection; /* and of those of the hyper-connection around it */
-    int64_t wide, inner;          /* after the layer in, and before the one out: multiples of C */
-    bool attends;                 /* keeps what attention needs, and keys and values in generation */
-    bool inner_again;             /* the way back computes `inner` again, so that one buffer serves all layers;
-                                     but see gpt->keeps_inner */
+    const char *norm, *in, *out;           /* names of its parameters in checkpoints, after the layer's prefix */
+    const char *hyper_connection;          /* prefix of the parameters of the hyper-connection around it */
+    int64_t in_proj_width, out_proj_width; /* multiples of C */
+    bool attends;                          /* is attention: keeps lse, and in generation keys and values */
+    bool recomputed; /* the backward pass recomputes out_proj_in, so that all layers share one buffer for it, unless
+                      * gpt->keeps_activation */
 
-    /* sublayer->mix.normed -> wide -> inner */
+    /* Computes in_proj_out and out_proj_in from sublayer->mix.normed. */
     void (*forward)(struct gpt *gpt, const struct sublayer *sublayer);
-    /* d_output -> scratch.d_normed, and the gradients of both linear layers */
+    /* Computes scratch.d_normed and the gradients of both projections from d_output. */
     void (*backward)(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);
 };
 
 enum { BRANCHES = 2 };
 extern const struct branch branches[BRANCHES]; /* in the order of a layer */
 
-/* sublayer->mix.normed -> its output, dropout included. */
+/* Computes sublayer->mix.output from sublayer->mix.normed, dropout included. */
 void branch_forward(struct gpt *gpt, const struct sublayer *sublayer);
 
-/* d_output [N, C] (overwritten where dropout applies) -> scratch.d_normed. */
+/* Computes scratch.d_normed from d_output [N, C], which dropout overwrites, and the gradients of the branch's
+ * parameters. */
 void branch_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);

@@ -13,17 +13,17 @@ static struct dropout attention_dropout(const struct gpt *gpt, const struct subl
 static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
-    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
+    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
     linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                   sublayer->wide, NULL);
+                   sublayer->in_proj_out, NULL);
     compute_part(gpt->compute, "attention");
     if (gpt->pass.cache == CACHE_STEP) {
-        attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->wide, cache, gpt->scratch.scores,
-                       sublayer->inner);
+        attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->in_proj_out, cache,
+                       gpt->scratch.scores, sublayer->out_proj_in);
         return;
     }
     if (gpt->pass.cache == CACHE_FILL) {
-        attention_fill(operations, gpt->shape, sublayer->wide, gpt->pass.cache_row, cache);
+        attention_fill(operations, gpt->shape, sublayer->in_proj_out, gpt->pass.cache_row, cache);
     }
     attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, attention_dropout(gpt, sublayer));
 }
@@ -31,38 +31,38 @@ static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
 static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct attention_values values = {sublayer->wide, sublayer->inner, sublayer->lse};
+    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
     const size_t tokens = gpt_tokens(gpt);
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output,
-                    scratch->d_inner, NULL);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
+                    scratch->d_out_proj_in, NULL);
     compute_part(gpt->compute, "attention");
     attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
-                       scratch->d_inner, scratch->d_wide);
-    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed, scratch->d_wide,
-                    scratch->d_normed, NULL);
+                       scratch->d_out_proj_in, scratch->d_in_proj_out);
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed,
+                    scratch->d_in_proj_out, scratch->d_normed, NULL);
 }
 
 /* ---- MLP */
 
 static void expand(struct gpt *gpt, const struct sublayer *sublayer) {
     linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
-                   sublayer->wide, sublayer->inner);
+                   sublayer->in_proj_out, sublayer->out_proj_in);
 }
 
 /* The GELU's output is the larger half of an MLP's memory: it is computed again unless the plan keeps it. */
 static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
     struct operations *operations = &gpt->operations;
-    const struct buffer *d_inner = gpt->scratch.d_inner;
+    const struct buffer *d_out_proj_in = gpt->scratch.d_out_proj_in;
     const struct linear in = sublayer->at->in;
     const size_t tokens = gpt_tokens(gpt);
-    if (!gpt->keeps_inner) {
+    if (!gpt->keeps_activation) {
         compute_part(gpt->compute, "GELU");
-        gelu_forward(operations, tokens * in.out, sublayer->wide, sublayer->inner);
+        gelu_forward(operations, tokens * in.out, sublayer->in_proj_out, sublayer->out_proj_in);
     }
-    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->inner, d_output, d_inner,
-                    sublayer->wide);
-    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_inner, gpt->scratch.d_normed,
-                    NULL);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
+                    d_out_proj_in, sublayer->in_proj_out);
+    linear_backward(operations, &gpt->parameters, in, tokens, sublayer->mix.normed, d_out_proj_in,
+                    gpt->scratch.d_normed, NULL);
 }
 
 /* ---- either */
@@ -80,7 +80,7 @@ static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct 
 
 void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
     sublayer->branch->forward(gpt, sublayer);
-    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->inner,
+    linear_forward(&gpt->operations, &gpt->parameters, sublayer->at->out, gpt_tokens(gpt), sublayer->out_proj_in,
                    sublayer->mix.output, NULL);
     drop(gpt, sublayer, sublayer->mix.output);
 }

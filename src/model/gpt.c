@@ -3,7 +3,7 @@
 #include "src/model/hyper_connection.h"
 #include "src/model/linear.h"
 
-/* ---- the order of things: tokens -> embedding -> layers of two branches -> final norm -> head, and back */
+/* ---- tokens -> embedding -> sublayers: enter, branch, leave -> final norm -> head -> loss, and backward */
 
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *arena) {
     return (struct embedding){{arena, gpt->parameters.token_embedding},
@@ -11,7 +11,7 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
                               {arena, gpt->parameters.stream_scale}};
 }
 
-/* What statistics need of streams that will not be there any more. */
+/* Keeps the Gram matrices of the sublayer's input streams where recomputing overwrites these. */
 static void observe(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->pass.observe && sublayer->gram) {
         stream_gram(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, sublayer->gram);
@@ -27,11 +27,11 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
                       embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
                       sublayer->map.squares);
     hyper_connection_pack(gpt);
-    hyper_connection_enter(gpt, sublayer);
     for (; sublayer->branch; sublayer++) {
+        hyper_connection_enter(gpt, sublayer);
         observe(gpt, sublayer);
         branch_forward(gpt, sublayer);
-        hyper_connection_pass(gpt, sublayer);
+        hyper_connection_leave(gpt, sublayer);
     }
     compute_part(gpt->compute, "head");
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
@@ -42,10 +42,10 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
 static void head_logits(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd;
     linear_multiply(&gpt->operations, rows, gpt->vocabulary, width, (struct span){gpt->final, first * width},
-                    (struct span){gpt->parameters.operands, gpt->parameters.token_embedding}, gpt->logits);
+                    (struct span){gpt->parameters.weights_lowp, gpt->parameters.token_embedding}, gpt->logits);
 }
 
-/* From d_logits: d_final, and the head's part of the token embedding's gradient. */
+/* Computes d_final and the head's part of the token embedding's gradient from d_logits. */
 static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
     const size_t width = (size_t)gpt->config.n_embd, vocabulary = gpt->vocabulary;
     const struct matrix d_logits = {gpt->d_logits, 0, vocabulary};
@@ -54,7 +54,7 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
                                                .n = width,
                                                .k = vocabulary,
                                                .a = d_logits,
-                                               .b = {gpt->parameters.operands, embedding, width},
+                                               .b = {gpt->parameters.weights_lowp, embedding, width},
                                                .c = {gpt->d_final, first * width, width}});
     gemm_run(gpt->compute, &(struct gemm_call){.transpose_a = true,
                                                .m = vocabulary,
@@ -66,15 +66,15 @@ static void head_backward(struct gpt *gpt, size_t first, size_t rows) {
                                                .beta = first > 0 ? 1.0f : gradient_beta(&gpt->operations)});
 }
 
-/* Zeros for rows [first, rows) of an embedding's gradient. */
+/* Sets rows [first, rows) of an embedding's gradient to zero. */
 static void clear_rows(struct gpt *gpt, uint64_t embedding, size_t first, int64_t rows) {
     const size_t row = (size_t)gpt->config.n_embd * sizeof(float);
     buffer_zero(gpt->compute, gpt->parameters.gradients, embedding * sizeof(float) + first * row,
                 ((size_t)rows - first) * row);
 }
 
-/* Zeros where a first backward pass writes nothing: rows of the token embedding that are not scored, and rows of the
- * position embedding behind the sequence. */
+/* Sets to zero the gradients that a first backward pass does not write: rows of the token embedding outside the
+ * softmax, and rows of the position embedding behind the sequence. */
 static void clear_unreached(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     clear_rows(gpt, parameters->token_embedding, gpt->vocabulary, gpt->config.vocab_size);
@@ -100,19 +100,19 @@ void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     sum_total(&gpt->operations, gpt->losses, tokens, each, true, (struct span){gpt->loss, 0});
 }
 
-static void tell(const struct gpt_listener *listener, int64_t sublayer) {
+static void notify(const struct gpt_listener *listener, int64_t sublayer) {
     if (listener) {
         listener->gradients_launched(listener->context, sublayer);
     }
 }
 
-/* A layer forward again, from its streams to all that its backward pass needs. */
+/* Runs a layer forward again, from its input streams to all buffers that its backward pass reads. */
 static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
-    hyper_connection_enter(gpt, &layer[0]);
     for (int i = 0; i < BRANCHES; i++) {
+        hyper_connection_enter(gpt, &layer[i]);
         branch_forward(gpt, &layer[i]);
         if (i + 1 < BRANCHES) {
-            hyper_connection_pass(gpt, &layer[i]);
+            hyper_connection_leave(gpt, &layer[i]);
         }
     }
 }
@@ -120,15 +120,15 @@ static void recompute(struct gpt *gpt, const struct sublayer layer[BRANCHES]) {
 static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES],
                            const struct gpt_listener *listener) {
     for (int i = BRANCHES - 1; i >= 0; i--) {
-        const struct buffer *d_output = hyper_connection_output_gradient(gpt, &layer[i]);
+        const struct buffer *d_output = hyper_connection_leave_backward(gpt, &layer[i]);
         branch_backward(gpt, &layer[i], d_output);
-        hyper_connection_backward(gpt, &layer[i]);
-        tell(listener, layer[i].index);
+        hyper_connection_enter_backward(gpt, &layer[i]);
+        notify(listener, layer[i].index);
     }
 }
 
-/* The token embedding's part goes to its gradient, or to rows of its own. */
-static void back_to_tokens(struct gpt *gpt) {
+/* The backward pass of the embedding. The rows of the token embedding's gradient are added to it, or kept apart. */
+static void embedding_part_backward(struct gpt *gpt) {
     const struct row_gradients *rows = &gpt->row_gradients;
     struct embedding gradients = embedding_of(gpt, gpt->parameters.gradients);
     struct token_groups groups = gpt->groups;
@@ -156,18 +156,18 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
-    tell(listener, BRANCHES * gpt->config.n_layer);
+    notify(listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];
-        if (gpt->options.recompute && layer < last) { /* what the last one kept is still there */
+        if (gpt->options.recompute && layer < last) { /* the buffers still hold the last layer's values */
             recompute(gpt, first);
         }
         layer_backward(gpt, first, listener);
     }
     compute_part(gpt->compute, "embedding");
-    back_to_tokens(gpt);
+    embedding_part_backward(gpt);
     gpt->operations.gradients_empty = false;
-    tell(listener, -1);
+    notify(listener, -1);
 }
 
 void gpt_zero(struct gpt *gpt) {

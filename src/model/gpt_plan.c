@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CPU_KEEPS ((uint64_t)32 << 20) /* bytes of GELU's outputs, about what caches hold */
+#define CPU_KEEPS ((uint64_t)32 << 20) /* most bytes of GELU outputs that are kept on a CPU: about its caches */
 
-/* What sizes are made of; per token but for `packed`. */
+/* The numbers that sizes of buffers are computed from; per token, except `packed` and `leaves`. */
 struct sizes {
     uint64_t width, streams, heads; /* C, S, H */
-    uint64_t groups, projections;   /* normalised rows, and numbers that are projected from them */
-    uint64_t packed, leaves;        /* elements of a sublayer's projection matrices, and how many those are */
+    uint64_t groups, projections;   /* normalised rows, and numbers projected from them */
+    uint64_t packed, leaves;        /* elements and number of a sublayer's projection matrices */
     bool plain;
 };
 
@@ -40,7 +40,7 @@ static struct buffer *add(struct gpt *gpt, const char *group, uint64_t per_token
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), ELEMENT_FP32);
 }
 
-/* An activation: `per_token` of them for every token. */
+/* `per_token` activations for every token. */
 static struct buffer *add_activation(struct gpt *gpt, const char *group, uint64_t per_token) {
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), gpt->options.type);
 }
@@ -56,9 +56,9 @@ static void plan_parameters(struct gpt *gpt) {
     struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.moments; /* else nobody else wants them */
     parameters->weights = weights;
-    parameters->operands = gpt->options.type == ELEMENT_FP32
-                               ? parameters->weights
-                               : memory_plan_add(plan, "weights in 16 bits", elements, gpt->options.type);
+    parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
+                                   ? parameters->weights
+                                   : memory_plan_add(plan, "weights in 16 bits", elements, gpt->options.type);
     if (is_training(gpt)) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
@@ -73,7 +73,7 @@ static bool shares_streams(const struct gpt *gpt) {
     return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
 }
 
-/* Every sublayer's projections: they are packed at once. */
+/* The packed projection matrices of all sublayers. */
 static void plan_projections(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
     const uint64_t leaves = sublayers * sizes->leaves;
@@ -81,7 +81,7 @@ static void plan_projections(struct gpt *gpt, const struct sizes *sizes) {
     gpt->projections.leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_FLOATS, ELEMENT_FP32);
 }
 
-/* What the frame keeps of a sublayer; shared unless the mode keeps streams. */
+/* Streams and H of a sublayer. Layers share them unless the mode keeps streams. */
 static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
     const char *const matrices = "hyper-connection matrices";
     const bool shared = sublayer->index >= BRANCHES;
@@ -102,7 +102,7 @@ static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublay
     sublayer->map.h = sublayer->mix.h = add(gpt, matrices, sizes->streams * (sizes->streams + 2));
 }
 
-/* What a branch keeps; shared unless training without recomputing. */
+/* Activations of a branch. Layers share them, except in training without recompute. */
 static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
     const char *const group = "branch activations";
     const struct branch *branch = sublayer->branch;
@@ -112,17 +112,17 @@ static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct subla
     }
     sublayer->mix.normed = add_activation(gpt, group, sizes->width);
     sublayer->mix.statistics = add(gpt, group, 2);
-    sublayer->wide = add_activation(gpt, group, (uint64_t)branch->wide * sizes->width);
-    if (!(shared && branch->inner_again)) {
-        sublayer->inner = add_activation(gpt, group, (uint64_t)branch->inner * sizes->width);
+    sublayer->in_proj_out = add_activation(gpt, group, (uint64_t)branch->in_proj_width * sizes->width);
+    if (!(shared && branch->recomputed)) {
+        sublayer->out_proj_in = add_activation(gpt, group, (uint64_t)branch->out_proj_width * sizes->width);
     }
     sublayer->lse = branch->attends ? add(gpt, group, sizes->heads) : NULL;
-    const bool passing = sizes->plain || !is_training(gpt); /* the way back does not need the output */
+    const bool passing = sizes->plain || !is_training(gpt); /* no backward pass reads the output */
     sublayer->mix.output =
         passing && sublayer->index > 0 ? gpt->sublayers[0].mix.output : add_activation(gpt, group, sizes->width);
 }
 
-/* What generation keeps from token to token. */
+/* The cache of keys and values. */
 static void plan_cache(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
     const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * sizes->width;
     if (sublayer->branch->attends) {
@@ -136,7 +136,7 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
     const int64_t count = BRANCHES * gpt->config.n_layer;
     for (int64_t index = 0; index < count; index++) {
         struct sublayer *sublayer = &gpt->sublayers[index];
-        if (index >= BRANCHES) { /* what is not planned again is shared with this branch of the layer before */
+        if (index >= BRANCHES) { /* share all buffers with the layer before, except those planned below */
             *sublayer = sublayer[-BRANCHES];
         }
         sublayer->index = index;
@@ -181,17 +181,18 @@ static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
     scratch->d_output = add_activation(gpt, group, sizes->width);
     scratch->d_normed = add_activation(gpt, group, sizes->width);
-    scratch->d_inner = add_activation(gpt, group, 4 * sizes->width);
-    scratch->d_wide = add_activation(gpt, group, 3 * sizes->width);
+    scratch->d_out_proj_in = add_activation(gpt, group, 4 * sizes->width);
+    scratch->d_in_proj_out = add_activation(gpt, group, 3 * sizes->width);
     scratch->d_z = add(gpt, group, sizes->projections);
     scratch->d_z_operand = type == ELEMENT_FP32 ? scratch->d_z : add_activation(gpt, group, sizes->projections);
     scratch->rms_scale = add(gpt, group, sizes->groups);
     scratch->d_embedding = add(gpt, group, sizes->width);
-    scratch->attention.d_queries = scratch->d_embedding; /* which is wanted when attention is done */
+    scratch->attention.d_queries = scratch->d_embedding; /* is needed only after the last attention */
 }
 
-/* Bytes that a block of logits may take, with its gradients: on a CPU what stays near its caches; on a GPU, where each
- * block's products must fill the device and add to the whole gradient of the token embedding, 1/16 of its memory. */
+/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches.
+ * On a GPU 1/16 of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of
+ * the token embedding. */
 static size_t logit_bytes(const struct device *device) {
     const uint64_t share = device->memory_bytes / 16;
     const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
@@ -199,8 +200,8 @@ static size_t logit_bytes(const struct device *device) {
     return device->is_gpu && most > least ? (size_t)most : (size_t)least;
 }
 
-/* As many tokens' logits at a time as fit into that, or some 16; more than 8192 gain a GPU nothing, and there a block
- * begins where a library's products can (gemm_copies). */
+/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more
+ * gain nothing, and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
@@ -243,8 +244,8 @@ static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The fp32 copies of matrix products' operands, where the backend needs them: the largest A, B and C of all
- * products. */
+/* The fp32 copies of GEMM operands where the backend takes only fp32: as large as the largest A, B and C of all
+ * GEMMs. */
 static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t tokens = gpt_tokens(gpt), width = sizes->width, wide = tokens * 4 * width;
     const uint64_t streams = sizes->plain ? 0 : tokens * sizes->streams * width;
@@ -264,22 +265,22 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* What the way back would compute again is kept where there is room, if everything planned stays within three quarters of the memory
- * then: on a GPU, and on a CPU if it is little. There it would otherwise be more memory for less than half a per cent of the time. */
-static void plan_inner(struct gpt *gpt, const struct sizes *sizes) {
+/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a
+ * CPU only up to CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
+static void plan_kept_activations(struct gpt *gpt, const struct sizes *sizes) {
     const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
     const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);
     uint64_t bytes = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        bytes += branches[i].inner_again ? layers * (uint64_t)branches[i].inner * each : 0;
+        bytes += branches[i].recomputed ? layers * (uint64_t)branches[i].out_proj_width * each : 0;
     }
-    gpt->keeps_inner = (gpt->compute->device.is_gpu || bytes <= CPU_KEEPS) && is_training(gpt) &&
-                       !gpt->options.recompute && gpt->plan.total_bytes + bytes <= room;
-    for (int64_t i = BRANCHES; gpt->keeps_inner && i < BRANCHES * gpt->config.n_layer; i++) {
+    gpt->keeps_activation = (gpt->compute->device.is_gpu || bytes <= CPU_KEEPS) && is_training(gpt) &&
+                            !gpt->options.recompute && gpt->plan.total_bytes + bytes <= room;
+    for (int64_t i = BRANCHES; gpt->keeps_activation && i < BRANCHES * gpt->config.n_layer; i++) {
         struct sublayer *sublayer = &gpt->sublayers[i];
-        if (sublayer->branch->inner_again) {
-            sublayer->inner =
-                add_activation(gpt, "branch activations", (uint64_t)sublayer->branch->inner * sizes->width);
+        if (sublayer->branch->recomputed) {
+            sublayer->out_proj_in = add_activation(gpt, "branch activations",
+                                                   (uint64_t)sublayer->branch->out_proj_width * sizes->width);
         }
     }
 }
@@ -359,11 +360,11 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
     memory_plan_count(&gpt->plan, "parts of products", gemm_parts_bytes(compute, options->type));
-    plan_inner(gpt, &sizes);
+    plan_kept_activations(gpt, &sizes);
     return 0;
 }
 
-/* Where the projections of all sublayers are, for the device. */
+/* Writes the table of all projection matrices to the device. */
 static int list_projections(struct gpt *gpt) {
     const size_t each = (size_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
     const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer, count = each * sublayers;

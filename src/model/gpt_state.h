@@ -1,5 +1,5 @@
-/* The model as its parts see it: options, buffers, and what is known of the batch and the pass. What is done with
- * it is in gpt.h. */
+/* The state of a model on a device: options, buffers, the current batch and the current pass. gpt.h has the
+ * functions that users of the model call. */
 #pragma once
 
 #include "runtime/device/upload.h"
@@ -11,18 +11,17 @@
 #include "src/operations/operations.h"
 
 enum gpt_mode {
-    GPT_INFERENCE,  /* forward only: sublayers share their activations */
-    GPT_GENERATION, /* the same for one sequence at a time, or one token of each sequence of the batch, with keys
-                       and values of the batch kept: see generation.h */
-    GPT_ANALYSIS,   /* forward only: streams and H of every sublayer are kept */
-    GPT_TRAINING,   /* gradients, moments, and all that the backward pass needs */
+    GPT_INFERENCE,  /* forward passes; sublayers share their activations */
+    GPT_GENERATION, /* forward passes with a cache of keys and values, see generation.h */
+    GPT_ANALYSIS,   /* forward passes that keep streams and H of every sublayer */
+    GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's moments */
 };
 
-/* What this process keeps of the optimiser's moments where several share them, and how elements [first, first +
- * count) of all of a moment are moved to and from host memory: reading is collective and only one process gets them
- * (the others' memory is undefined), writing takes what is the process's own. */
+/* This rank's share of the optimizer's moments where the ranks divide them (--shard-optimizer). `read` copies
+ * elements [first, first + count) of a whole moment to host memory; it is collective, and rank 0 alone receives
+ * them. `write` copies from host memory the part of that range which this rank keeps. */
 struct moment_share {
-    uint64_t elements; /* of each moment, kept here */
+    uint64_t elements; /* of each moment that this rank keeps */
     int (*read)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
                 uint64_t first, uint64_t count, float *values);
     int (*write)(const struct moment_share *share, struct compute *compute, const struct buffer *moments,
@@ -30,80 +29,84 @@ struct moment_share {
 };
 
 struct gpt_options {
-    int64_t batch;    /* sequences per pass, at most, of the full length */
-    int64_t sequence; /* tokens per sequence, at most; <= block_size */
+    int64_t batch;    /* most sequences of full length in a pass */
+    int64_t sequence; /* most tokens in a sequence; <= block_size */
     enum gpt_mode mode;
     int64_t vocabulary;                 /* the softmax is over the first so many tokens; 0: over all */
-    enum element_type type;             /* of activations and of the weights that products read */
-    const struct moment_share *moments; /* NULL: all of them are kept here */
-    size_t row_gradients; /* rows of token gradients that may be kept apart, see row_gradients.h; 0: none */
-    bool
-        shareable; /* on devices that work on host memory, other processes can map gradients, and weights if moments are shared */
-    bool recompute; /* in training keep the streams between layers only; the backward pass runs each layer
-                       forward again, to the same bits */
+    enum element_type type;             /* of activations and of weights_lowp */
+    const struct moment_share *moments; /* NULL: this rank keeps all of them */
+    size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
+    /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
+     * ranks divide the moments. */
+    bool shareable;
+    /* Training keeps only the streams between layers, and the backward pass runs each layer forward again. */
+    bool recompute;
 };
 
-/* What one sublayer (an attention or MLP branch) keeps of its forward pass. Under recompute most of it is shared by
- * all layers and holds what the last one left. N = batch * sequence tokens. */
+/* The buffers of one sublayer (an attention or MLP branch with its hyper-connection) that a forward pass fills.
+ * With options.recompute all layers share most of them, which then hold the values of the layer that ran last.
+ * N = batch * sequence tokens. */
 struct sublayer {
-    int64_t index; /* in the order in which they run */
+    int64_t index; /* 0 .. 2 n_layer - 1, in the order in which they run */
     const struct branch *branch;
-    const struct sublayer_offsets *at;   /* its parameters */
-    struct stream_mix mix;               /* the frame: streams [N, S, C] are its input */
-    struct stream_map map;               /* the hyper-connection's */
-    const struct buffer *wide;           /* [N, 3 C] qkv, or [N, 4 C] before GELU */
-    const struct buffer *inner;          /* [N, C] attention before c_proj, or [N, 4 C] after GELU */
-    const struct buffer *lse;            /* [batch, H, sequence] of attention's softmax */
-    struct span packed;                  /* [columns, row] its projections */
-    struct projection_table projections; /* its leaves */
-    const struct buffer *keys, *values;  /* attention in generation: [options.batch, H, options.sequence, C/H] */
-    const struct buffer *gram;           /* [N, S, S] of streams in observed passes under recompute; else NULL */
+    const struct sublayer_offsets *at;   /* offsets of its parameters */
+    struct stream_mix mix;               /* input streams [N, S, C], H, the branch's input and output */
+    struct stream_map map;               /* inputs and output of the map from streams to H */
+    const struct buffer *in_proj_out;    /* [N, 3 C] q, k, v; or [N, 4 C] before GELU */
+    const struct buffer *out_proj_in;    /* [N, C] output of attention; or [N, 4 C] after GELU */
+    const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
+    struct span packed;                  /* [columns, row] projection matrices as GEMMs read them */
+    struct projection_table projections; /* where these come from */
+    const struct buffer *keys, *values;  /* cache of generation [options.batch, H, options.sequence, C/H] */
+    const struct buffer *gram; /* [N, S, S] Gram matrices of streams, with recompute and observe; else NULL */
 };
 
-/* Used by one sublayer after the other. */
+/* Buffers that one sublayer uses after the other. */
 struct gpt_scratch {
     const struct buffer *d_packed; /* [columns, row] projections */
     struct attention_scratch attention;
-    const struct buffer *scores;           /* generation: [options.batch, H, padded] */
-    const struct buffer *d_streams;        /* [N, S, C] */
-    const struct buffer *d_output;         /* [N, C] */
-    const struct buffer *d_normed;         /* [N, C] */
-    const struct buffer *d_inner, *d_wide; /* [N, 4 C] */
-    const struct buffer *d_h;              /* [N, S (S + 2)]; also the Gram matrices of h_statistics */
-    const struct buffer *d_z;              /* [N, norm_groups, columns] */
-    const struct buffer *d_z_operand;      /* the same in the activations' type, for products */
-    const struct buffer *rms_scale;        /* [N, norm_groups] */
-    const struct buffer *d_embedding;      /* [N, C] */
+    const struct buffer *scores;        /* generation: [options.batch, H, padded] */
+    const struct buffer *d_streams;     /* [N, S, C] */
+    const struct buffer *d_output;      /* [N, C] */
+    const struct buffer *d_normed;      /* [N, C] */
+    const struct buffer *d_out_proj_in; /* [N, 4 C] at most */
+    const struct buffer *d_in_proj_out; /* [N, 3 C]; attention's alone: an MLP computes it in place */
+    const struct buffer *d_h;           /* [N, S (S + 2)]; h_statistics uses it for Gram matrices */
+    const struct buffer *d_z;           /* [N, norm_groups, columns] */
+    const struct buffer *d_z_operand;   /* d_z in the activations' type, for GEMMs */
+    const struct buffer *rms_scale;     /* [N, norm_groups] */
+    const struct buffer *d_embedding;   /* [N, C] */
 };
 
-/* What a pass does with the cache of keys and values, which there is in generation only. */
+/* What a pass does with the cache of keys and values, which exists in generation only. */
 enum gpt_cache_use {
     CACHE_NONE,
     CACHE_FILL, /* the batch's keys and values go to the cache, from position 0 on */
-    CACHE_STEP, /* the batch is one token a sequence: the cache has what is before it */
+    CACHE_STEP, /* the batch is one token of each sequence; earlier keys and values are in the cache */
 };
 
-/* Dropout is on only in training passes. */
+/* The settings of one forward pass. */
 struct gpt_pass {
     bool dropout;
-    bool observe; /* h_statistics_compute will follow */
+    bool observe; /* h_statistics_compute follows: keep what it reads */
     uint64_t seed;
     int64_t iteration;
-    uint64_t first_row; /* number of the batch's first token in the global batch */
+    uint64_t first_row; /* index of the batch's first token in the global batch */
     enum gpt_cache_use cache;
-    int64_t cache_row; /* CACHE_FILL: of the batch's first sequence */
-    int64_t position;  /* CACHE_STEP: of the tokens; else 0 */
+    int64_t cache_row; /* CACHE_FILL: row of the cache for the batch's first sequence */
+    int64_t position;  /* CACHE_STEP: position of the tokens; else 0 */
 };
 
-/* The embedding's part of the token embedding's gradient where it is kept apart: see row_gradients.h. */
+/* The embedding's part of the token embedding's gradient, where it is kept apart from the head's: see
+ * row_gradients.h. */
 struct row_gradients {
-    size_t most;                  /* rows that there is room for; 0: the gradient is always in one piece */
+    size_t most;                  /* capacity in rows; 0: the parts are never kept apart */
     const struct buffer *rows;    /* [most, C] float */
     const struct buffer *ids;     /* [most] int, the token of each row */
-    const struct buffer *places;  /* [N] int, the row of each of the batch's distinct tokens, as in token_groups */
+    const struct buffer *places;  /* [N] int, the row of each distinct token, in the order of token_groups */
     const struct buffer *numbers; /* [most + 1] int: 0, 1, 2 ... */
     struct upload upload;         /* of ids and places */
-    size_t count;                 /* rows of the pass; 0: in one piece */
+    size_t count;                 /* rows in this pass; 0: the parts are not kept apart */
 };
 
 struct gpt {
@@ -112,26 +115,26 @@ struct gpt {
     struct gpt_options options;
     size_t vocabulary; /* V: logits per token */
     struct memory_plan plan;
-    struct parameters parameters; /* its buffers are on the plan */
+    struct parameters parameters; /* the plan owns its buffers */
     struct operations operations;
-    struct sublayer *sublayers; /* [BRANCHES n_layer + 1], the last one being the top, which has streams only */
+    struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last has the output streams only, and no branch */
     struct gpt_scratch scratch;
-    const struct buffer *packed;         /* projections of all sublayers as products read them, made in each pass */
-    struct projection_table projections; /* all leaves */
+    const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
+    struct projection_table projections;           /* where these come from, of all sublayers */
     const struct buffer *final, *final_statistics; /* [N, C] after ln_f */
     const struct buffer *d_final;
     const struct buffer *logits;   /* [logit_rows, V] */
-    const struct buffer *d_logits; /* the same, in the activations' type: in fp32 they take the logits' place */
-    size_t logit_rows;             /* tokens whose logits are in memory at a time */
+    const struct buffer *d_logits; /* [logit_rows, V] in the activations' type; in fp32 the same buffer as logits */
+    size_t logit_rows;             /* tokens whose logits are in memory at once */
     const struct buffer *losses;   /* [N] */
     const struct buffer *loss;     /* [1] sum since gpt_zero */
     const struct buffer *gradient_norm; /* [1] of the last optimiser step, unscaled */
-    bool keeps_inner;                   /* every MLP has its own `inner`, which the way back need not fill again */
-    struct loss_scale loss_scale;       /* of the gradients in the arena; the training loop updates it */
+    bool keeps_activation;        /* every MLP keeps its GELU output, so the backward pass does not recompute it */
+    struct loss_scale loss_scale; /* factor in the gradients of the arena; the training loop updates it */
     const struct buffer *tokens, *targets; /* [N] int */
     struct token_groups groups;            /* of the batch, in training */
     struct row_gradients row_gradients;
-    struct token_shape shape; /* of the batch that is set */
+    struct token_shape shape; /* of the current batch */
     struct gpt_pass pass;
     size_t valid_targets; /* targets of the batch that are not -1 */
     struct upload upload; /* of batches, [5, upload_tokens] int: tokens, targets, and groups */
@@ -142,9 +145,11 @@ struct gpt {
 /* Tokens of the current batch. */
 size_t gpt_tokens(const struct gpt *gpt);
 
-/* Whether the current pass has dropout, and dropout at a place in it, named as printf does; none: a rate of 0. */
+/* gpt_drops tells whether the current pass has dropout. gpt_dropout returns the dropout at a place of the model,
+ * whose name is formatted as printf does; its rate is 0 where the pass has none. */
 bool gpt_drops(const struct gpt *gpt);
 struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A layer norm's parameters, or their gradients, in an arena. */
+/* The spans of a layer norm's parameters in the arena of weights, or of their gradients in the arena of
+ * gradients. */
 struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at);

@@ -63,17 +63,13 @@ void hyper_connection_enter(struct gpt *gpt, const struct sublayer *sublayer) {
     width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
-void hyper_connection_pass(struct gpt *gpt, const struct sublayer *sublayer) {
+void hyper_connection_leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
     begin(gpt);
     if (is_fused(gpt) && next->branch) {
-        const struct stream_frame frame = frame_of(next);
-        frame_between(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, &frame);
-        return;
-    }
-    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->map.squares);
-    if (next->branch) {
-        hyper_connection_enter(gpt, next);
+        frame_leave(&gpt->operations, &sublayer->mix);
+    } else {
+        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->map.squares);
     }
 }
 
@@ -87,7 +83,7 @@ static const struct buffer *fused_output_gradient(struct gpt *gpt, const struct 
     return scratch->d_output;
 }
 
-const struct buffer *hyper_connection_output_gradient(struct gpt *gpt, const struct sublayer *sublayer) {
+const struct buffer *hyper_connection_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     begin(gpt);
     if (is_fused(gpt)) {
@@ -160,7 +156,7 @@ static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
                                              .d_theta = {gradients, sublayer->at->theta}});
 }
 
-void hyper_connection_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+void hyper_connection_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;

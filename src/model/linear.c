@@ -27,7 +27,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
                                      .n = layer.out,
                                      .k = layer.in,
                                      .a = {x, 0, layer.in},
-                                     .b = {parameters->operands, layer.weight_at, layer.in},
+                                     .b = {parameters->weights_lowp, layer.weight_at, layer.in},
                                      .c = {y, 0, layer.out},
                                      .bias = {bias ? parameters->weights : NULL, layer.bias_at},
                                      .activated = {activated, 0, layer.out},
@@ -35,7 +35,7 @@ void linear_forward(struct operations *operations, const struct parameters *para
         return;
     }
     linear_multiply(operations, rows, layer.out, layer.in, (struct span){x, 0},
-                    (struct span){parameters->operands, layer.weight_at}, y);
+                    (struct span){parameters->weights_lowp, layer.weight_at}, y);
     if (bias) {
         bias_forward(operations, rows, layer.out, (struct span){parameters->weights, layer.bias_at}, y);
     }
@@ -65,7 +65,7 @@ void linear_backward(struct operations *operations, const struct parameters *par
                                                       .n = layer.in,
                                                       .k = layer.out,
                                                       .a = output,
-                                                      .b = {parameters->operands, layer.weight_at, layer.in},
+                                                      .b = {parameters->weights_lowp, layer.weight_at, layer.in},
                                                       .c = {d_x, 0, layer.in},
                                                       .gelu_of = {fuses ? gelu_of : NULL, 0, layer.in},
                                                       .gelu_tanh = operations->shape.gelu_tanh});

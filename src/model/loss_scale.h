@@ -11,15 +11,15 @@ struct loss_scale {
     float scale;        /* 1 where nothing is scaled */
     bool dynamic;       /* fp16 */
     int64_t good_steps; /* since the scale changed */
-    int64_t skipped;    /* steps left out in all */
+    int64_t skipped;    /* steps without an update, since the run began */
 };
 
-/* Of a run's begin: 65536 for fp16, else 1 for ever. */
+/* Returns the scale that a run begins with: 65536 for fp16; else 1, which stays. */
 struct loss_scale loss_scale_begin(enum element_type type);
 
-/* As a checkpoint has it: whether that can be. */
+/* Tells whether a scale read from a checkpoint is possible. */
 bool loss_scale_is_valid(const struct loss_scale *scale);
 
-/* After a step whose gradient norm was finite, or not. False when the norm was not and no smaller scale is left to
- * try (or nothing is scaled): the training has diverged. */
+/* Updates the scale after a step; `finite` tells whether the step's gradient norm was. Returns false if training
+ * has diverged: the norm was not finite and there is no smaller scale, or nothing is scaled. */
 bool loss_scale_update(struct loss_scale *scale, bool finite);

@@ -14,27 +14,28 @@ struct memory_plan {
     bool failed; /* out of memory for the plan itself, or sizes beyond 64 bits */
 };
 
-/* Puts a buffer of `elements` of this type on the plan. `group` is what users see ("streams"); a literal. The buffer
- * is owned by the plan and has no memory until memory_plan_allocate, which makes it shareable if it was marked so by
- * then. Never NULL: failures are kept for memory_plan_check. */
+/* Puts a buffer of `elements` of this type on the plan. `group` is the name that users see ("streams"); a
+ * literal. The plan owns the buffer, which has no memory until memory_plan_allocate; set `shareable` before that.
+ * Never returns NULL: failures are kept for memory_plan_check. */
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                enum element_type type);
 
-/* Counts bytes that others allocate on the device or, where it works there, on the host. */
+/* Counts bytes that other code allocates on the device (on the host, for devices that compute in host memory). */
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
 
-/* The same of one buffer of the device, whose size has a limit of its own. */
+/* The same for one buffer of the device, whose size has a limit of its own. */
 void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
                               enum element_type type);
 
-/* -1 with a message that says how much is needed, how much there is, and what to change. */
+/* Returns -1 if the device has too little memory, with a message that says how much is needed and what to change.
+ */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);
 
-/* A line per group and the total. */
+/* Prints a line for each group, and the total. */
 void memory_plan_print(const struct memory_plan *plan, FILE *file);
 
 int memory_plan_allocate(struct memory_plan *plan, struct compute *compute);
 void memory_plan_release(struct memory_plan *plan, struct compute *compute);
 
-/* "1.25 GiB": bytes in a unit that reads well. text has at least 16 bytes; returned. */
+/* Writes "1.25 GiB" to text, which has at least 16 bytes, and returns it. */
 const char *memory_text(uint64_t bytes, char text[16]);

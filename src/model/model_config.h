@@ -28,8 +28,8 @@ struct model_config {
 /* What stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
 struct model_config model_config_default(void);
 
-/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. rc gets one stream, which is not
- * scaled. */
+/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. rc gets one stream,
+ * which is not scaled. */
 int model_config_check(struct model_config *config);
 
 /* Notes the name of the tokenizer, "" for NULL. Names that do not fit are errors. */

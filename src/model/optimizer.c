@@ -30,7 +30,7 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
     const struct adamw_arenas arenas = {
         .weights = parameters->weights,
         .gradients = parameters->gradients,
-        .operands = parameters->operands,
+        .weights_lowp = parameters->weights_lowp,
         .first_moments = parameters->first_moments,
         .second_moments = parameters->second_moments,
         .decayed = parameters->decayed,

@@ -12,7 +12,7 @@
 
 /* ---- the table, in file order */
 
-/* What rows are added to, and what all that come next have in common. */
+/* The table that rows are added to, and what the next rows have in common. */
 struct builder {
     struct parameters *parameters;
     const struct model_config *config;
@@ -69,8 +69,8 @@ static void add_branch(struct builder *builder, int64_t index) {
     const struct branch *branch = &branches[index % BRANCHES];
     struct sublayer_offsets *at = &builder->parameters->sublayers[index];
     const size_t width = (size_t)builder->config->n_embd;
-    at->in = (struct linear){.in = width, .out = (size_t)branch->wide * width};
-    at->out = (struct linear){.in = (size_t)branch->inner * width, .out = width};
+    at->in = (struct linear){.in = width, .out = (size_t)branch->in_proj_width * width};
+    at->out = (struct linear){.in = (size_t)branch->out_proj_width * width, .out = width};
     begin_sublayer(builder, index, "");
     add_norm(builder, &at->norm, branch->norm);
     add_linear(builder, &at->in, branch->in, DEVIATION);
@@ -82,7 +82,7 @@ static void add_hyper_connection(struct builder *builder, int64_t index) {
     const int64_t streams = config->n_streams;
     const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
     struct sublayer_offsets *at = &builder->parameters->sublayers[index];
-    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next ones */
+    uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next leaves */
     begin_sublayer(builder, index, branches[index % BRANCHES].hyper_connection);
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
         uint64_t shape[2];
@@ -93,7 +93,7 @@ static void add_hyper_connection(struct builder *builder, int64_t index) {
         if (shape[0] * shape[1] == 0) {
             continue;
         }
-        theta = home == theta ? NULL : theta; /* the first small one stands for all */
+        theta = home == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
         struct parameter *parameter = add(builder, home, ".", leaf->name, rank, shape);
         parameter->leaf = leaf;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;
@@ -101,7 +101,7 @@ static void add_hyper_connection(struct builder *builder, int64_t index) {
     }
 }
 
-/* Gains that let each stream begin with an embedding of its own; around 0.6 as arXiv 2606.03483 has them. */
+/* Gains by which each stream begins with an embedding of its own; around 0.6, as in arXiv 2606.03483. */
 static void add_stream_scale(struct builder *builder) {
     const struct model_config *config = builder->config;
     const uint64_t shape[] = {(uint64_t)config->n_streams, (uint64_t)config->n_embd};
@@ -133,11 +133,11 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     add_norm(&builder, &parameters->final, "ln_f");
 }
 
-/* ---- the arena: weights with decay first, so that decay is one comparison in the optimiser; in both halves one sublayer after the
- * other, so that what a backward pass completes together lies together */
+/* ---- the arena: weights with decay first, so that the optimizer needs one comparison for it; in both halves the
+ * parameters of a sublayer are adjacent, since a backward pass completes their gradients together */
 
-/* Those of one sublayer, from `next` on; what comes behind them. Small leaves follow one another without gaps, as the kernels' theta
- * expects. */
+/* Places the parameters of one sublayer from offset `next` on, and returns the offset behind them. Small leaves
+ * have no gaps between them, as kernels expect of theta. */
 static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, bool decayed, uint64_t next) {
     bool after_small = false;
     for (size_t i = 0; i < parameters->count; i++) {
@@ -211,8 +211,8 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 /* ---- initialisation */
 
 void parameters_round(struct compute *compute, const struct parameters *parameters) {
-    if (parameters->operands != parameters->weights) {
-        convert_elements(compute, (struct span){parameters->weights, 0}, (struct span){parameters->operands, 0},
+    if (parameters->weights_lowp != parameters->weights) {
+        convert_elements(compute, (struct span){parameters->weights, 0}, (struct span){parameters->weights_lowp, 0},
                          parameters->elements);
     }
 }

@@ -1,5 +1,5 @@
-/* The parameter table and the arena: weights, gradients and both moments are one buffer each, with the same layout.
- */
+/* The table of parameters and the arenas: weights, gradients and both moments are one buffer each, all with the
+ * same layout. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -7,20 +7,20 @@
 
 struct parameter {
     char name[96];                    /* as in checkpoints: "transformer.h.0.attn.c_attn.weight" */
-    const struct residual_leaf *leaf; /* which it is of a hyper-connection; NULL: of something else */
+    const struct residual_leaf *leaf; /* its row, for parameters of a hyper-connection; else NULL */
     unsigned rank;                    /* 0: scalar */
     uint64_t shape[2];
     uint64_t elements;
-    uint64_t offset;  /* in the arena, elements; a multiple of 64 but for small leaves behind a sublayer's first */
-    bool decayed;     /* takes weight decay */
-    double deviation; /* of its normal initialisation; 0: the leaf fills it, or what comes next */
-    double spread;    /* initial values are evenly spread so far around `constant` */
+    uint64_t offset; /* in the arena, in elements; a multiple of 64, except for the second and later small leaves */
+    bool decayed;    /* takes weight decay */
+    double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
+    double spread;    /* initial values are uniform in constant +- spread */
     float constant;
-    int64_t sublayer; /* it belongs to, 0 .. 2 n_layer - 1; -1: the embeddings, 2 n_layer: the final norm */
-    uint64_t *home;   /* where parameters_create notes its offset, too; NULL: nowhere */
+    int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm */
+    uint64_t *home;   /* parameters_create stores the offset there as well; or NULL */
 };
 
-/* Offsets in the arena of what belongs together. Biases are only meaningful with config.bias. */
+/* Offsets in the arena, in elements. Offsets of biases are set only with config.bias. */
 struct norm_offsets {
     uint64_t gain, bias;
 };
@@ -29,14 +29,13 @@ struct linear {
     size_t in, out;
 };
 
-/* Of a sublayer's parameters. */
+/* Offsets of a sublayer's parameters. */
 struct sublayer_offsets {
-    struct norm_offsets norm; /* before the branch */
-    struct linear in, out;    /* attn.c_attn and attn.c_proj, or mlp.c_fc and mlp.c_proj */
-    uint64_t rms_gain;        /* hyper-connection: norm.weight */
-    uint64_t theta;           /* its small parameters, contiguous */
-    uint64_t
-        projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection leaves, in the order of the table in residual.c */
+    struct norm_offsets norm;                       /* ln_1 or ln_2 */
+    struct linear in, out;                          /* attn.c_attn and attn.c_proj, or mlp.c_fc and mlp.c_proj */
+    uint64_t rms_gain;                              /* norm.weight of the hyper-connection */
+    uint64_t theta;                                 /* its small parameters, contiguous */
+    uint64_t projections[RESIDUAL_MAX_PROJECTIONS]; /* its projection matrices, in the order of residual.c */
 };
 
 struct parameters {
@@ -47,28 +46,29 @@ struct parameters {
     uint64_t total;                               /* parameters, without gaps */
     uint64_t auxiliary;                           /* those of hyper-connections, gains of streams included */
     uint64_t token_embedding, position_embedding; /* offsets */
-    uint64_t stream_scale;                        /* that of the gains [S, C], where streams are scaled */
-    struct norm_offsets final;                    /* before the head */
+    uint64_t stream_scale;                        /* offset of the gains [S, C], with stream_expand = scaled */
+    struct norm_offsets final;                    /* ln_f */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
-    /* [elements] float, the model's; what lies in gaps is zero in all four, since nobody writes there */
+    /* [elements] float; the model owns them. Gaps are zero in all four: nothing writes there */
     const struct buffer *weights, *gradients, *first_moments, *second_moments;
-    const struct buffer *operands; /* [elements] what matrix products read: a 16-bit copy of the weights, or they */
+    const struct buffer *weights_lowp; /* [elements] what GEMMs read: weights in 16 bits, or `weights` in fp32 */
 };
 
 /* Builds the table; the model sets the buffers. */
 int parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);
 
-/* Fills one parameter's initial values: normal numbers depend on seed and name only. values [elements] */
+/* Fills values [elements] with one parameter's initial values. Random ones depend on the seed and the name only. */
 void parameter_initialise(const struct parameter *parameter, const struct model_config *config, uint64_t seed,
                           float *values);
 
-/* A launch, after weights were written: operands follow them. The optimiser keeps them up by itself. */
+/* Rounds the weights to weights_lowp, after they were written from the host; the optimizer's step does it by
+ * itself. A launch. */
 void parameters_round(struct compute *compute, const struct parameters *parameters);
 
-/* Initialises all weights (and operands) on the device. */
+/* Initialises all weights, and weights_lowp, on the device. */
 int parameters_initialise(struct compute *compute, struct parameters *parameters, const struct model_config *config,
                           uint64_t seed);
 
-/* NULL if there is none of this name. */
+/* Returns the parameter of this name, or NULL. */
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name);

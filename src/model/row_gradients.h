@@ -1,26 +1,26 @@
-/* The embedding's part of the token embedding's gradient, kept apart for a backward pass. With tied weights the head's part is
- * done first and is most of it; the embedding's part comes last and is a few rows. Ranks that keep it apart can send each other the
- * one while they still compute the other. */
+/* Keeps the embedding's part of the token embedding's gradient apart from the head's for a backward pass. With
+ * tied weights the head's part is complete first and covers all rows; the embedding's part is complete last and
+ * covers few. So ranks can sum the head's part while they still compute. */
 #pragma once
 
 #include "src/model/gpt_state.h"
 
-/* Words that have a bit for each token of the vocabulary. */
+/* Returns the number of 32-bit words that hold a bit for each token of the vocabulary. */
 size_t row_gradients_words(const struct gpt *gpt);
 
-/* Puts it on the model's plan. Room for no more rows than half of the vocabulary has: beyond that it would not pay. */
+/* Puts buffers for `most` rows on the model's memory plan, but for no more than half of the vocabulary. */
 void row_gradients_plan(struct gpt *gpt, size_t most);
 
-/* When the plan has its memory. */
+/* Fills the buffers once the plan is allocated. */
 int row_gradients_create(struct gpt *gpt);
 void row_gradients_release(struct gpt *gpt);
 
-/* Sets the bits of the tokens of the batch. */
+/* Sets the bits of the tokens of the current batch. */
 void row_gradients_mark(const struct gpt *gpt, uint32_t *words);
 
-/* Before gpt_backward: it keeps the rows of these tokens apart, among which all of the batch's are; where there is no room for
- * them it does not. A launch. */
+/* Call before gpt_backward, which then keeps the rows of these tokens apart if they fit. `words` includes all
+ * tokens of the batch. A launch. */
 void row_gradients_begin(struct gpt *gpt, const uint32_t *words);
 
-/* After it: adds the rows to the gradient, which is in one piece again. A launch. */
+/* Call after gpt_backward: adds the rows to the token embedding's gradient. A launch. */
 void row_gradients_join(struct gpt *gpt);

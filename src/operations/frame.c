@@ -61,18 +61,24 @@ size_t frame_partials(const struct operation_shape *shape) {
         ARG_OUT((frame)->map->z, sizes.z), ARG_OUT((frame)->map->h, sizes.h),                                      \
         ARG_OUT((frame)->mix->normed, sizes.channels), ARG_OUT((frame)->mix->statistics, 2 * tokens)
 
-void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
-    const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    RUN_FRAME(frame_enter, groups_for(tokens, operations->frame_rows), ARG_IN(frame->mix->streams, sizes.streams),
-              ARG_IN(frame->map->squares, sizes.squares), ARG_U64(tokens), ARG_ENTER(frame));
+void frame_leave(struct operations *operations, const struct stream_mix *from) {
+    operations->left = from;
 }
 
-void frame_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
-                   const struct stream_frame *to) {
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    RUN_FRAME(frame_between, groups_for(tokens, operations->frame_rows), ARG_IN(from->streams, sizes.streams),
-              ARG_IN(from->h, sizes.h), ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
-              ARG_OUT(to->mix->streams, sizes.streams), ARG_OUT(to->map->squares, sizes.squares), ARG_ENTER(to));
+    const size_t groups = groups_for(tokens, operations->frame_rows);
+    const struct stream_mix *from = operations->left;
+    operations->left = NULL;
+    if (from) {
+        RUN_FRAME(frame_between, groups, ARG_IN(from->streams, sizes.streams), ARG_IN(from->h, sizes.h),
+                  ARG_IN(from->output, sizes.channels), ARG_U64(tokens),
+                  ARG_OUT(frame->mix->streams, sizes.streams), ARG_OUT(frame->map->squares, sizes.squares),
+                  ARG_ENTER(frame));
+    } else {
+        RUN_FRAME(frame_enter, groups, ARG_IN(frame->mix->streams, sizes.streams),
+                  ARG_IN(frame->map->squares, sizes.squares), ARG_U64(tokens), ARG_ENTER(frame));
+    }
 }
 
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,

@@ -1,12 +1,14 @@
 /* The operations of the model on one device: every kernel of cl/ behind a function. All are launches (see
- * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about layers.
+ * runtime/device/compute.h): they return at once and keep failures in the compute. Nothing here knows about
+ * layers.
  *
- * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in the
- * shape's type (act_t in the kernels), and so are the weights that products read; all else is float. Parameters are
- * spans of the arena of weights, and their gradients, of the arena of gradients, which are added to what is there unless
- * gradients_empty says that nothing is; other outputs are overwritten. Kernels move whole aligned vectors: buffers begin on
- * a multiple of a vector's size, as OpenCL's do, and offsets of spans are multiples of 64 elements or of C; theta is read
- * number by number. tests/operations/test_operations.c holds each to a plain double reference. */
+ * Shapes: N tokens (batch * sequence), S streams, C channels, H heads, V vocabulary. Activations are stored in
+ * the shape's type (act_t in the kernels), and so are the weights that products read; all else is float.
+ * Parameters are spans of the arena of weights, and their gradients, of the arena of gradients, which are added
+ * to what is there unless gradients_empty says that nothing is; other outputs are overwritten. Kernels move whole
+ * aligned vectors: buffers begin on a multiple of a vector's size, as OpenCL's do, and offsets of spans are
+ * multiples of 64 elements or of C; theta is read number by number. tests/operations/test_operations.c holds each
+ * to a plain double reference. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -40,15 +42,16 @@ struct operations {
     char attention_by[160]; /* what attention runs on, and why not on units, for people */
     enum attention_products attention_products;
 
-    /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The caller
-     * sets it before a first pass backward, and resets it after that. */
+    /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The
+     * caller sets it before a first pass backward, and resets it after that. */
     bool gradients_empty;
 
-    size_t columns;         /* projections per normalised row */
-    size_t norm_groups;     /* normalised rows per token */
-    size_t h_row;           /* floats of H per token: S (S + 2) */
-    unsigned vector;        /* channels per vector */
-    size_t frame_rows;      /* tokens of a work-group of the fused frame, see frame_is_fused; 0: not fused */
+    size_t columns;                /* projections per normalised row */
+    size_t norm_groups;            /* normalised rows per token */
+    size_t h_row;                  /* floats of H per token: S (S + 2) */
+    unsigned vector;               /* channels per vector */
+    size_t frame_rows;             /* tokens of a work-group of the fused frame, see frame_is_fused; 0: not fused */
+    const struct stream_mix *left; /* of frame_leave until the next frame_enter, else NULL */
     size_t head_cores;      /* cores that may take whole heads in attention's backward pass; 0: none, as on a GPU */
     struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
     struct buffer theta_partials; /* [chunks, theta] of the fused frame */
@@ -94,26 +97,29 @@ struct token_groups {
     size_t distinct;
 };
 
-/* `scale` is the weights' gains. d_embedding [N, C] float is scratch. The positions' rows up to the sequence are written or added to, as
- * gradients_empty says. To rows of tokens it always adds: with tied weights the head's product comes first, and writes all that are scored. */
+/* `scale` is the weights' gains. d_embedding [N, C] float is scratch. The positions' rows up to the sequence are
+ * written or added to, as gradients_empty says. To rows of tokens it always adds: with tied weights the head's
+ * product comes first, and writes all that are scored. */
 void embedding_backward(struct operations *operations, struct token_shape tokens, struct token_groups groups,
                         struct span scale, struct dropout dropout, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients);
 
-/* The gains' gradient [S, C], written or added to, from what the embedding was: ids [N] and weights as embedding_forward has
- * them, of sequences that begin at position 0. Where streams are scaled. */
+/* The gains' gradient [S, C], written or added to, from what the embedding was: ids [N] and weights as
+ * embedding_forward has them, of sequences that begin at position 0. Where streams are scaled. */
 void stream_scale_backward(struct operations *operations, struct token_shape tokens, const struct buffer *ids,
                            struct embedding weights, struct dropout dropout, const struct buffer *d_streams,
                            struct span gradients);
 
-/* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count + 1] int: 0, 1, 2 ... */
+/* gradients[ids[i]] += rows[i], for rows [count, C] float and ids [count] of different tokens. numbers [count +
+ * 1] int: 0, 1, 2 ... */
 void embedding_add_rows(struct operations *operations, size_t count, const struct buffer *rows,
                         const struct buffer *ids, const struct buffer *numbers, struct span gradients);
 
 /* ---- hyper-connections; for a plain residual (rc) `h` arguments are not read and S = 1 */
 
-/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the arenas, its
- * columns and the first of them among the sublayer's, and where the sublayer's packed projections begin. */
+/* A projection matrix of a sublayer, as kernels find it: where it and the gain of its RMSNorm begin in the
+ * arenas, its columns and the first of them among the sublayer's, and where the sublayer's packed projections
+ * begin. */
 struct projection_leaf {
     uint64_t w_at, gain_at, width, column, packed_at;
 };
@@ -129,8 +135,9 @@ struct projection_table {
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
                       struct projection_leaf *leaves);
 
-/* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one after the
- * other, with the RMSNorm's gain folded in. row = S C / norm_groups. All leaves from the table's beginning on. */
+/* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one
+ * after the other, with the RMSNorm's gain folded in. row = S C / norm_groups. All leaves from the table's
+ * beginning on. */
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 
@@ -213,12 +220,13 @@ struct stream_frame {
     struct span packed;
 };
 
-/* streams and squares -> z, h, normed, statistics: projections, map and width mix. */
-void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame);
+/* Leaves a branch that another one follows. Launches nothing: the next frame_enter computes the depth mix behind
+ * the branch together with its own work, in one kernel. `from` must stay until then. */
+void frame_leave(struct operations *operations, const struct stream_mix *from);
 
-/* The depth mix behind a branch, and frame_enter of the next one, whose streams and squares it writes. */
-void frame_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
-                   const struct stream_frame *to);
+/* Projections, map and width mix: z, h, normed and statistics from streams and squares, which are written first
+ * after a frame_leave. */
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame);
 
 /* d_output [N, C] of the topmost branch from d_mixed [N, S, C]. */
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
@@ -236,7 +244,8 @@ struct frame_gradients {
     struct span d_theta;
 };
 
-/* The way back of the depth mix behind the branch and of frame_enter before it, but for the projections' gradient. */
+/* The way back of the depth mix behind the branch and of frame_enter before it, but for the projections'
+ * gradient. */
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients);
 
@@ -347,9 +356,9 @@ struct adamw_settings {
 /* What the optimiser works on. */
 struct adamw_arenas {
     const struct buffer *weights, *gradients;
-    const struct buffer
-        *operands; /* the weights' copy in the activations' type, which is kept up; in fp32 it is not
-                                      touched, so it may be the weights */
+    /* The copy of the weights in the activations' type, which the step updates as well. In fp32 there is none:
+     * pass the weights again. */
+    const struct buffer *weights_lowp;
     const struct buffer *first_moments, *second_moments; /* of all weights, or of a rank's part of them */
     size_t decayed;                                      /* weights before this one take weight decay */
 };

@@ -158,11 +158,11 @@ static void leave_little_memory(const struct model_config *config, int64_t batch
 }
 
 static void compare_with_the_reference(const struct model_config *config, int64_t batch, enum element_type type,
-                                       bool keeps_inner) {
+                                       bool keeps_activation) {
     const size_t memory = compute->device.memory_bytes;
     const struct gpt_pass pass = {.dropout = config->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
     struct small_model model;
-    if (!keeps_inner) {
+    if (!keeps_activation) {
         leave_little_memory(config, batch, type);
     }
     small_model_create_typed(&model, compute, config, batch, type);
@@ -179,7 +179,7 @@ static void compare_with_the_reference(const struct model_config *config, int64_
                                               .pass = pass};
     const float loss = small_model_backward(&model, pass);
     float *gradients = small_model_gradients(&model);
-    assert_int_equal(model.gpt.keeps_inner, keeps_inner);
+    assert_int_equal(model.gpt.keeps_activation, keeps_activation);
     compare_forward(&model, &reference, loss);
     compare_gradients(&model, gradients, &reference, values);
     free(weights);

@@ -583,8 +583,8 @@ static void run_frame_forward(struct bench *bench) {
                                   .h = next_mix.h};
     inner.theta = next_map.theta = frame_theta(bench, &bench->weights);
     frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&inner, &around, packed});
-    frame_between(bench->operations, bench->token_count, &around,
-                  &(struct stream_frame){&next_map, &next_mix, packed});
+    frame_leave(bench->operations, &around);
+    frame_enter(bench->operations, bench->token_count, &(struct stream_frame){&next_map, &next_mix, packed});
 }
 
 static void run_frame_backward(struct bench *bench) {
@@ -1228,7 +1228,7 @@ static void run_adamw(struct bench *bench) {
     }
     struct adamw_arenas arenas = {.weights = weights,
                                   .gradients = bench_buffer(bench, "grad"),
-                                  .operands = operands,
+                                  .weights_lowp = operands,
                                   .first_moments = moments[0],
                                   .second_moments = moments[1],
                                   .decayed = adamw_decayed(bench)};

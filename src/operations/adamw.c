@@ -1,4 +1,4 @@
-/* The optimiser's step, and totals of vectors. */
+/* The step of AdamW, and sums over whole vectors. */
 #include "src/operations/kernels.h"
 #include <math.h>
 
@@ -32,9 +32,9 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
                 const struct adamw_settings *settings, const struct buffer *norm) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
-    const size_t count = range.count, rounded = arenas->operands == arenas->weights ? 0 : count;
+    const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
     RUN_ELEMENTS(adamw, count, operations->compute->vector, ARG_IN_OUT(arenas->weights, count),
-                 ARG_OUT(arenas->operands, rounded), ARG_IN(arenas->gradients, count),
+                 ARG_OUT(arenas->weights_lowp, rounded), ARG_IN(arenas->gradients, count),
                  ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
                  ARG_U64(range.first), ARG_U64(range.moment_first), ARG_U64(count), ARG_U64(arenas->decayed),
                  ARG_F32(settings->rate), ARG_F32(settings->beta1), ARG_F32(settings->beta2),
