@@ -269,16 +269,19 @@ def compile_vulkan(tools, target, program):
 
 
 def vulkan_test(tools, programs):
-    """Texts of what is wrong with the check itself: of two kernels it must find clspv's fault in one, and none in the other."""
-    found = [spirv.faults(vulkan_module(tools, programs[0].clspv, ["-cl-std=CL1.2"], text))
-             for text in (spirv.FAULTY, spirv.FAULTLESS)]
-    wrong = [f"vulkan: ci/spirv.py finds in a kernel without a fault: {fault}" for fault in found[1]]
+    """Texts of what is wrong with the check itself: in a module with clspv's fault it must find it, and nothing in what clspv makes of a
+    kernel without. And texts of what is no failure, but should be known: that this clspv does not have the fault."""
+    assembled = spirv.faults(spirv.Module(run(["spirv-as", "--target-env", "spv1.5", "-", "-o", "-"], spirv.FAULTY_MODULE.encode())[0]))
+    made, faultless = (spirv.faults(vulkan_module(tools, programs[0].clspv, ["-cl-std=CL1.2"], text)) for text in (spirv.FAULTY, spirv.FAULTLESS))
+    wrong = [f"vulkan: ci/spirv.py finds in a kernel without a fault: {fault}" for fault in faultless]
     for part in ("float[4][1]: an array of arrays", "constant index 1 of 1"):
-        if not any(part in fault for fault in found[0]):
-            wrong.append(f'vulkan: ci/spirv.py does not find "{part}" in a kernel with the fault: the check is broken, '
-                         "or this clspv has the fault no longer")
-    return wrong
+        if not any(part in fault for fault in assembled):
+            wrong.append(f'vulkan: ci/spirv.py does not find "{part}" in a module with the fault: the check is broken')
+    return wrong, [] if any("constant index" in fault for fault in made) else [MENDED]
 
+
+MENDED = ("vulkan: this clspv no longer mixes up the indices of arrays of arrays: once it is the oldest that is used, ci/spirv.py, the rule in "
+          "docs/portability.md and the way round it in cl/frame.cl can go")
 
 COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
 
@@ -538,7 +541,9 @@ def main():
     targets = [target for target in targets if any(target is pair[0] for pair in pairs)]
     results, failures = compile_all(tools, pairs, options.jobs)
     if any(target.vendor == "Vulkan" for target in targets):
-        failures += vulkan_test(tools, programs)
+        wrong, notes = vulkan_test(tools, programs)
+        failures += wrong
+        print(*notes, sep="\n", end="\n" if notes else "")
     found = worst(results)
     if options.kernels:
         print_kernels(results)

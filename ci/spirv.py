@@ -24,7 +24,32 @@ CONSTANT, FUNCTION, FUNCTION_CALL, VARIABLE, LOAD, STORE = 43, 54, 57, 59, 61, 6
 ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN, POINTER_ACCESS_CHAIN, IN_BOUNDS_POINTER_ACCESS_CHAIN = 65, 66, 67, 70
 CHAINS = {ACCESS_CHAIN: 3, IN_BOUNDS_ACCESS_CHAIN: 3, POINTER_ACCESS_CHAIN: 4, IN_BOUNDS_POINTER_ACCESS_CHAIN: 4}  # first index
 
-# Two kernels for a test of this check: clspv makes the fault of the first, and none of the second, which is the same but for it.
+# A module with both faults, for a test of this check: as clspv makes it of FAULTY, cut to what matters.
+FAULTY_MODULE = """
+OpCapability Shader
+OpMemoryModel Logical GLSL450
+OpEntryPoint GLCompute %kernel "faulty"
+OpExecutionMode %kernel LocalSize 1 1 1
+%void = OpTypeVoid
+%function = OpTypeFunction %void
+%uint = OpTypeInt 32 0
+%float = OpTypeFloat 32
+%uint_0 = OpConstant %uint 0
+%uint_1 = OpConstant %uint 1
+%uint_4 = OpConstant %uint 4
+%inner = OpTypeArray %float %uint_1
+%outer = OpTypeArray %inner %uint_4
+%pointer = OpTypePointer Function %outer
+%element = OpTypePointer Function %float
+%kernel = OpFunction %void None %function
+%begin = OpLabel
+%v = OpVariable %pointer Function
+%place = OpAccessChain %element %v %uint_0 %uint_1
+OpReturn
+OpFunctionEnd
+"""
+
+# Two kernels for clspv: it makes the fault of the first, as long as it has it, and none of the second, which is the same but for it.
 FAULTY = """__kernel void faulty(__global float *out, __global const float *in, int n) {
     float v[4][1];
     for (int i = 0; i < 4; i++) {

@@ -22,6 +22,14 @@ def follow(run, patience=600.0):
 
 
 def settings(run):
-    """The run's settings: names to texts."""
+    """The run's settings: names to numbers, booleans and texts."""
     lines = (Path(run) / "settings.conf").read_text(encoding="utf-8").splitlines()
-    return dict(line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))
+    return {name: value(text) for name, text in (line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))}
+
+
+def value(text):
+    """Values are written as JSON has them, but for names of files that are not UTF-8, whose bytes stand as \\xHH."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip('"')

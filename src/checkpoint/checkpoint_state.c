@@ -50,8 +50,8 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
         return error_prefix("cannot compute checksums");
     }
     json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "iteration",
-                  (json_int_t)state->iteration, "tokens", (json_int_t)state->tokens, "seed",
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "version", HC_VERSION,
+                  "iteration", (json_int_t)state->iteration, "tokens", (json_int_t)state->tokens, "seed",
                   (json_int_t)state->seed, "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
                   best_loss_json(state), "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds,
                   "loss_scale", loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest, "val",

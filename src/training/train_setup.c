@@ -385,9 +385,12 @@ static int open_samplers(struct trainer *trainer) {
                : 0;
 }
 
+/* With the program's version as a comment, since another one may have other defaults. */
 static int write_settings(const struct train_settings *settings, const char *folder) {
-    char *text = options_text(settings->specs, settings->spec_count);
+    char *lines = options_text(settings->specs, settings->spec_count);
+    char *text = lines ? files_path("# Settings of a run of hctrain " HC_VERSION "\n\n%s", lines) : NULL;
     const int status = text ? files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text)) : -1;
+    free(lines);
     free(text);
     return status;
 }

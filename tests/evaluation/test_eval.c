@@ -409,6 +409,42 @@ static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
     json_decref(figures);
 }
 
+/* Writes "broken": the checkpoint, all of whose weights are NaN. */
+static void break_checkpoint(void) {
+    size_t bytes;
+    uint64_t header;
+    const float nan = NAN;
+    assert_int_equal(mkdir(scratch_path("broken"), 0700), 0);
+    char *config = scratch_read(scratch_path("run/ckpt-20/config.json"), &bytes);
+    assert_non_null(config);
+    scratch_write("broken/config.json", config, bytes);
+    free(config);
+    char *tensors = scratch_read(scratch_path("run/ckpt-20/model.safetensors"), &bytes);
+    assert_non_null(tensors);
+    memcpy(&header, tensors, sizeof header);
+    const size_t at = sizeof header + (size_t)header;
+    for (size_t i = at; i + sizeof nan <= bytes; i += sizeof nan) {
+        memcpy(tensors + i, &nan, sizeof nan);
+    }
+    scratch_write("broken/model.safetensors", tensors, bytes);
+    free(tensors);
+}
+
+/* A loss that is no number is an error, in every form of data, and leaves no file of figures. */
+static void test_weights_that_are_not_finite_are_an_error(void **state) {
+    (void)state;
+    const char *figures = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
+    break_checkpoint();
+#define BROKEN(...)                                                                                                \
+    assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("broken"), "--device", "pocl", "--json",    \
+                            figures, __VA_ARGS__),                                                                 \
+                  FAILED, "the loss is nan: the checkpoint has weights that are not finite")
+    BROKEN("--data", scratch_path("data"));
+    BROKEN("--data", scratch_path("data"), "--eval-iters", "1");
+    BROKEN(document);
+    assert_false(files_exist(figures));
+}
+
 /* metrics.jsonl has nine digits. */
 static void test_batches_by_seed_are_those_of_training(void **state) {
     (void)state;
@@ -616,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_words_and_bytes_may_be_those_of_another_field),
         cmocka_unit_test(test_what_is_not_utf8_can_be_replaced),
         cmocka_unit_test(test_a_split_has_the_loss_of_the_plain_model),
+        cmocka_unit_test(test_weights_that_are_not_finite_are_an_error),
         cmocka_unit_test(test_batches_by_seed_are_those_of_training),
         cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
 #ifdef HC_MPIRUN

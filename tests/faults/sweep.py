@@ -212,6 +212,10 @@ class Sweep:
         return max((one for one in known if one[0] < int(place.group(1), 16)), default=(0, "?"))[1]
 
 
+def first_fault(text):
+    return datetime.date.today().toordinal() if text == "today" else int(text)
+
+
 def differences(wanted, found):
     if isinstance(wanted, dict) and isinstance(found, dict):
         return "; ".join(f"{name}: {str(found.get(name))[:300]} and not {str(wanted.get(name))[:300]}"
@@ -223,7 +227,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="folder of the programs")
     parser.add_argument("--every", type=int, default=1, help="only every N-th fault, of quick commands more")
-    parser.add_argument("--first", type=int, default=datetime.date.today().toordinal(), help="the first of them; by default another one each day")
+    parser.add_argument("--first", type=first_fault, default=0, help="the first of them; today: another one each day")
     parser.add_argument("--groups", help="of functions: memory,files,processes,libraries,opencl,mpi")
     parser.add_argument("--fault", action="append", help="this fault, as faults.c takes it, and no others")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

@@ -464,12 +464,22 @@ static void of_two_runs_in_a_new_folder_one_trains(void **state) {
 
 /* ---- 6: settings.conf */
 
+static void assert_has(const char *name, const char *wanted) {
+    char *text = scratch_read(scratch_path(name), &(size_t){0});
+    if (!text || !strstr(text, wanted)) {
+        fail_msg("'%s' is not in %s", wanted, name);
+    }
+    free(text);
+}
+
 #define UNUSUAL "--learning-rate", "3e-3", "--dropout", "0.1", "--weight-decay", "0.3"
 
 static void run_resumes_without_its_settings_file(void **state) {
     (void)state;
     static const char *const runs[] = {"settings-removed", "settings-emptied"};
     assert_done(TRAIN("settings-kept", UNUSUAL, "--max-iters", "20"));
+    assert_has("settings-kept/settings.conf", "# Settings of a run of hctrain " HC_VERSION "\n");
+    assert_has("settings-kept/ckpt-20/state.json", "\"version\": \"" HC_VERSION "\"");
     for (int i = 0; i < 2; i++) {
         const char *path = scratch_path(run_path(runs[i], "settings.conf"));
         assert_done(TRAIN(runs[i], UNUSUAL, "--max-iters", "10"));
