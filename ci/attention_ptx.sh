@@ -56,7 +56,7 @@ nvidia() {
 }
 
 amd() {
-    for gpu in gfx1100 gfx1201 gfx90a gfx942; do
+    for gpu in gfx1100 gfx1201 gfx908 gfx90a gfx942; do
         if ! echo 'kernel void nothing(void) {}' | "$clang_amd" -w -x cl -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib -S \
             -o "$work/a.s" - 2>/dev/null; then
             echo "amd $gpu: this clang does not know it"
@@ -64,12 +64,14 @@ amd() {
         fi
         for size in 64 128; do
             case $gpu-$size in
+            gfx908*) unit="7 64 $(keys_of $size) 32 1" ;;
             gfx9*) unit="3 64 $(keys_of $size) 32 1" ;;
+            gfx12*) unit="6 32 $(keys_of $size) 32 1" ;;
             *-64) unit="2 32 32 16 1" ;;
             *) unit="2 32 32 16 0" ;;
             esac
             # shellcheck disable=SC2086
-            if ! "$clang_amd" $(options $unit $size 0) -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib \
+            if ! "$clang_amd" $(options $unit $size 0) $amd_lost -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib \
                 -Xclang -mlink-builtin-bitcode -Xclang "$libclc/amdgcn--amdhsa.bc" -S -o "$work/a.s" "$work/all.cl"; then
                 fail "amd $gpu: heads of $size do not compile"
                 continue

@@ -98,8 +98,9 @@ nvidia() {
 }
 
 amd() {
-    for gpu in gfx1100 gfx1201 gfx90a gfx942; do
+    for gpu in gfx1100 gfx1201 gfx908 gfx90a gfx942; do
         unit="2 32"
+        [ $gpu != gfx1201 ] || unit="6 32"
         tiles="128 128 32 64 32 2"
         medium="128 64 32 32 32 2"
         narrow="128 32 32 32 32 2"
@@ -107,6 +108,7 @@ amd() {
         case $gpu in
         gfx9*)
             unit="3 64"
+            [ $gpu != gfx908 ] || unit="7 64"
             tiles="128 128 32 64 64 2"
             medium="128 64 32 64 32 2"
             narrow="128 32 32 64 32 2"
@@ -120,7 +122,7 @@ amd() {
         fi
         variants "$tiles" "$medium" "64 64 32 32 32 2" "$narrow" "$flat" | while read -r variant; do
             # shellcheck disable=SC2086
-            if ! "$clang_amd" $common -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib -Xclang -mlink-builtin-bitcode \
+            if ! "$clang_amd" $common $amd_lost -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib -Xclang -mlink-builtin-bitcode \
                 -Xclang "$libclc/amdgcn--amdhsa.bc" $(options $unit $variant) -S -o "$work/a.s" "$(source_of $variant)"; then
                 fail "amd $gpu: $(label $unit $variant) does not compile"
                 continue

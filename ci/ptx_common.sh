@@ -31,6 +31,9 @@ fail() {
     echo "$*" >>"$work/failures"
 }
 
+# For AMD: macros that name the target, which ROCm's OpenCL loses, so that kernels may not depend on them.
+amd_lost="-U__GFX9__ -U__GFX11__ -U__GFX12__"
+
 # For Intel: the extension's functions, in $work/extension.h.
 declare_intel() {
     cat >"$work/extension.h" <<'DECLARATIONS'

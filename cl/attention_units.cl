@@ -129,7 +129,7 @@ INLINED unit_a stay_fragment(struct unit unit, const stay_t *stay, uint d) {
 
 /* RDNA's compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until registers
  * run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
-#if UNIT == 2
+#if UNIT == 2 || UNIT == 6
 #define IN_ORDER()   __builtin_amdgcn_sched_barrier(0)
 #define FORGET(unit) __asm__ volatile("" : "+v"((unit).lane))
 #else

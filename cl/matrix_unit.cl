@@ -2,8 +2,9 @@
  * C and D in float. One interface to what devices have, for matrix products and attention.
  *
  * Constants given at build time:
- *   UNIT       1 NVIDIA (mma.sync of PTX, sm_80 and later), 2 AMD WMMA (gfx11, gfx12), 3 AMD MFMA (gfx90a, gfx94x),
- *              4 Intel (cl_intel_subgroup_matrix_multiply_accumulate), 5 an emulation for tests that runs anywhere
+ *   UNIT       1 NVIDIA (mma.sync of PTX, sm_80 and later), 2 AMD WMMA (gfx11), 6 the same of gfx12, 3 AMD MFMA (gfx90a, gfx94x,
+ *              gfx950), 7 the same of gfx908, 4 Intel (cl_intel_subgroup_matrix_multiply_accumulate), 5 an emulation for tests
+ *              that runs anywhere. The host knows which: compilers do not always define the macros that name their target.
  *   UNIT_FP16  elements of A and B are 0: bf16, 1: fp16; either way kernels see bits in a ushort
  *   UNIT_WARP  with UNIT 4: the size of sub-groups, 16 or 8
  *
@@ -271,7 +272,7 @@ INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 }
 
 /* ==== the other vendors' */
-#elif UNIT == 2 || UNIT == 3
+#elif UNIT == 2 || UNIT == 3 || UNIT == 6 || UNIT == 7
 /* AMD: RDNA 3 and 4 ISA, "WMMA"; CDNA ISA, "MFMA". Lane l holds UNIT_SHARE neighbours along k of row l % 16 of A and of column
  * l % 16 of B. Which ones does not matter as long as it is the same for both, since the sum over k has no order. */
 #undef UNIT_WARP
@@ -284,7 +285,7 @@ INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 
-#if UNIT == 3
+#if UNIT == 3 || UNIT == 7
 #define UNIT_WARP     64
 #define UNIT_ELEMENTS 4
 #define UNIT_SHARE    4
@@ -295,13 +296,18 @@ INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 typedef half4 unit_operand;
 #define UNIT_MULTIPLY(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)
 #define UNIT_OPERAND(x)        as_half4(x)
-#else
+#elif UNIT == 3
 typedef short4 unit_operand;
 #define UNIT_MULTIPLY(a, b, c) __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)
 #define UNIT_OPERAND(x)        as_short4(x)
+#else /* two steps of 8 along k */
+typedef short4 unit_operand;
+#define UNIT_HALF(a, b, c)     __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, 0, 0, 0)
+#define UNIT_MULTIPLY(a, b, c) UNIT_HALF((a).hi, (b).hi, UNIT_HALF((a).lo, (b).lo, c))
+#define UNIT_OPERAND(x)        as_short4(x)
 #endif
 typedef float4 unit_floats;
-#elif defined(__GFX12__)
+#elif UNIT == 6
 #define UNIT_WARP     32
 #define UNIT_ELEMENTS 8
 #define UNIT_SHARE    8
@@ -336,6 +342,8 @@ typedef short16 unit_operand;
 #endif
 typedef float8 unit_floats;
 #endif
+
+#define UNIT_AMD 1
 
 typedef UNIT_BITS unit_a;
 typedef UNIT_BITS unit_b;
@@ -491,7 +499,7 @@ INLINED void unit_multiply(struct unit unit, unit_c *c, unit_a a, unit_b b) {
 }
 
 #else
-#error "UNIT is 1, 2, 3, 4 or 5"
+#error "UNIT is a number from 1 to 7"
 #endif
 
 INLINED void unit_clear(unit_c *c) {
@@ -500,7 +508,7 @@ INLINED void unit_clear(unit_c *c) {
         c->v[i] = 0.0f;
 }
 
-#if UNIT == 2 || UNIT == 3
+#ifdef UNIT_AMD
 /* A wave's accesses to local memory happen in order; the compiler has to know. */
 #define UNIT_WARP_FENCE()                                                                                          \
     do {                                                                                                           \

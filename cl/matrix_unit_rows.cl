@@ -30,7 +30,7 @@ INLINED float ptx_exchange(float x, uint bit) {
     __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(as_uint(x)), "r"(bit));
     return as_float(other);
 }
-#elif UNIT == 2 || UNIT == 3
+#elif defined(UNIT_AMD)
 /* ds_swizzle, bit mask mode: all five bits of the lane's number are kept and then these ones flipped */
 #define UNIT_EXCHANGE(unit, x, bit) as_float(__builtin_amdgcn_ds_swizzle(as_int(x), 0x1f | (bit) << 10))
 #elif UNIT == 4
@@ -101,17 +101,6 @@ INLINED uint unit_round_pair(float low, float high) {
 #define UNIT_TURN_SIZE (UNIT_M * UNIT_K) /* elements of the local memory that a warp has for that */
 
 #if UNIT_TURN_LOCAL
-#if UNIT == 2 || UNIT == 3
-/* A wave's accesses to local memory happen in order; the compiler has to know. */
-#define UNIT_TURN_FENCE()                                                                                          \
-    do {                                                                                                           \
-        __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");                                                     \
-        __builtin_amdgcn_wave_barrier();                                                                           \
-    } while (0)
-#else
-#define UNIT_TURN_FENCE() barrier(CLK_LOCAL_MEM_FENCE)
-#endif
-
 INLINED unit_a unit_turn(struct unit unit, const unit_c *c, __local ushort *tiles) {
     __local ushort *tile = tiles + unit.warp * UNIT_TURN_SIZE;
     UNIT_UNROLL
@@ -120,9 +109,9 @@ INLINED unit_a unit_turn(struct unit unit, const unit_c *c, __local ushort *tile
         for (uint i = 0; i < UNIT_ELEMENTS; i++)
             tile[tile_at(UNIT_K, unit_row(unit, i), n * UNIT_N + unit_column(unit, i))] = unit_round(c[n].v[i]);
     }
-    UNIT_TURN_FENCE();
+    UNIT_WARP_FENCE();
     const unit_a a = unit_load_a(unit, tile, UNIT_K, 0, 0);
-    UNIT_TURN_FENCE();
+    UNIT_WARP_FENCE();
     return a;
 }
 #else

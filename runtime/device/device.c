@@ -8,12 +8,16 @@
 #include <string.h>
 
 /* Extensions' numbers, whose headers need not be there. */
-#define DEVICE_PCI_BUS_INFO_KHR 0x410F /* cl_khr_pci_bus_info */
-#define DEVICE_PCI_BUS_ID_NV    0x4008 /* cl_nv_device_attribute_query, as the next two */
-#define DEVICE_PCI_SLOT_ID_NV   0x4009
-#define DEVICE_PCI_DOMAIN_ID_NV 0x400A
-#define DEVICE_TOPOLOGY_AMD     0x4037 /* cl_amd_device_attribute_query */
-#define TOPOLOGY_OF_PCI_EXPRESS 1
+#define DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* cl_nv_device_attribute_query, as the next one */
+#define DEVICE_COMPUTE_CAPABILITY_MINOR_NV 0x4001
+#define DEVICE_SUB_GROUP_SIZES_INTEL       0x4108 /* cl_intel_required_subgroup_size */
+#define DEVICE_EUS_PER_SUB_SLICE_INTEL     0x4254 /* cl_intel_device_attribute_query */
+#define DEVICE_PCI_BUS_INFO_KHR            0x410F /* cl_khr_pci_bus_info */
+#define DEVICE_PCI_BUS_ID_NV               0x4008 /* cl_nv_device_attribute_query, as the next two */
+#define DEVICE_PCI_SLOT_ID_NV              0x4009
+#define DEVICE_PCI_DOMAIN_ID_NV            0x400A
+#define DEVICE_TOPOLOGY_AMD                0x4037 /* cl_amd_device_attribute_query */
+#define TOPOLOGY_OF_PCI_EXPRESS            1
 
 enum { LEAST_ADDRESS_SPACE = 896 << 20 };
 
@@ -54,6 +58,37 @@ static size_t read_number(cl_device_id id, cl_device_info what) {
     return number < SIZE_MAX ? (size_t)number : SIZE_MAX;
 }
 
+/* The smallest of the sizes that sub-groups have; 0 where the device does not tell. */
+static unsigned read_sub_group(cl_device_id id) {
+    size_t sizes[16] = {0}, bytes = 0, smallest = 0;
+    if (clGetDeviceInfo(id, DEVICE_SUB_GROUP_SIZES_INTEL, sizeof(sizes), sizes, &bytes) == CL_SUCCESS) {
+        for (size_t i = 0; i < bytes / sizeof(*sizes); i++) {
+            smallest = !smallest || sizes[i] < smallest ? sizes[i] : smallest;
+        }
+    }
+    return (unsigned)smallest;
+}
+
+/* What the vendors' extensions say. */
+static void read_extensions(struct device *device) {
+    cl_device_id id = device->id;
+    char *extensions = device_text(id, CL_DEVICE_EXTENSIONS);
+    const char *text = extensions ? extensions : "";
+    device->has_intel_matrix = strstr(text, "cl_intel_subgroup_matrix_multiply_accumulate") != NULL;
+    device->has_nvidia_options = strstr(text, "cl_nv_compiler_options") != NULL;
+    free(extensions);
+    device->compute_capability = (unsigned)(10 * read_number(id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
+                                            read_number(id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
+    device->sub_group = read_sub_group(id);
+}
+
+/* Intel's driver for GPUs counts vector engines (EUs); a work-group runs on the 8 or 16 of an Xe core. */
+static unsigned read_compute_units(cl_device_id id, bool is_gpu) {
+    const size_t units = read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS);
+    const size_t engines = is_gpu ? read_number(id, DEVICE_EUS_PER_SUB_SLICE_INTEL) : 0;
+    return (unsigned)(engines ? (units + engines - 1) / engines : units);
+}
+
 /* PoCL tells a fraction of the memory, and buffers in our own pages are not bound by it. Others allocate
  * themselves. */
 static size_t plan_memory(const struct device *device, size_t reported) {
@@ -70,7 +105,7 @@ static void read_numbers(struct device *device) {
     device->is_cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
     device->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
     device->compiles = read_number(id, CL_DEVICE_COMPILER_AVAILABLE) != 0;
-    device->compute_units = (unsigned)read_number(id, CL_DEVICE_MAX_COMPUTE_UNITS);
+    device->compute_units = read_compute_units(id, device->is_gpu);
     const unsigned vector_width = (unsigned)read_number(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
     device->vector_width = vector_width ? vector_width : 1;
     device->max_work_group = read_number(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
@@ -148,6 +183,7 @@ static void describe(cl_platform_id platform, cl_device_id id, bool beside_loade
         strcpy(device->platform_name, "unknown platform");
     }
     read_numbers(device);
+    read_extensions(device);
     read_address(device);
 }
 

@@ -25,11 +25,11 @@ struct device {
     cl_device_id id;
     char name[256];
     char platform_name[256];
-    char version[256]; /* CL_DEVICE_VERSION */
-    char driver[256];  /* CL_DRIVER_VERSION */
-    unsigned compute_units;
-    unsigned vector_width; /* native float vector width, at least 1 */
-    size_t max_work_group; /* work-items */
+    char version[256];      /* CL_DEVICE_VERSION */
+    char driver[256];       /* CL_DRIVER_VERSION */
+    unsigned compute_units; /* what runs a work-group: multiprocessors, compute units, Xe cores, CPU cores */
+    unsigned vector_width;  /* native float vector width, at least 1 */
+    size_t max_work_group;  /* work-items */
     size_t local_bytes;
     size_t memory_bytes;     /* what a process may plan to use: the device's memory; for devices that share the
                                 host's memory, what the host has available now */
@@ -39,7 +39,11 @@ struct device {
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
     bool compiles; /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
-    bool beside_loader;     /* of our own driver for Vulkan, which OpenCL's loader does not know */
+    bool beside_loader;          /* of our own driver for Vulkan, which OpenCL's loader does not know */
+    unsigned compute_capability; /* NVIDIA: 86 for 8.6; else 0 */
+    unsigned sub_group;          /* Intel: work-items of the smallest sub-group; else 0 */
+    bool has_intel_matrix;       /* cl_intel_subgroup_matrix_multiply_accumulate */
+    bool has_nvidia_options;     /* cl_nv_compiler_options */
     struct cpu_units units; /* of the host's processor, where the device runs native kernels on it; else none */
     struct device_address address;
     unsigned gpus;                 /* GPUs that "gpu" deals out, set by device_choose */

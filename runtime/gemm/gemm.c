@@ -46,9 +46,7 @@ static bool open_units(struct compute *compute) {
     if (open_backend(compute, &gemm_backend_mma) == 0) {
         return true;
     }
-    if (!*state->refusal) {
-        gemm_keep_reason(state->refusal);
-    }
+    gemm_keep_reason(state->refusal);
     return false;
 }
 

@@ -71,30 +71,16 @@ static int try_unit(struct mma *mma, const struct mma_unit *unit) {
     return 0;
 }
 
-/* Adds the first line of why a unit was refused to what is known of those before it. */
-static void note_refusal(struct gemm_state *state) {
-    const size_t used = strlen(state->refusal);
-    snprintf(state->refusal + used, sizeof(state->refusal) - used, "%s%.*s", used ? "; " : "",
-             (int)strcspn(error_text(), "\n"), error_text());
-}
-
 static int find_unit(struct mma *mma) {
     struct gemm_state *state = mma->compute->gemm_state;
-    struct mma_unit units[MMA_MOST_UNITS];
-    const size_t count = mma_units_find(&mma->compute->device, units);
-    state->tried = count > 0;
-    for (size_t i = 0; i < count; i++) {
-        if (try_unit(mma, &units[i]) == 0) {
-            state->refusal[0] = '\0';
-            return 0;
-        }
-        note_refusal(state);
-    }
-    if (state->automatic || count > 0 || mma->compute->device.is_gpu) {
+    struct mma_unit unit;
+    state->tried = mma_unit_find(&mma->compute->device, &unit) == 0;
+    if (!state->tried && !state->automatic && !mma->compute->device.is_gpu) {
+        unit = mma_unit_emulation();
+    } else if (!state->tried) {
         return -1;
     }
-    const struct mma_unit emulation = mma_unit_emulation();
-    return try_unit(mma, &emulation);
+    return try_unit(mma, &unit);
 }
 
 static void describe(const struct mma *mma, char *text, size_t size) {

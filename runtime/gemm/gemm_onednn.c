@@ -292,8 +292,8 @@ static int check_repeats(const struct gemm_onednn *own) {
 }
 
 static bool has_units(const struct compute *compute) {
-    struct mma_unit units[MMA_MOST_UNITS];
-    return mma_units_find(&compute->device, units) > 0;
+    struct mma_unit unit;
+    return mma_unit_find(&compute->device, &unit) == 0;
 }
 
 /* Products of 16 bits may fail: those are fp32 then, and said to be. */

@@ -1,7 +1,6 @@
 #include "runtime/gemm/mma_tiles.h"
 #include "runtime/device/gpu_model.h"
 #include "runtime/system/error.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define EDGE_LIMIT 256 /* of blocks */
@@ -12,11 +11,6 @@
 #define MOST_SUMS_INTEL 64
 #define MOST_ITEMS      1024
 #define MOST_ITEMS_AMD  256 /* with more, a work-item has but a part of the registers */
-
-/* Extensions' numbers, whose headers need not be there. */
-#define DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
-#define DEVICE_COMPUTE_CAPABILITY_MINOR_NV 0x4001
-#define DEVICE_SUB_GROUP_SIZES_INTEL       0x4108
 
 /* ---- units */
 
@@ -42,6 +36,17 @@ static const struct mma_unit wmma = {.kind = MMA_AMD_WMMA,
                                      .most_items = MOST_ITEMS_AMD,
                                      .wide_fragments = true,
                                      .turns = true};
+/* The same instructions in name only: half of an operand a lane. */
+static const struct mma_unit wmma_gfx12 = {.kind = MMA_AMD_WMMA_GFX12,
+                                           .name = "WMMA",
+                                           .warp = 32,
+                                           .m = 16,
+                                           .n = 16,
+                                           .k = 16,
+                                           .most_stages = 2,
+                                           .most_sums = MOST_SUMS,
+                                           .most_items = MOST_ITEMS_AMD,
+                                           .turns = true};
 static const struct mma_unit mfma = {.kind = MMA_AMD_MFMA,
                                      .name = "MFMA",
                                      .warp = 64,
@@ -52,6 +57,17 @@ static const struct mma_unit mfma = {.kind = MMA_AMD_MFMA,
                                      .most_sums = MOST_SUMS,
                                      .most_items = MOST_ITEMS_AMD,
                                      .turns = true};
+/* Its bf16 comes in steps of 8 along k, two of which make one of ours. */
+static const struct mma_unit mfma_gfx908 = {.kind = MMA_AMD_MFMA_GFX908,
+                                            .name = "MFMA",
+                                            .warp = 64,
+                                            .m = 16,
+                                            .n = 16,
+                                            .k = 16,
+                                            .most_stages = 2,
+                                            .most_sums = MOST_SUMS,
+                                            .most_items = MOST_ITEMS_AMD,
+                                            .turns = true};
 static const struct mma_unit xmx = {.kind = MMA_INTEL,
                                     .name = "XMX",
                                     .warp = 8,
@@ -77,79 +93,82 @@ struct mma_unit mma_unit_emulation(void) {
     return emulation;
 }
 
-/* Whether that text of the device has the part. */
-static bool has(const struct device *device, cl_device_info what, const char *part) {
-    char *text = device_text(device->id, what);
-    const bool found = text && strstr(text, part);
-    free(text);
-    return found;
-}
-
 /* bf16, ldmatrix and cp.async are all there from compute capability 8.0 on. */
-static size_t find_nvidia(const struct device *device, struct mma_unit *unit) {
-    cl_uint major = 0, minor = 0;
-    clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof(major), &major, NULL);
-    clGetDeviceInfo(device->id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV, sizeof(minor), &minor, NULL);
+static int find_nvidia(const struct device *device, struct mma_unit *unit) {
+    const unsigned capability = device->compute_capability;
     *unit = nvidia;
-    unit->bounds_registers = has(device, CL_DEVICE_EXTENSIONS, "cl_nv_compiler_options");
-    if (major >= 8) {
-        return 1;
-    }
-    error_set("the device has compute capability %u.%u, and matrix units for bf16 come with 8.0", major, minor);
-    return 0;
+    unit->bounds_registers = device->has_nvidia_options;
+    return capability >= 80
+               ? 0
+               : error_set("the device has compute capability %u.%u, and matrix units for bf16 come with 8.0",
+                           capability / 10, capability % 10);
 }
 
 /* Intel's units work in sub-groups of one size, the smallest that the device has. */
-static size_t find_intel(const struct device *device, struct mma_unit *unit) {
-    size_t sizes[16] = {0}, bytes = 0, smallest = 0;
-    if (clGetDeviceInfo(device->id, DEVICE_SUB_GROUP_SIZES_INTEL, sizeof(sizes), sizes, &bytes) == CL_SUCCESS) {
-        for (size_t i = 0; i < bytes / sizeof(*sizes); i++) {
-            smallest = !smallest || sizes[i] < smallest ? sizes[i] : smallest;
+static int find_intel(const struct device *device, struct mma_unit *unit) {
+    *unit = xmx;
+    unit->warp = unit->n = device->sub_group;
+    return device->sub_group == 8 || device->sub_group == 16
+               ? 0
+               : error_set("the device has no sub-groups of 8 or 16, in which Intel's matrix units work");
+}
+
+/* AMD's own driver calls a device by its architecture, with features behind a colon. Its compiler works inside of this
+ * process and ends it over an instruction that the architecture lacks, so nothing may be tried: what is not in this
+ * table has no units. */
+static int find_amd(const struct device *device, struct mma_unit *unit) {
+    static const struct {
+        const char *architecture;
+        const struct mma_unit *unit;
+    } known[] = {
+        {"gfx908", &mfma_gfx908}, {"gfx90a", &mfma},        {"gfx942", &mfma},  {"gfx950", &mfma},
+        {"gfx1100", &wmma},       {"gfx1101", &wmma},       {"gfx1102", &wmma}, {"gfx1103", &wmma},
+        {"gfx1150", &wmma},       {"gfx1151", &wmma},       {"gfx1152", &wmma}, {"gfx1153", &wmma},
+        {"gfx1200", &wmma_gfx12}, {"gfx1201", &wmma_gfx12},
+    };
+    const size_t length = strcspn(device->name, ":");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].architecture) == length && strncmp(known[i].architecture, device->name, length) == 0) {
+            *unit = *known[i].unit;
+            return 0;
         }
     }
-    *unit = xmx;
-    unit->warp = unit->n = (unsigned)smallest;
-    if (smallest == 8 || smallest == 16) {
-        return 1;
-    }
-    error_set("the device has no sub-groups of 8 or 16, in which Intel's matrix units work");
-    return 0;
+    return error_set("hctrain knows no matrix units of AMD's %s", device->name);
 }
 
 /* Those of a device that is only known by its data. */
-static size_t find_by_name(const char *name, struct mma_unit *unit) {
+static int find_by_name(const char *name, struct mma_unit *unit) {
     static const struct mma_unit *const known[] = {&nvidia, &wmma, &mfma, &xmx, &emulation};
     for (size_t i = 0; name && i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i]->name, name) == 0) {
             *unit = *known[i];
-            return 1;
+            return 0;
         }
     }
-    error_set("the device has no matrix units");
-    return 0;
+    return error_set("the device has no matrix units");
 }
 
-size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOST_UNITS]) {
+/* Other drivers for the same GPUs (Mesa's rusticl, those on Vulkan) name the same vendors, but their compilers lack the
+ * instructions. They answer none of the vendors' questions. */
+int mma_unit_find(const struct device *device, struct mma_unit *unit) {
     if (!device->is_gpu) {
-        error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
-        return 0;
+        return error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
     }
     if (device->model) {
-        return find_by_name(device->model->unit, units);
+        return find_by_name(device->model->unit, unit);
     }
-    if (has(device, CL_DEVICE_VENDOR, "NVIDIA")) {
-        return find_nvidia(device, units);
+    if (device->compute_capability) {
+        return find_nvidia(device, unit);
     }
-    if (has(device, CL_DEVICE_EXTENSIONS, "cl_intel_subgroup_matrix_multiply_accumulate")) {
-        return find_intel(device, units);
+    if (device->has_intel_matrix) {
+        return find_intel(device, unit);
     }
-    if (has(device, CL_DEVICE_VENDOR, "Advanced Micro Devices") || has(device, CL_DEVICE_VENDOR, "AMD")) {
-        units[0] = wmma;
-        units[1] = mfma;
-        return 2;
+    if (strcmp(device->platform_name, "AMD Accelerated Parallel Processing") == 0) {
+        return find_amd(device, unit);
     }
-    error_set("hctrain knows no matrix units of this device");
-    return 0;
+    return error_set("hctrain knows no matrix units of %s by the driver '%s': it uses them by NVIDIA's, AMD's and "
+                     "Intel's own",
+                     device->name, device->platform_name);
 }
 
 /* ---- what is allowed */

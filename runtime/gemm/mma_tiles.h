@@ -9,6 +9,8 @@ enum mma_unit_kind {
     MMA_AMD_MFMA,
     MMA_INTEL,
     MMA_EMULATION, /* of NVIDIA's, anywhere, for tests */
+    MMA_AMD_WMMA_GFX12,
+    MMA_AMD_MFMA_GFX908,
 };
 
 struct mma_unit {
@@ -38,11 +40,9 @@ struct mma_tiles {
  * flat ones. */
 enum mma_shape { MMA_LARGE, MMA_MEDIUM, MMA_SMALL, MMA_NARROW, MMA_FLAT, MMA_SHAPES };
 
-#define MMA_MOST_UNITS 2 /* of one device */
-
-/* The units that the device may have, by its vendor and extensions, best first; the count. Whether it has them is
- * seen by compiling. 0 with an error that says why there are none. */
-size_t mma_units_find(const struct device *device, struct mma_unit units[MMA_MOST_UNITS]);
+/* The unit that the device has, by what its driver says of it: nothing is compiled. -1 with an error that says why there
+ * is none that hctrain knows. */
+int mma_unit_find(const struct device *device, struct mma_unit *unit);
 
 struct mma_unit mma_unit_emulation(void);
 

@@ -243,22 +243,21 @@ int attention_check_pairs(struct operations *operations) {
 
 /* ---- choosing */
 
-/* The first unit of the device that is right; NULL with the reason why there is none. */
+/* On the device's unit if it is right; NULL with the reason why not. */
 static struct attention_units *find_units(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
-    struct mma_unit found[MMA_MOST_UNITS];
-    const size_t count =
-        attention_units_check_shape(&wanted) ? 0 : mma_units_find(&operations->compute->device, found);
-    for (size_t i = 0; i < count; i++) {
-        struct attention_units *units;
-        if (attention_units_open(operations->compute, &wanted, &found[i], &units) == 0 &&
-            (operations->compute->device.model || attention_check(operations, units) == 0)) {
-            return units;
-        }
-        attention_units_close(units);
-        error_prefix("%s", found[i].name);
+    struct mma_unit unit;
+    struct attention_units *units;
+    if (attention_units_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
+        return NULL;
     }
+    if (attention_units_open(operations->compute, &wanted, &unit, &units) == 0 &&
+        (operations->compute->device.model || attention_check(operations, units) == 0)) {
+        return units;
+    }
+    attention_units_close(units);
+    error_prefix("%s", unit.name);
     return NULL;
 }
 

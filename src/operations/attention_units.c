@@ -27,14 +27,23 @@ struct attention_units {
 
 /* ---- tiles */
 
-/* Registers decide, see docs/matrix_units.md: more than this, and the compilers spill. */
-static struct tiles choose_tiles(const struct mma_unit *unit, int64_t head_size, size_t local_bytes) {
-    const bool wide = head_size > 64;
-    return (struct tiles){
-        .keys = wide || unit->wide_fragments ? 32 : 64,
-        .block = unit->wide_fragments || (wide && local_bytes < ROOMY) ? 16 : 32,
-        .keep = !(wide && unit->wide_fragments),
-    };
+/* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
+ * (docs/matrix_units.md). RDNA 3 needs twice the registers of others for its fragments, Intel's sub-groups of 8 have half of
+ * the registers of those of 16. */
+static struct tiles choose_tiles(const struct mma_unit *unit, bool wide, size_t local_bytes) {
+    static const struct tiles usual[] = {{64, 32, true}, {32, 32, true}},
+                              rdna3[] = {{32, 16, true}, {32, 16, false}},
+                              rdna4[] = {{64, 32, true}, {32, 16, false}},
+                              sub_groups_of_8[] = {{16, 16, false}, {16, 16, false}};
+    const struct tiles *tiles = unit->wide_fragments               ? rdna3
+                                : unit->kind == MMA_AMD_WMMA_GFX12 ? rdna4
+                                : unit->warp == 8                  ? sub_groups_of_8
+                                                                   : usual;
+    struct tiles chosen = tiles[wide];
+    if (wide && local_bytes < ROOMY) {
+        chosen.block = 16;
+    }
+    return chosen;
 }
 
 static size_t larger(size_t a, size_t b) {
@@ -118,7 +127,7 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
     units->compute = compute;
     units->shape = *shape;
     units->unit = *unit;
-    units->tiles = choose_tiles(unit, shape->head_size, compute->device.local_bytes);
+    units->tiles = choose_tiles(unit, shape->head_size > 64, compute->device.local_bytes);
     if (check_fits(units) || build(units)) {
         attention_units_close(units);
         return -1;

@@ -13,6 +13,7 @@
 #include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,6 +234,69 @@ static void test_planted_error(void **state) {
     compute_close(compute);
 }
 
+/* ---- which units a device has */
+
+#define ROCM "AMD Accelerated Parallel Processing"
+#define NEO  "Intel(R) OpenCL Graphics"
+#define NONE ((enum mma_unit_kind)0)
+
+/* What drivers say of devices, and the unit that is theirs, with its warp. */
+static const struct {
+    const char *platform, *name;
+    unsigned compute_capability, sub_group;
+    bool has_intel_matrix;
+    enum mma_unit_kind kind;
+    unsigned warp;
+} devices[] = {
+    {"NVIDIA CUDA", "NVIDIA RTX A6000", 86, 0, false, MMA_NVIDIA, 32},
+    {"NVIDIA CUDA", "NVIDIA A100-SXM4-80GB", 80, 0, false, MMA_NVIDIA, 32},
+    {"NVIDIA CUDA", "Tesla T4", 75, 0, false, NONE, 0},
+    {"rusticl", "NVIDIA RTX A6000 (NVK GA102)", 0, 32, false, NONE, 0},
+    {ROCM, "gfx1100", 0, 0, false, MMA_AMD_WMMA, 32},
+    {ROCM, "gfx1151", 0, 0, false, MMA_AMD_WMMA, 32},
+    {ROCM, "gfx1201", 0, 0, false, MMA_AMD_WMMA_GFX12, 32},
+    {ROCM, "gfx1200", 0, 0, false, MMA_AMD_WMMA_GFX12, 32},
+    {ROCM, "gfx942:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA, 64},
+    {ROCM, "gfx90a:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA, 64},
+    {ROCM, "gfx908:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA_GFX908, 64},
+    {ROCM, "gfx906:sramecc+:xnack-", 0, 0, false, NONE, 0},
+    {ROCM, "gfx1030", 0, 0, false, NONE, 0},
+    {ROCM, "gfx1250", 0, 0, false, NONE, 0},
+    {ROCM, "gfx11", 0, 0, false, NONE, 0},
+    {ROCM, "gfx11000", 0, 0, false, NONE, 0},
+    {ROCM, "", 0, 0, false, NONE, 0},
+    {"rusticl", "AMD Radeon RX 7900 XTX (radeonsi, navi31, ACO, DRM 3.57, 6.8.0)", 0, 32, false, NONE, 0},
+    {"rusticl", "gfx1100", 0, 32, false, NONE, 0},
+    {"Clover", "AMD Radeon RX 6800 (radeonsi, navi21)", 0, 0, false, NONE, 0},
+    {NEO, "Intel(R) Arc(TM) A770 Graphics", 0, 8, true, MMA_INTEL, 8},
+    {NEO, "Intel(R) Arc(TM) B580 Graphics", 0, 16, true, MMA_INTEL, 16},
+    {NEO, "Intel(R) Data Center GPU Max 1550", 0, 16, true, MMA_INTEL, 16},
+    {NEO, "Intel(R) Iris(R) Xe Graphics", 0, 8, false, NONE, 0},
+    {NEO, "Intel(R) Arc(TM) of another kind", 0, 32, true, NONE, 0},
+    {"rusticl", "Mesa Intel(R) Arc(tm) A770 Graphics (DG2)", 0, 8, false, NONE, 0},
+};
+
+static void test_units(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        struct device gpu = {.is_gpu = true,
+                             .compute_capability = devices[i].compute_capability,
+                             .sub_group = devices[i].sub_group,
+                             .has_intel_matrix = devices[i].has_intel_matrix};
+        struct mma_unit unit;
+        snprintf(gpu.platform_name, sizeof gpu.platform_name, "%s", devices[i].platform);
+        snprintf(gpu.name, sizeof gpu.name, "%s", devices[i].name);
+        const int status = mma_unit_find(&gpu, &unit);
+        if (status != (devices[i].kind == NONE ? -1 : 0) || (status == 0 && unit.kind != devices[i].kind)) {
+            fail_msg("%s, %s: unit %d", devices[i].platform, devices[i].name, status ? 0 : (int)unit.kind);
+        }
+        assert_true(status || unit.warp == devices[i].warp);
+        assert_true(status == 0 || strstr(error_text(), "matrix units"));
+        gpu.is_gpu = false;
+        assert_int_equal(mma_unit_find(&gpu, &unit), -1);
+    }
+}
+
 /* ---- tiles and their file */
 
 static void test_tiles(void **state) {
@@ -384,11 +448,11 @@ static void test_small(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles),    cmocka_unit_test(test_vendors),  cmocka_unit_test(test_file),
-        cmocka_unit_test(test_sizes_nn), cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),
-        cmocka_unit_test(test_sizes_tt), cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),
-        cmocka_unit_test(test_parts),    cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error),
-        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_units),         cmocka_unit_test(test_tiles),    cmocka_unit_test(test_vendors),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_sizes_nn), cmocka_unit_test(test_sizes_nt),
+        cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt), cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),    cmocka_unit_test(test_backend),
+        cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

@@ -4,7 +4,7 @@
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
  *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
- *   HC_GPU="no-units"             GPUs of a vendor whose matrix units do not compile
+ *   HC_GPU="no-units"             GPUs of AMD's whose matrix units do not compile
  *   HC_NAME="any text"            what devices call themselves
  *   HC_LOG="any text"             no program compiles, and the compiler says this
  */
@@ -60,9 +60,16 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
 #define COMPUTE_CAPABILITY_MINOR_NV 0x4001
 #define PCI_BUS_INFO_KHR            0x410F
 
+cl_int clGetPlatformInfo(cl_platform_id id, cl_platform_info what, size_t room, void *value, size_t *bytes) {
+    NEXT(clGetPlatformInfo);
+    static const char name[] = "AMD Accelerated Parallel Processing";
+    return what == CL_PLATFORM_NAME && strcmp(gpu(), "no-units") == 0 ? tell(name, sizeof name, room, value, bytes)
+                                                                      : next(id, what, room, value, bytes);
+}
+
 cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *value, size_t *bytes) {
     NEXT(clGetDeviceInfo);
-    static const char nvidia[] = "NVIDIA Corporation", amd[] = "Advanced Micro Devices, Inc.";
+    static const char architecture[] = "gfx1100";
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
     const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
@@ -79,13 +86,15 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
         return tell(&type, sizeof type, room, value, bytes);
     case CL_DEVICE_LOCAL_MEM_SIZE:
         return units ? tell(&local, sizeof local, room, value, bytes) : next(id, what, room, value, bytes);
-    case CL_DEVICE_VENDOR:
-        return units ? tell(nvidia, sizeof nvidia, room, value, bytes) : tell(amd, sizeof amd, room, value, bytes);
+    case CL_DEVICE_NAME:
+        return units ? next(id, what, room, value, bytes)
+                     : tell(architecture, sizeof architecture, room, value, bytes);
     case PCI_BUS_INFO_KHR:
         return tell(address, sizeof address, room, value, bytes);
     case COMPUTE_CAPABILITY_MAJOR_NV:
     case COMPUTE_CAPABILITY_MINOR_NV:
-        return tell(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, room, value, bytes);
+        return units ? tell(&capability[what - COMPUTE_CAPABILITY_MAJOR_NV], sizeof *capability, room, value, bytes)
+                     : CL_INVALID_VALUE;
     default:
         return next(id, what, room, value, bytes);
     }
