@@ -23,7 +23,7 @@ set(shared ${CMAKE_INSTALL_DATADIR}/hctrain)
 install(DIRECTORY configs DESTINATION ${shared})
 install(DIRECTORY data DESTINATION ${shared} USE_SOURCE_PERMISSIONS PATTERN corpus EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # cpack: a package for Debian and its relatives. Libraries that programs are linked with are found by dpkg-shlibdeps; those that they load

@@ -37,6 +37,9 @@ static const struct gpu_model models[] = {
     /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
     {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
      GPU(84, 1024, 48 * KIB, 48)},
+    /* NVIDIA H100 data sheet, SXM: as the H200 below but for its memory, 3.35 TB/s. */
+    {"h100", "NVIDIA H100", "H100 80GB HBM3", "mma.sync", 132, 3350 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
+     GPU(132, 1024, 48 * KIB, 79)},
     /* NVIDIA H200 data sheet, SXM: 132 multiprocessors, 4.8 TB/s, 67 TFLOP/s, 1979 with sparsity. mma.sync, which
      * OpenCL has, is taken to reach 0.6 of what Hopper's own instructions do. */
     {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,

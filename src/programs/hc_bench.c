@@ -49,8 +49,8 @@ static void bench_options(struct bench_settings *settings, struct option_table *
         BOOL("ledger", &settings->ledger, "false",
              "count what a step puts into a GPU's queue, and predict its time from data sheets: no GPU is needed"),
         TEXT("as", &settings->as, "",
-             "for --ledger: a6000, h200, mi300x, rx7900xtx, arc770 or pocl, whose shape kernels take; without, the "
-             "device's own, if it is one of these"),
+             "for --ledger: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl, whose shape kernels take; "
+             "without, the device's own, if it is one of these"),
         BOOL("ledger_run", &settings->run, "false", "for --ledger: run the step, too, in that shape on --device"),
         INT("tune_minutes", &settings->tune_minutes, "6", 0, 10000, "how long to look"),
     };

@@ -387,7 +387,7 @@ static void test_limits(void **state) {
 static void test_errors(void **state) {
     (void)state;
     assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a7000"), 2,
-                  "'a7000' here, but of: a6000, h200, mi300x");
+                  "'a7000' here, but of: a6000, h100, h200, mi300x");
     assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2, "--ledger without --as");
     assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2,
                   "name a device that is like it, of: a6000");

@@ -147,13 +147,14 @@ static void test_names(void **state) {
     (void)state;
     const struct device unknown = {.name = "cpu-haswell"};
     assert_known_as("NVIDIA RTX A6000", "a6000");
+    assert_known_as("NVIDIA H100 80GB HBM3", "h100");
     assert_known_as("NVIDIA H200", "h200");
     assert_known_as("gfx942:sramecc+:xnack-", "mi300x");
     assert_known_as("gfx1100", "rx7900xtx");
     assert_known_as("Intel(R) Arc(TM) A770 Graphics", "arc770");
     assert_string_equal(gpu_model_find("H200", NULL)->name, "h200");
     assert_null(gpu_model_find("a600", NULL));
-    assert_non_null(strstr(error_text(), "a6000, h200, mi300x, rx7900xtx, arc770"));
+    assert_non_null(strstr(error_text(), "a6000, h100, h200, mi300x, rx7900xtx, arc770"));
     assert_null(gpu_model_find(NULL, &unknown));
     assert_non_null(strstr(error_text(), "cpu-haswell"));
 }

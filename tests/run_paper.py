@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""examples/paper: everything at scale tiny, from an empty folder to its report; and with programs that are played, what is hard to time: that runs go
+on after an interruption, that nothing is done twice, how ranks are started, and what is said of failures.
+
+  tests/run_paper.py BUILD_FOLDER"""
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPER = ROOT / "examples/paper/paper.py"
+PLAYED = r"""#!/usr/bin/env python3
+import json, os, pathlib, signal, sys, time
+name = pathlib.Path(sys.argv[0]).name
+words = sys.argv[1:]
+options = dict(zip(words, words[1:]))
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(json.dumps([name, *words]) + "\n")
+if name == "hc_prepare":
+    out = pathlib.Path(options["--out"])
+    out.mkdir(parents=True)
+    for file in ("train.bin", "val.bin", "meta.json"):
+        (out / file).touch()
+elif name == "hc_train":
+    run = pathlib.Path(options["--out-dir"])
+    run.mkdir(parents=True, exist_ok=True)
+    if options.get("--residual") == "hc":
+        sys.exit("hc_train: the loss is not finite at iteration 7")
+    if options.get("--residual") == "shc":  # waits for a signal, and saves first
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        (run / "ckpt-10").mkdir()
+        signal.pause()
+        sys.exit(130)
+    steps = "".join(json.dumps({"iter": i, "loss": 3 - i / 100}) + "\n" for i in range(30))
+    (run / "metrics.jsonl").write_text(steps + json.dumps({"iter": 30, "val_loss": 9}) + "\n")
+    (run / "ckpt-30").mkdir()
+elif name == "hc_eval":
+    pathlib.Path(options["--json"]).write_text(json.dumps({"loss": 2.5, "word_perplexity": 100.0}))
+elif name == "hc_bench":
+    if options["--residual"] == "mhc_lite":
+        sys.exit("hc_bench: not enough memory: this run needs 9.00 GiB and this GPU has 8.00 GiB; choose a smaller model")
+    facts = {"residual": options["--residual"], "n_streams": int(options["--n-streams"]), "tokens_per_second": 1234.0, "auxiliary": 1}
+    pathlib.Path(options["--json"]).write_text(json.dumps(facts))
+"""
+LAUNCH = """#!/usr/bin/env python3
+import os, sys
+open(sys.argv[1], "a").write("launched\\n")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def expect(actual, expected):
+    if actual != expected:
+        sys.exit(f"{actual!r} instead of {expected!r}")
+
+
+def expect_in(words, text):
+    if words not in text:
+        sys.exit(f"there is no {words!r} in\n{text[:6000]}")
+
+
+def script(path, text):
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+class Played:
+    """paper.py with programs that only write down what they are called with."""
+
+    def __init__(self, folder):
+        self.folder, self.out = folder, folder / "out"
+        for name in ("hc_prepare", "hc_train", "hc_eval", "hc_bench"):
+            script(folder / name, PLAYED)
+        self.environment = {**os.environ, "CALLS": str(folder / "calls")}
+
+    def words(self, *more):
+        return [sys.executable, PAPER, "--scale", "tiny", "--programs", self.folder, "--out", self.out, "--models", "M", "--corpora", "openwebtext", *more]
+
+    def run(self, *more, status=0):
+        """(what it says, the calls)"""
+        (self.folder / "calls").write_text("")
+        done = subprocess.run(self.words(*more), env=self.environment, capture_output=True, text=True)
+        if done.returncode != status:
+            sys.exit(f"{more}: status {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout + done.stderr, self.calls()
+
+    def calls(self):
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def report(self):
+        return (self.out / "report.md").read_text(encoding="utf-8")
+
+
+def interruption(played):
+    """Ctrl-C saves; the same command goes on, and then has nothing to do."""
+    words = ("--only", "table1", "--variants", "rc,shc")
+    said, calls = played.run(*words, "--dry-run")
+    expect((calls, played.out.exists()), ([], False))
+    expect_in("--residual shc --seed 1337 --start-over", said)
+
+    (played.folder / "calls").write_text("")
+    shc = played.out / "runs/M-openwebtext/shc"
+    with subprocess.Popen(played.words(*words), env=played.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        end = time.monotonic() + 120
+        while not (shc / "ckpt-10").exists():
+            if time.monotonic() > end or process.poll() is not None:
+                process.kill()
+                sys.exit("shc was not trained")
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said = process.stderr.read()
+        expect(process.wait(), 130)
+    expect(said, "paper.py: interrupted; the same command goes on from here\n")
+    expect([call[0] for call in played.calls()], ["hc_prepare", "hc_train", "hc_eval", "hc_train"])
+    expect_in("| sHC | 3.225 / not run yet (10 of 30) |", played.report())
+    expect_in("| RC | 3.347 / 2.855 (-0.492) | 3.328 / 2.500 (-0.828) |", played.report())
+    expect_in(f"--scale tiny --out {shlex.quote(str(played.out))} --only table1\n", played.report())
+
+    _, calls = played.run(*words)
+    expect([call[0] for call in calls], ["hc_train", "hc_eval"])
+    expect(calls[0][1:3], ["--init-from", "resume"])
+    expect(played.run(*words)[1], [])
+    expect_in("| sHC | -0.122 / +0.000 (+0.122) |", played.report())
+
+
+def failures(played):
+    """A run that fails ends the work, or with --keep-going only itself. Models that do not fit are a result."""
+    words = ("--only", "table1", "--variants", "hc,mhc")
+    said, calls = played.run(*words, status=1)
+    expect([call[0] for call in calls], ["hc_train"])
+    expect_in("hc_train: the loss is not finite at iteration 7\npaper.py: hc_train ended with status 1: ", said)
+    said, calls = played.run(*words, "--keep-going", status=1)
+    expect([call[0] for call in calls], ["hc_train", "hc_train", "hc_eval"])
+    expect_in("paper.py: these failed:\n  hc_train ended with status 1: ", said)
+
+    _, calls = played.run("--only", "throughput")
+    expect(len(calls), 9)
+    expect_in("| 4 |  |  | 1,234 |  | refused: this run needs 9.00 GiB and this GPU has 8.00 GiB |  | 1,234 |  |", played.report())
+    expect(len(played.run("--only", "throughput")[1]), 2)  # what was refused is tried again
+
+
+def launchers(played):
+    """Words of --launcher stay words; options behind -- are hc_train's; another micro-batch keeps the iteration's sequences."""
+    mark = played.folder / "a mark"
+    script(played.folder / "launch", LAUNCH)
+    rest = ("--only", "table1", "--variants", "mhc_lite", "--micro-batch", "1", "--", "--recompute", "layer")
+    _, calls = played.run("--launcher", f"'{played.folder}/launch' '{mark}'", *rest)
+    expect(mark.read_text(), "launched\n" * 2)
+    expect(calls[0][-2:], ["--recompute", "layer"])
+    train = calls[0]
+    expect(train[train.index("--batch-size"):][:4], ["--batch-size", "1", "--gradient-accumulation-steps", "8"])
+    said, _ = played.run("--ranks", "4", "--only", "table1", "--variants", "hc", "--dry-run")
+    expect_in(f"$ mpirun -np 4 {shlex.quote(str(played.folder / 'hc_train'))} --config", said)
+
+
+def refusals(played):
+    """What is not there is said before anything runs."""
+    paper = [sys.executable, PAPER, "--scale", "paper", "--programs", played.folder, "--out", played.folder / "none", "--data", "openwebtext=no/such",
+             "--data", "fineweb_edu=no/such", "--paloma", "no/such"]
+    done = subprocess.run(paper, capture_output=True, text=True, env=played.environment)
+    expect((done.returncode, (played.folder / "none").exists()), (2, False))
+    for words in ("no/such has neither train.bin nor JSON lines: data/openwebtext/prepare.sh makes it", "data/fineweb_edu/prepare.sh",
+                  "no/such/dolma-v1_5/test has no JSON lines: give --paloma DIR"):
+        expect_in(words, done.stderr)
+    for words, message in ((["--only", "table3"], "table3 is not among costs, throughput, table1, table2, h_res"), (["--data", "c4=x"], "give openwebtext=DIR"),
+                           (["--ranks", "0"], "at least 1")):
+        done = subprocess.run([*paper, *words], capture_output=True, text=True)
+        expect(done.returncode, 2)
+        expect_in(message, done.stderr)
+
+
+def paper_numbers():
+    """All numbers of both tables are there, and the page has the list of what is open as the report does."""
+    sys.path.insert(0, str(PAPER.parent))
+    sys.dont_write_bytecode = True
+    import report
+    theirs = report.paper()
+    for name, columns in (("table1", 8), ("table2", 10)):
+        expect([len(theirs[name][key]) for key in ("columns", "rc", "hc", "mhc", "mhc_lite", "shc")], [columns] * 6)
+    expect_in(report.open_points(theirs["open"]), (ROOT / "docs/reproduce.md").read_text(encoding="utf-8"))
+
+
+def tiny(build, folder):
+    """The whole with the real programs."""
+    out = folder / "tiny"
+    words = [sys.executable, PAPER, "--scale", "tiny", "--programs", build, "--out", out, "--device", "pocl"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        sys.exit(f"status {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+    report = (out / "report.md").read_text(encoding="utf-8")
+    expect_in("These losses cannot be compared with the paper's", report.splitlines()[0])
+    if "not run yet" in report:
+        sys.exit(f"something is missing:\n{report}")
+    expect_in("refused: this run needs", next(line for line in report.splitlines() if line.startswith("| 8 |")))
+    loss = json.loads((out / "runs/L-fineweb_edu/shc/validation.json").read_text())["loss"]
+    expect_in(f"3.003 / {loss:.3f} ({loss - 3.003:+.3f}) |", report)
+    perplexity = json.loads((out / "runs/M-fineweb_edu/mhc/eval-dolma.json").read_text())["word_perplexity"]
+    expect_in(f"351.8 / {perplexity:.1f} (", report)
+    expect(len(re.findall(r"\(analysis/[ML]-\w+/report\.html\)", report)), 4)
+    expect(len(list(out.glob("runs/*/*/ckpt-30"))), 21)
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    again = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
+    if len(again) != 1 or "--residual mhc_lite --n-streams 8" not in again[0]:  # which does not fit
+        sys.exit(f"run again: {again}")
+    print(report)
+
+
+def main():
+    paper_numbers()
+    subprocess.run([sys.executable, PAPER, "--help"], check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="hc paper ") as name:
+        played = Played(Path(name))
+        interruption(played)
+        failures(played)
+        launchers(played)
+        refusals(played)
+        tiny(Path(sys.argv[1]).resolve(), Path(name))
+
+
+if __name__ == "__main__":
+    main()
