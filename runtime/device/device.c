@@ -212,13 +212,13 @@ static size_t describe_all(cl_platform_id platform, bool beside_loader, struct d
 
 /* Drivers and the compilers in them end the process, or hang, where they get no memory. */
 static int check_address_space(void) {
-    const size_t left = host_address_space();
+    const char *command;
+    const size_t left = host_address_space(&command);
     return left >= LEAST_ADDRESS_SPACE
                ? 0
-               : error_set(
-                     "this process may map only %zu MiB more (ulimit -v), and OpenCL drivers with their compilers "
-                     "need %d: raise the limit",
-                     left >> 20, LEAST_ADDRESS_SPACE >> 20);
+               : error_set("this process may map only %zu MiB more (%s), and OpenCL drivers with their compilers "
+                           "need %d: raise the limit",
+                           left >> 20, command, LEAST_ADDRESS_SPACE >> 20);
 }
 
 /* The platforms of OpenCL's loader, and ours behind them unless it is among them; their number. */

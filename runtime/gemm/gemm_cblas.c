@@ -50,18 +50,20 @@ static void *load_library(void) {
 }
 
 /* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
- * gets none, as under a limit on the address space (ulimit -v). So that is asked for here, and taken at once. */
+ * gets none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is asked
+ * for here, and taken at once. */
 static int take_memory(void) {
     const size_t bytes = ((size_t)host_cores() + 1) * PIECE_BYTES;
-    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     float *matrix = calloc((size_t)WARM_UP * WARM_UP, sizeof *matrix);
     if (room != MAP_FAILED) {
         munmap(room, bytes);
     }
     if (room == MAP_FAILED || !matrix) {
         free(matrix);
-        return error_set("OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v)",
-                         bytes >> 20);
+        return error_set(
+            "OpenBLAS needs %zu MiB of address space for itself: raise the limit (ulimit -v, ulimit -d)",
+            bytes >> 20);
     }
     sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, WARM_UP, WARM_UP, WARM_UP, 1.0f, matrix, WARM_UP, matrix, WARM_UP,
           0.0f, matrix, WARM_UP);

@@ -158,15 +158,24 @@ static size_t memory_limit_of_group(void) {
     return scan_line(path, "%llu", &limit) && limit < SIZE_MAX ? (size_t)limit : SIZE_MAX;
 }
 
-size_t host_address_space(void) {
-    struct rlimit limit;
-    unsigned long pages = 0;
-    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) {
-        return SIZE_MAX;
-    }
-    scan_line("/proc/self/statm", "%lu", &pages);
-    const size_t used = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
-    return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
+/* What is left of a limit; SIZE_MAX: there is none. */
+static size_t left_of(const struct rlimit *limit, unsigned long long used_kibibytes) {
+    const size_t used = (size_t)used_kibibytes << 10;
+    return limit->rlim_cur == RLIM_INFINITY ? SIZE_MAX
+           : limit->rlim_cur > used         ? (size_t)limit->rlim_cur - used
+                                            : 0;
+}
+
+size_t host_address_space(const char **command) {
+    struct rlimit all = {.rlim_cur = RLIM_INFINITY}, data = all;
+    unsigned long long all_used = 0, data_used = 0;
+    getrlimit(RLIMIT_AS, &all);
+    getrlimit(RLIMIT_DATA, &data);
+    scan_line("/proc/self/status", "VmSize: %llu kB", &all_used);
+    scan_line("/proc/self/status", "VmData: %llu kB", &data_used);
+    const size_t all_left = left_of(&all, all_used), data_left = left_of(&data, data_used);
+    *command = data_left < all_left ? "ulimit -d" : "ulimit -v";
+    return data_left < all_left ? data_left : all_left;
 }
 
 size_t host_memory(void) {
@@ -180,6 +189,7 @@ size_t host_memory(void) {
         available = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
     }
     const size_t share = (available < limit ? available : limit) / host_local_count();
-    const size_t space = host_address_space();
+    const char *command;
+    const size_t space = host_address_space(&command);
     return share < space ? share : space;
 }

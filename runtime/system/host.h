@@ -16,8 +16,9 @@ unsigned host_cores(void);
  * cores that the job has on this host. A binding that the user asked for stays. Before any thread is started. */
 void host_claim_cores(void);
 
-/* Bytes that this process may still map under its limit (ulimit -v); SIZE_MAX without one. */
-size_t host_address_space(void);
+/* Bytes that this process may still map under its limits, of all its memory and of what it may write to alone: the least, and in
+ * *command the shell's command that sets that limit. SIZE_MAX without limits. */
+size_t host_address_space(const char **command);
 
 /* Bytes of memory available now, or left in the control group, divided by the ranks here, and no more than there is
  * address space; 0 when unknown. */

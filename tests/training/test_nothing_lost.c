@@ -991,12 +991,16 @@ static void run_without_any_settings_is_refused(void **state) {
 static void too_little_address_space_is_said(void **state) {
     (void)state;
 #ifndef __SANITIZE_ADDRESS__ /* it needs terabytes of it */
-    char command[600];
-    snprintf(command, sizeof command,
-             "ulimit -v 600000; exec %s --config %s --data-dir %s --out-dir %s --max-iters 1",
-             HC_PROGRAMS "/hc_train", scratch_path("tiny.conf"), scratch_path("data"), scratch_path("cramped"));
-    const pid_t child = child_start(CHILD_UNLIMITED, (const char *const[]){"/bin/sh", "-c", command, NULL});
-    assert_failed(child_finish_within(child, 60.0), 1, "ulimit -v");
+    static const char *const limits[] = {"ulimit -v",
+                                         "ulimit -d"}; /* of all memory, and of what can be written to */
+    for (size_t i = 0; i < 2; i++) {
+        char command[600];
+        snprintf(command, sizeof command, "%s 600000; exec %s --config %s --data-dir %s --out-dir %s --max-iters 1",
+                 limits[i], HC_PROGRAMS "/hc_train", scratch_path("tiny.conf"), scratch_path("data"),
+                 scratch_path("cramped"));
+        const pid_t child = child_start(CHILD_UNLIMITED, (const char *const[]){"/bin/sh", "-c", command, NULL});
+        assert_failed(child_finish_within(child, 60.0), 1, limits[i]);
+    }
 #endif
 }
 
