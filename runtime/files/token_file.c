@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +11,21 @@
 
 #define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go: 256 KiB */
 #define BLOCKS 256
+#define WHOLE  ((uint64_t)BLOCKS * BLOCK) /* tokens of a file that is examined as a whole */
 
 struct token_file {
     struct path path;
     int descriptor;
-    uint64_t count; /* tokens */
+    uint64_t count;             /* tokens */
+    struct stat before;         /* size and times as they were when the content was last known */
+    char digest[CHECKSUM_SIZE]; /* of token_file_examine, for this vocabulary; "" before */
+    uint32_t vocab_size;
 };
 
 int token_file_open(const char *path, struct token_file **opened) {
     *opened = NULL;
     uint64_t bytes = 0;
-    struct token_file *file = malloc(sizeof *file);
+    struct token_file *file = calloc(1, sizeof *file);
     if (file == NULL) {
         return error_set("out of memory opening token file %s", path);
     }
@@ -34,6 +39,8 @@ int token_file_open(const char *path, struct token_file **opened) {
                   " bytes), but tokens are 16-bit numbers: it is cut short or not a "
                   "token file; prepare it again with hc_prepare",
                   path, bytes);
+    } else if (file->descriptor >= 0 && fstat(file->descriptor, &file->before) != 0) {
+        error_set_errno("cannot read token file %s", path);
     } else if (file->descriptor >= 0) {
         *opened = file;
         return 0;
@@ -62,14 +69,6 @@ static int fail_shorter(const struct token_file *file) {
                      file->path.text, file->count);
 }
 
-int token_file_check(const struct token_file *file) {
-    struct stat status;
-    if (fstat(file->descriptor, &status) != 0) {
-        return error_set_errno("cannot read token file %s", file->path.text);
-    }
-    return (uint64_t)status.st_size / 2 < file->count ? fail_shorter(file) : 0;
-}
-
 /* Reads tokens [first, first + count) of the file as they are stored. All must be in the vocabulary. */
 static int read_stored(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                        unsigned char *bytes) {
@@ -89,10 +88,9 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
     return 0;
 }
 
-int token_file_examine(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
+static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     char parts[BLOCKS + 1][CHECKSUM_SIZE];
-    const uint64_t whole = (uint64_t)BLOCKS * BLOCK;
-    const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
+    const uint64_t blocks = file->count < WHOLE ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
     unsigned char *block = malloc(2 * (size_t)BLOCK);
     int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path.text);
     memset(parts, 0, sizeof parts);
@@ -100,13 +98,63 @@ int token_file_examine(const struct token_file *file, uint32_t vocab_size, char 
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
         const uint64_t first =
-            file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
+            file->count <= WHOLE ? i * BLOCK : (uint64_t)((double)last * (double)i / (BLOCKS - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
         result = read_stored(file, first, count, vocab_size, block);
         result = result == 0 ? checksum_memory(block, 2 * (size_t)count, parts[i]) : -1;
     }
     free(block);
     return result == 0 ? checksum_memory(parts, sizeof parts, digest) : -1;
+}
+
+int token_file_examine(struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
+    if (find_digest(file, vocab_size, digest) != 0) {
+        return -1;
+    }
+    memcpy(file->digest, digest, CHECKSUM_SIZE);
+    file->vocab_size = vocab_size;
+    return 0;
+}
+
+/* ---- changes */
+
+static bool same_time(struct timespec a, struct timespec b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* The times also change when a file is touched, linked to, renamed or replaced under its name, which all leave the content as it was: then
+ * that decides. Of a large file the digest has only a part, so it must not have been written to. */
+static int examine_again(const struct token_file *file, const struct stat *now) {
+    char digest[CHECKSUM_SIZE] = "";
+    const bool written = !same_time(now->st_mtim, file->before.st_mtim);
+    if (now->st_size == file->before.st_size && *file->digest != '\0' && (!written || file->count <= WHOLE)) {
+        if (find_digest(file, file->vocab_size, digest) != 0) {
+            return error_prefix("token file %s was changed while it was in use", file->path.text);
+        }
+    }
+    return *digest != '\0' && strcmp(digest, file->digest) == 0
+               ? 0
+               : error_set(
+                     "token file %s was changed while it was in use: put the file back as it was, and give new "
+                     "tokens a name of their own",
+                     file->path.text);
+}
+
+int token_file_check(struct token_file *file) {
+    struct stat now;
+    if (fstat(file->descriptor, &now) != 0) {
+        return error_set_errno("cannot read token file %s", file->path.text);
+    }
+    if ((uint64_t)now.st_size / 2 < file->count) {
+        return fail_shorter(file);
+    }
+    const bool same = now.st_size == file->before.st_size && same_time(now.st_mtim, file->before.st_mtim) &&
+                      same_time(now.st_ctim, file->before.st_ctim);
+    if (!same && examine_again(file, &now) != 0) {
+        return -1;
+    }
+    file->before = now;
+    return 0;
 }
 
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,

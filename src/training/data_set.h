@@ -23,7 +23,7 @@ int data_set_fail_without_vocabulary(const char *folder);
 /* Fails with what is missing and how to prepare it. val stays NULL unless it is needed. */
 int data_set_open(const char *folder, bool needs_val, struct data_set *data);
 
-/* An error if a file has become shorter since it was opened. */
+/* An error if the content of a file has changed since it was opened (token_file_check). */
 int data_set_check(const struct data_set *data);
 
 void data_set_close(struct data_set *data);

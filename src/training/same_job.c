@@ -75,7 +75,7 @@ static int checkpoint_digest(const char *folder, char digest[CHECKSUM_SIZE]) {
     return checksum_file(files_exist(state.text) ? state.text : path_of("%s/config.json", folder).text, digest);
 }
 
-static int check_tokens(struct trainer *trainer, const struct token_file *file, const char *name,
+static int check_tokens(struct trainer *trainer, struct token_file *file, const char *name,
                         char digest[CHECKSUM_SIZE]) {
     const uint32_t vocabulary = (uint32_t)trainer->settings->model.vocab_size;
     const int status = file ? token_file_examine(file, vocabulary, digest) : 0;

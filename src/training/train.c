@@ -18,6 +18,13 @@ static double seconds_trained(const struct trainer *trainer) {
     return trainer->seconds_before + progress_clock() - trainer->progress.start;
 }
 
+/* As ranks_agree, where ranks may have to wait for one that is silent: not for ever. Collective. */
+static int agree(struct trainer *trainer, int status) {
+    double failures = status != 0;
+    return ranks_sum(trainer->ranks, &failures, 1) || (failures > 0.0 && ranks_agree(trainer->ranks, status)) ? -1
+                                                                                                              : 0;
+}
+
 /* What is written of a checkpoint. */
 enum extent {
     EXTENT_WEIGHTS,
@@ -116,7 +123,7 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
         status = validation_loss(trainer, &progress, val_loss);
     }
     progress_end(&progress);
-    return status;
+    return status || agree(trainer, data_set_check(&trainer->data)) ? -1 : 0;
 }
 
 static int evaluate(struct trainer *trainer) {
@@ -151,20 +158,36 @@ static bool is_observed(const struct trainer *trainer, int64_t iteration) {
     return interval > 0 && (iteration % interval == 0 || iteration + 1 == trainer->settings->stop_at);
 }
 
-/* `micro` counts over this rank's micro-steps; its rows follow those of the ranks before it. */
+/* This rank's place in the global batch of an iteration: its rows follow those of the ranks before it. */
+static int64_t first_row(const struct trainer *trainer, int64_t micro) {
+    return (trainer->ranks->index * trainer->micro_steps + micro) * trainer->train.shape.batch;
+}
+
+/* Reads a micro-batch. Before the last one of an iteration is used, and gradients go to other ranks, all ranks agree that what they have
+ * read is what the run began with: else all stop here, where no weight has seen anything else. Collective. */
+static int read_batch(struct trainer *trainer, int64_t micro) {
+    const int64_t iteration = trainer->state.iteration;
+    int status = batch_sampler_read(&trainer->train, iteration, first_row(trainer, micro));
+    if (status || micro + 1 == trainer->micro_steps) {
+        status = data_set_check(&trainer->data) || status;
+        status = agree(trainer, status ? error_prefix("training stops before iteration %" PRId64, iteration) : 0);
+    }
+    return status;
+}
+
+/* `micro` counts over this rank's micro-steps. */
 static int micro_step(struct trainer *trainer, int64_t micro) {
     const struct batch_sampler *sampler = &trainer->train;
     const int64_t iteration = trainer->state.iteration;
-    const int64_t row = (trainer->ranks->index * trainer->micro_steps + micro) * sampler->shape.batch;
-    if (batch_sampler_read(sampler, iteration, row) ||
-        gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
+    if (read_batch(trainer, micro) || gpt_set_batch(&trainer->gpt, sampler->shape, sampler->x, sampler->y)) {
         return -1;
     }
-    gpt_forward(&trainer->gpt, (struct gpt_pass){.dropout = true,
-                                                 .observe = is_observed(trainer, iteration),
-                                                 .seed = trainer->state.seed,
-                                                 .iteration = iteration,
-                                                 .first_row = (uint64_t)(row * sampler->shape.sequence)});
+    gpt_forward(&trainer->gpt,
+                (struct gpt_pass){.dropout = true,
+                                  .observe = is_observed(trainer, iteration),
+                                  .seed = trainer->state.seed,
+                                  .iteration = iteration,
+                                  .first_row = (uint64_t)(first_row(trainer, micro) * sampler->shape.sequence)});
     gpt_loss(&trainer->gpt, 1.0f / (float)trainer->settings->gradient_accumulation_steps, true);
     return data_parallel_backward(&trainer->parallel, micro + 1 == trainer->micro_steps);
 }
@@ -206,7 +229,6 @@ static int read_results(struct trainer *trainer, struct step_metrics *metrics) {
     if (gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
-    note_trouble(trainer, data_set_check(&trainer->data));
     double sums[3] = {(double)loss, interrupt_requested(), *trainer->trouble != '\0'};
     if (ranks_sum(trainer->ranks, sums, 3)) {
         return -1;

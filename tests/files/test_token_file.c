@@ -10,9 +10,14 @@
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+static time_t time_of_change = 1000;
 
 static void test_reading(void **state) {
     (void)state;
@@ -77,12 +82,63 @@ static void test_link_is_followed(void **state) {
     token_file_close(file);
 }
 
+/* Writes over the first token in place. */
+static void write_over(const char *path, const char token[2]) {
+    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(file >= 0 && write(file, token, 2) == 2);
+    assert_int_equal(futimens(file, (const struct timespec[2]){{1, 0}, {time_of_change++, 0}}),
+                     0); /* clocks may be coarse */
+    close(file);
+}
+
+/* The content decides where it is known; the times where it is not. */
+static void test_changes(void **state) {
+    (void)state;
+    struct token_file *file;
+    char digest[CHECKSUM_SIZE];
+    char path[512], link_path[512];
+    snprintf(path, sizeof path, "%s", scratch_write("changes.bin", "a\0b\0c\0", 6));
+    snprintf(link_path, sizeof link_path, "%s", scratch_path("changes-link"));
+    assert_int_equal(token_file_open(path, &file), 0);
+    assert_int_equal(token_file_check(file), 0);
+    assert_int_equal(token_file_examine(file, 256, digest), 0);
+    write_over(path, "a");
+    assert_int_equal(token_file_check(file), 0);
+    assert_int_equal(link(path, link_path), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(token_file_check(file), 0);
+    write_over(path, "x");
+    assert_int_equal(token_file_check(file), -1);
+    assert_non_null(strstr(error_text(), "changes.bin was changed while it was in use"));
+    write_over(path, "\xFF\xFF"); /* beyond the vocabulary */
+    assert_int_equal(token_file_check(file), -1);
+    assert_non_null(strstr(error_text(), "was changed while it was in use: "));
+    write_over(path, "a");
+    assert_int_equal(token_file_check(file), 0);
+    assert_int_equal(truncate(path, 4), 0);
+    assert_int_equal(token_file_check(file), -1);
+    assert_non_null(strstr(error_text(), "became shorter"));
+    token_file_close(file);
+
+    assert_int_equal(token_file_open(path, &file), 0);
+    assert_int_equal(unlink(link_path), 0);
+    scratch_write("changes-other", "z\0z\0", 4);
+    assert_int_equal(token_file_examine(file, 256, digest), 0);
+    assert_int_equal(rename(scratch_path("changes-other"), path), 0); /* the file in use is the old one */
+    assert_int_equal(token_file_check(file), 0);
+    token_file_close(file);
+
+    assert_int_equal(token_file_open(path, &file), 0);
+    write_over(path, "z"); /* never examined: nobody knows */
+    assert_int_equal(token_file_check(file), -1);
+    token_file_close(file);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_ranges_and_vocabulary),
-        cmocka_unit_test(test_refused_files),
-        cmocka_unit_test(test_link_is_followed),
+        cmocka_unit_test(test_reading),       cmocka_unit_test(test_ranges_and_vocabulary),
+        cmocka_unit_test(test_refused_files), cmocka_unit_test(test_link_is_followed),
+        cmocka_unit_test(test_changes),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -1,9 +1,20 @@
-#include "tests/support/corpus.h"
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
 #include "runtime/system/random.h"
 #include "tests/support/child.h"
+#include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_BYTES = 40000 };
 
@@ -38,4 +49,18 @@ int corpus_make(const char *programs) {
         fprintf(stderr, "%s", child_message());
     }
     return status == 0 ? 0 : -1;
+}
+
+void corpus_write_over(const char *path, const char *from, bool turned) {
+    size_t bytes;
+    char *data = scratch_read(scratch_path(from), &bytes), *written = malloc(bytes);
+    assert_true(data && written);
+    for (size_t i = 0; i < bytes; i += 2) {
+        memcpy(written + i, data + (turned ? bytes - 2 - i : i), 2);
+    }
+    const int file = open(scratch_path(path), O_WRONLY | O_CLOEXEC);
+    assert_true(file >= 0 && write(file, written, bytes) == (ssize_t)bytes);
+    close(file);
+    free(written);
+    free(data);
 }

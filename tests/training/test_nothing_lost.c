@@ -628,6 +628,29 @@ static void data_that_becomes_shorter_ends_the_run_with_a_checkpoint(void **stat
     assert_same_checkpoint("shortened", "unshortened", checkpoint(at + 3));
 }
 
+/* No step is made with what was written, so that the run goes on as if nothing had happened once the file is back. Times alone do not
+ * matter. */
+static void data_that_is_written_over_ends_the_run_with_a_checkpoint(void **state) {
+    (void)state;
+    copy_data("rewritten");
+    start(TRAIN_ARGUMENTS("overwritten", "--data-dir", scratch_path("rewritten"), "--max-iters", "100000",
+                          "--checkpoint-interval", "100000"));
+    wait_for(more_lines, "overwritten", 2);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", false);
+    assert_int_equal(link(scratch_path("rewritten/val.bin"), scratch_path("rewritten/link")), 0);
+    wait_for(more_lines, "overwritten", count_lines("overwritten/metrics.jsonl") + 2);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", true);
+    assert_failed(finish(), FAILED, "was changed while it was in use");
+    const long at = newest("overwritten", 1);
+    assert_int_equal(count_lines("overwritten/metrics.jsonl"), at);
+    assert_failed(RESUME("overwritten", "--max-iters", decimal(at + 3)), FAILED, "--accept-new-data");
+    corpus_write_over("rewritten/train.bin", "data/train.bin", false);
+    assert_done(RESUME("overwritten", "--max-iters", decimal(at + 3)));
+    assert_done(TRAIN("not-overwritten", "--max-iters", decimal(at + 3)));
+    assert_same_metrics("overwritten", "not-overwritten");
+    assert_same_checkpoint("overwritten", "not-overwritten", checkpoint(at + 3));
+}
+
 /* ---- 13: results over inputs */
 
 static void assert_not_prepared_over(const char *out, const char *input) {
@@ -1043,6 +1066,7 @@ int main(int argc, char **argv) {
         TEST(first_evaluation_outlives_an_interruption),
         TEST(last_evaluation_stands_once),
         TEST(data_that_becomes_shorter_ends_the_run_with_a_checkpoint),
+        TEST(data_that_is_written_over_ends_the_run_with_a_checkpoint),
         TEST(tokens_are_not_prepared_over_their_input),
         TEST(evaluation_is_not_written_over_its_input),
         TEST(evaluation_is_not_written_over_what_it_scores),

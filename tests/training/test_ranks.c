@@ -448,6 +448,32 @@ static void unwritable_metrics_end_the_job_with_a_checkpoint(void **state) {
     assert_done(RANKS("2", "unwritable", "--init-from", "resume", "--max-iters", last));
 }
 
+/* All ranks stop before the same iteration, which sees nothing of what was written. */
+static void data_written_over_ends_the_job_with_a_checkpoint(void **state) {
+    (void)state;
+    pid_t ranks[MOST_RANKS];
+    char last[32], name[32];
+    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("rewritten"), scratch_path("text.txt")));
+#define ON_REWRITTEN "--data-dir", scratch_path("rewritten"), "--max-iters"
+    const pid_t job = child_start(CHILD_UNLIMITED, RANKS_ARGUMENTS("2", "overwritten", ON_REWRITTEN, "100000",
+                                                                   "--checkpoint-interval", "100000"));
+    wait_for_ranks(job, 2, ranks);
+    wait_for_lines("overwritten", 10);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", true);
+    assert_failed(finish_soon(job, ranks, 2), 1, "was changed while it was in use");
+    assert_int_equal(count_of(child_message(), "hc_train: "), 1);
+    const long at = newest("overwritten", 1);
+    assert_true(at > 0);
+    snprintf(last, sizeof last, "%ld", at + 2);
+    snprintf(name, sizeof name, "ckpt-%ld", at + 2);
+    corpus_write_over("rewritten/train.bin", "data/train.bin", false);
+    assert_done(RANKS("2", "overwritten", "--init-from", "resume", ON_REWRITTEN, last));
+    assert_done(RANKS("2", "not-overwritten", "--max-iters", last));
+#undef ON_REWRITTEN
+    assert_same_metrics("overwritten", "not-overwritten");
+    assert_same_checkpoint("overwritten", "not-overwritten", name);
+}
+
 /* One rank is told and all stop after the same iteration. */
 static void signal_to_one_rank_saves_and_stops_all(void **state) {
     (void)state;
@@ -602,6 +628,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(stopped_rank_is_named_once),
         cmocka_unit_test(failing_rank_ends_the_job_with_one_message),
         cmocka_unit_test(unwritable_metrics_end_the_job_with_a_checkpoint),
+        cmocka_unit_test(data_written_over_ends_the_job_with_a_checkpoint),
         cmocka_unit_test(signal_to_one_rank_saves_and_stops_all),
         cmocka_unit_test(interrupted_job_resumes_from_its_last_checkpoint),
         cmocka_unit_test(work_that_cannot_be_divided_is_refused),
