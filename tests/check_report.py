@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A report of hc_analyze in headless Chromium, at the width of a desk and of a phone: all pictures are there, tables sort, nothing is wider than the
-page, the console is silent.
+page or its own frame, the console is silent.
 
   tests/check_report.py REPORT.html [--pictures DIR]
   tests/check_report.py --self                          a report of its own, of small models that were trained for some steps
@@ -25,9 +25,10 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 # Runs in the page when it has loaded; leaves what it saw where --dump-dom shows it.
 PROBE = """<script>addEventListener('load', () => {
-  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, tables: [], outside: 0, figures: document.images.length};
+  const seen = {wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, broken: 0, cut: 0, tables: [], outside: 0, figures: document.images.length};
   for (const image of document.images) seen.broken += image.naturalWidth === 0;
   for (const link of document.querySelectorAll('link[href],img[src],script[src]')) seen.outside += !/^data:/.test(link.getAttribute('href') ?? link.getAttribute('src'));
+  for (const box of document.querySelectorAll('figure, .table')) seen.cut += box.scrollWidth > box.clientWidth;
   for (const table of document.querySelectorAll('table')) {
     const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
     const button = table.tHead.querySelector('button'), before = column();
@@ -56,6 +57,8 @@ def check(program, report, name, width, folder, least):
     wrong = []
     if seen["wide"] > 0:
         wrong.append(f"{seen['wide']} pixels wider than the screen")
+    if seen["cut"]:
+        wrong.append(f"{seen['cut']} tables and pictures are wider than their frames")
     if seen["broken"] or seen["outside"]:
         wrong.append(f"{seen['broken']} broken pictures, {seen['outside']} things outside of the page")
     if seen["figures"] < least:

@@ -11,10 +11,13 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/measuring/h_analysis.h"
+#include "src/model/parameters.h"
+#include "src/training/run_log.h"
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_CONFIG_BYTES = 1 << 20, MOST_BENCH_BYTES = 1 << 26 };
 
@@ -113,7 +116,20 @@ static json_t *find_before(const json_t *before, const char *path, int64_t itera
     return NULL;
 }
 
-/* Adds a checkpoint to run["checkpoints"], and its config to the run. */
+/* Adds run["parameters"]. */
+static int count_parameters(const struct model_config *config, json_t *run) {
+    struct parameters parameters;
+    if (parameters_create(config, &parameters)) {
+        return -1;
+    }
+    json_object_set_new(run, "parameters",
+                        json_pack("{s:I, s:I}", "total", (json_int_t)parameters.total, "auxiliary",
+                                  (json_int_t)parameters.auxiliary));
+    parameters_release(&parameters);
+    return 0;
+}
+
+/* Adds a checkpoint to run["checkpoints"], and its config and parameters to the run. */
 static int add_checkpoint(const struct job *job, const char *path, int64_t iteration, json_t *run) {
     struct model_config config;
     json_t *as_written = NULL;
@@ -122,6 +138,9 @@ static int add_checkpoint(const struct job *job, const char *path, int64_t itera
         return -1;
     }
     json_object_set_new(run, "config", as_written);
+    if (count_parameters(&config, run)) {
+        return -1;
+    }
     if (!job->file || residual_is_plain(config.residual)) {
         return 0;
     }
@@ -164,13 +183,18 @@ static void tell_damage(const json_t *record) {
     }
 }
 
-static int add_input(const struct job *job, const char *path, json_t *runs) {
+static bool is_checkpoint(const char *folder) {
+    return files_exist(path_of("%s/config.json", folder).text);
+}
+
+/* A run directory or a checkpoint. */
+static int add_run(const struct job *job, const char *path, json_t *runs) {
     json_t *run = json_pack("{s:o, s:o, s:[]}", "name", name_of(path), "path", json_file_name(path), "checkpoints");
     if (!run) {
         return error_set("out of memory");
     }
     json_array_append_new(runs, run);
-    if (files_exist(path_of("%s/config.json", path).text)) {
+    if (is_checkpoint(path)) {
         return add_checkpoint(job, path, -1, run);
     }
     json_t *record = run_record_read(path);
@@ -180,6 +204,71 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
     json_object_set_new(run, "record", record);
     tell_damage(record);
     return add_checkpoints(job, path, run);
+}
+
+/* Whether a name in a folder makes it a run directory. */
+static int is_of_run(void *context, const char *name) {
+    (void)context;
+    return strcmp(name, RUN_LOG_METRICS) == 0 || strcmp(name, RUN_LOG_STATISTICS) == 0 ||
+           strcmp(name, RUN_SETTINGS) == 0 || checkpoint_iteration_of(name) >= 0;
+}
+
+/* Run directories in a folder. */
+struct found {
+    const char *folder;
+    char **paths; /* owned */
+    size_t count;
+};
+
+static int find_run(void *context, const char *name) {
+    struct found *found = context;
+    const struct path path = path_of("%s/%s", found->folder, name);
+    struct stat status;
+    if (stat(path.text, &status) != 0 || !S_ISDIR(status.st_mode) || is_checkpoint(path.text)) {
+        return 0;
+    }
+    const int is_run = files_each(path.text, is_of_run, NULL);
+    if (is_run <= 0) {
+        return is_run;
+    }
+    char **grown = realloc(found->paths, (found->count + 1) * sizeof *grown);
+    found->paths = grown ? grown : found->paths;
+    if (!grown || !(grown[found->count] = strdup(path.text))) {
+        return error_set("out of memory");
+    }
+    found->count++;
+    return 0;
+}
+
+/* By name, numbers in it by value: shc-2 before shc-10. */
+static int compare_paths(const void *a, const void *b) {
+    return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The run directories in a folder that is none itself. */
+static int add_folder(const struct job *job, const char *folder, json_t *runs) {
+    struct found found = {.folder = folder};
+    int result = files_each(folder, find_run, &found);
+    if (result == 0 && found.count == 0) {
+        result = error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
+                           ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS " or ckpt-N of a run directory, and it has no "
+                           "config.json of a checkpoint",
+                           folder);
+    }
+    if (found.count > 0) {
+        qsort(found.paths, found.count, sizeof *found.paths, compare_paths);
+    }
+    for (size_t i = 0; i < found.count; i++) {
+        result = result || add_run(job, found.paths[i], runs) ? -1 : 0;
+        free(found.paths[i]);
+    }
+    free(found.paths);
+    return result;
+}
+
+static int add_input(const struct job *job, const char *path, json_t *runs) {
+    const int is_run = is_checkpoint(path) ? 1 : files_each(path, is_of_run, NULL);
+    return is_run < 0 ? -1 : is_run > 0 ? add_run(job, path, runs) : add_folder(job, path, runs);
 }
 
 /* ---- all of them */
@@ -207,6 +296,34 @@ static void number_kinds(json_t *runs) {
     }
 }
 
+/* Whether a report shows more of a run than its name. */
+static bool has_content(const json_t *run) {
+    static const char *const tables[] = {"steps", "evaluations", "statistics"};
+    const json_t *record = json_object_get(run, "record");
+    size_t rows = json_array_size(json_object_get(run, "checkpoints")) +
+                  json_object_size(json_object_get(record, "settings")) +
+                  json_object_size(json_object_get(record, "documents"));
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        rows += json_array_size(json_object_get(json_object_get(record, tables[i]), "iter"));
+    }
+    return rows > 0;
+}
+
+static int check_content(const json_t *runs, const struct analyze_settings *settings) {
+    const json_t *run;
+    bool any = settings->bench != NULL;
+    size_t i;
+    json_array_foreach(runs, i, run) {
+        any = any || has_content(run);
+    }
+    return any ? 0
+               : error_set("there is nothing to show: looked for lines of " RUN_LOG_METRICS
+                           " and " RUN_LOG_STATISTICS ", " RUN_SETTINGS
+                           " and eval-NAME.json of runs, and for checkpoints with several streams, "
+                           "whose H_res is measured with --data-dir%s",
+                           settings->data_dir ? "" : " (it is not given)");
+}
+
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings) {
     struct job job = {compute, NULL, settings};
     json_t *runs = json_array(), *bench = NULL, *comparison = NULL;
@@ -217,7 +334,7 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
     }
     token_file_close(job.file);
     number_kinds(runs);
-    if (result || !(comparison = comparison_make(runs, settings->baselines)) ||
+    if (result || check_content(runs, settings) || !(comparison = comparison_make(runs, settings->baselines)) ||
         (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {
         json_decref(runs);
         json_decref(comparison);

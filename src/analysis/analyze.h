@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 struct analyze_settings {
-    const char *const *inputs; /* run directories and checkpoints */
+    const char *const *inputs; /* run directories, checkpoints, and folders that hold run directories */
     size_t input_count;
     const char *data_dir;  /* of token files; NULL: nothing is computed, only the runs' records are read */
     const char *split;     /* "val" or "train" */
@@ -17,7 +17,7 @@ struct analyze_settings {
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 
-/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "record": see run_record.h,
+/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_record.h,
  * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for
  * rc, whose single stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);

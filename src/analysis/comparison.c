@@ -111,7 +111,7 @@ static void add_variant(struct comparison *comparison, size_t kind) {
                                 (json_int_t)kind, "iter", (json_int_t)iteration, "runs", "left_out", "differences");
     json_array_append_new(comparison->variants, variant);
     json_object_set(variant, "learning_rate", json_object_get(settings_of(run), "learning_rate"));
-    if (isfinite(streams)) {
+    if (streams >= 1.0 && streams <= RESIDUAL_MAX_STREAMS) {
         json_object_set_new(variant, "n_streams", json_integer((json_int_t)streams));
     }
     take_runs(comparison, kind, variant);

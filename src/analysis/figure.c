@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_WIDTH = 820, TWO_WIDTH = 1000, USUAL_HEIGHT = 380 }; /* pixels */
+enum { USUAL_WIDTH = 820, TWO_WIDTH = 1000, USUAL_HEIGHT = 370, NARROW_HEIGHT = 250 }; /* pixels, without legends */
+enum { LEGEND_MARGIN = 60, LEGEND_LINE = 14, LEGEND_MARK = 40, LETTER = 6 }; /* of axes, a row, a mark, a letter */
+
+static const double least_range = 0.01; /* no deviation looks like one in a range as small as its rounding */
 
 const struct figure_kind *const figure_kinds[FIGURE_KINDS] = {
     &figure_losses,     &figure_gradient_norms,  &figure_identity_distance, &figure_collapse,    &figure_dynamics,
@@ -54,17 +57,16 @@ static char *name_buffer(size_t *size) {
 static bool is_plain(uint32_t character) {
     if (character < 0x80) {
         return (character >= '0' && character <= '9') || (character >= 'A' && character <= 'Z') ||
-               (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+= ", (int)character));
+               (character >= 'a' && character <= 'z') || (character > 0 && strchr("._-+=()/ ", (int)character));
     }
     return !utf8_is_control(character);
 }
 
-const char *figure_name(const json_t *run) {
+const char *figure_plain(const char *text) {
     size_t size, length = 0, bytes;
     uint32_t character;
     char *name = name_buffer(&size);
-    const char *given = json_string_value(json_object_get(run, "name"));
-    for (const char *at = given ? given : ""; *at; at += bytes) {
+    for (const char *at = text ? text : ""; *at; at += bytes) {
         bytes = utf8_decode(at, strlen(at), &character); /* not 0: jansson's strings are UTF-8 */
         const bool plain = is_plain(character);
         const size_t more = plain ? bytes : 1;
@@ -76,6 +78,10 @@ const char *figure_name(const json_t *run) {
     }
     name[length] = '\0';
     return name;
+}
+
+const char *figure_name(const json_t *run) {
+    return figure_plain(json_string_value(json_object_get(run, "name")));
 }
 
 static json_int_t kind_of(const json_t *runs, size_t index) {
@@ -91,22 +97,38 @@ bool figure_repeats(const json_t *runs, size_t index, size_t first) {
     return kind_of(runs, index) == kind_of(runs, first);
 }
 
+/* The variant of a kind of runs, or the first run's name where another kind is of the same variant, or the variant is not known. */
+static const char *kind_label(const json_t *runs, size_t kind) {
+    const char *variant = figure_variant(json_array_get(runs, kind));
+    bool alone = *variant != '\0';
+    for (size_t i = 0; alone && i < json_array_size(runs); i++) {
+        alone = figure_repeats(runs, i, kind) || strcmp(figure_variant(json_array_get(runs, i)), variant) != 0;
+    }
+    return alone ? variant : figure_name(json_array_get(runs, kind));
+}
+
+const char *figure_kind_name(const json_t *runs, size_t kind, size_t count) {
+    const json_t *run = json_array_get(runs, kind);
+    const double seed = figure_number(run, "record.settings.seed");
+    const char *label = kind_label(runs, kind);
+    size_t size;
+    char *name = name_buffer(&size);
+    snprintf(name, size, count > 1 ? "%s (%.0f runs)" : "%s (seed %.0f)", label, count > 1 ? (double)count : seed);
+    return name;
+}
+
 const char *figure_legend(const json_t *runs, size_t index) {
-    const json_t *run = json_array_get(runs, index);
-    size_t size, repeats = 0;
+    size_t repeats = 0;
     for (size_t i = 0; i < json_array_size(runs); i++) {
         repeats += figure_repeats(runs, i, index);
     }
-    if (repeats < 2 || !figure_is_first(runs, index)) {
-        return repeats < 2 ? figure_name(run) : "";
-    }
-    const char *variant = figure_variant(run);
-    char *legend = name_buffer(&size);
-    snprintf(legend, size, "%s, %zu runs", *variant ? variant : figure_name(run), repeats);
-    return legend;
+    return repeats < 2                     ? figure_name(json_array_get(runs, index))
+           : !figure_is_first(runs, index) ? ""
+                                           : figure_kind_name(runs, index, repeats);
 }
 
-double figure_number(const json_t *object, const char *path) {
+/* What stands in an object at a path like "product.norm.mean", NULL when there is nothing. */
+static const json_t *member_at(const json_t *object, const char *path) {
     char key[64];
     while (object) {
         const size_t length = strcspn(path, ".");
@@ -117,7 +139,16 @@ double figure_number(const json_t *object, const char *path) {
         }
         path += length + 1;
     }
-    return json_is_number(object) ? json_number_value(object) : (double)NAN;
+    return object;
+}
+
+double figure_number(const json_t *object, const char *path) {
+    const json_t *member = member_at(object, path);
+    return json_is_number(member) ? json_number_value(member) : (double)NAN;
+}
+
+const char *figure_text(const json_t *object, const char *path) {
+    return figure_plain(json_string_value(member_at(object, path)));
 }
 
 double figure_at(const json_t *array, size_t index) {
@@ -159,15 +190,45 @@ void figure_numbers(FILE *file, char between, const double *numbers, size_t coun
     }
 }
 
+/* Of a curve, for the size of the legend. */
+static void count_title(struct figure *figure, size_t picture, const char *title) {
+    const size_t length = strlen(title);
+    figure->titles[picture] += length > 0;
+    figure->longest_title = length > figure->longest_title ? length : figure->longest_title;
+}
+
 void figure_curve(struct figure *figure, size_t picture, const char *style, const char *title) {
     fprintf(figure->to[FIGURE_PLOTS + picture], "%s$%s %s lc rgb '%s' %s%s%s",
             figure->curves[picture]++ > 0 ? ", " : "plot ", figure->block, style, figure->colour,
             *title ? "title '" : "notitle", title, *title ? "'" : "");
+    count_title(figure, picture, title);
 }
 
-void figure_see(struct figure *figure, double value) {
-    figure->low = fmin(figure->low, value);
-    figure->high = fmax(figure->high, value);
+const char *figure_branch(size_t sublayer) {
+    return sublayer % 2 == 0 ? "attention" : "MLP";
+}
+
+void figure_depth_curve(struct figure *figure, size_t picture, unsigned column, size_t first, const char *title) {
+    char style[96];
+    snprintf(style, sizeof style, "using 1:%u:(int($1)%%2==%zu?7:8) with linespoints pt variable ps 0.7 lw 2",
+             column, first % 2);
+    figure_curve(figure, picture, style, title);
+}
+
+void figure_mark_branches(struct figure *figure) {
+    if (figure->curves[0] > 0) {
+        fputs(", keyentry with points pt 7 ps 0.7 lc rgb '#888888' title 'attention', keyentry with points pt 8 ps "
+              "0.7 lw 2 "
+              "lc rgb '#888888' title 'MLP'",
+              figure->to[FIGURE_PLOTS]);
+        count_title(figure, 0, "attention");
+        count_title(figure, 0, "MLP");
+    }
+}
+
+void figure_see(struct figure *figure, size_t picture, double value) {
+    figure->low[picture] = fmin(figure->low[picture], value);
+    figure->high[picture] = fmax(figure->high[picture], value);
 }
 
 double figure_tic_distance(double range) {
@@ -180,15 +241,16 @@ double figure_tic_distance(double range) {
 
 /* gnuplot's own labels have six digits, or as many as the range of the axis asks for and its tics do not: too few
  * where tics are close together. There it is told their distance and the digits behind the point. */
-static bool set_labels(struct figure *figure) {
-    const double distance = figure->high > figure->low ? figure_tic_distance(figure->high - figure->low) : 1.0;
-    const double before = floor(log10(fmax(fmax(fabs(figure->low), fabs(figure->high)), 1.0))) + 1.0,
+static void set_labels(struct figure *figure, size_t picture) {
+    const double low = figure->low[picture], high = figure->high[picture];
+    const double distance = high > low ? figure_tic_distance(high - low) : 1.0;
+    const double before = floor(log10(fmax(fmax(fabs(low), fabs(high)), 1.0))) + 1.0,
                  behind = ceil(-log10(distance) - 1e-9);
-    const bool close = behind > 4.0 || (behind > 0.0 && before + behind > 6.0);
-    if (close) {
+    if (behind > 4.0 || (behind > 0.0 && before + behind > 6.0)) {
         fprintf(figure->to[FIGURE_SCRIPT], "set ytics %.9g\nset format y '%%.%.0ff'\n", distance, behind);
+    } else if (picture > 0) {
+        fputs("set ytics autofreq\nset format y '% h'\n", figure->to[FIGURE_SCRIPT]);
     }
-    return close;
 }
 
 static void set_lines(struct figure *figure, const json_t *lines) {
@@ -204,82 +266,100 @@ static void set_axes(struct figure *figure, size_t picture) {
     set_lines(figure, json_array_get(json_object_get(figure->words, "axes"), picture));
 }
 
-/* So many small pictures, at least 1. */
-static void begin_panels(struct figure *figure, size_t panels) {
+/* So many pictures, in rows, and for screens of phones in fewer columns. */
+static void begin_pictures(struct figure *figure, size_t count, size_t columns, size_t narrow_columns) {
+    fprintf(figure->to[FIGURE_SCRIPT],
+            "if (!exists('narrow')) narrow = 0\nset multiplot layout (narrow ? %zu : %zu),(narrow ? %zu : %zu)\n",
+            (count + narrow_columns - 1) / narrow_columns, (count + columns - 1) / columns, narrow_columns,
+            columns);
+}
+
+/* The rows of a legend above a picture of this width, and its settings' part that has so many columns. */
+static unsigned set_legend(struct figure *figure, unsigned width, const char *condition) {
+    const unsigned room = width - LEGEND_MARGIN, title = LEGEND_MARK + LETTER * (unsigned)figure->longest_title;
+    const unsigned columns = room > title ? room / title : 1;
+    const unsigned rows = ((unsigned)figure->titles[0] + columns - 1) / columns;
+    fprintf(figure->to[FIGURE_SCRIPT], "%sset key maxcols %u; set tmargin %.1f\n", condition, columns,
+            1.2 * rows + 0.8);
+    return rows;
+}
+
+/* Small pictures of all runs shown, with one vertical axis where their values are known. */
+static void plot_panels(struct figure *figure, size_t runs) {
     const bool rows_of_runs = figure->kind->layout == FIGURE_ROWS;
-    const size_t columns = rows_of_runs ? 4 : panels < 3 ? panels : 3;
-    const size_t rows = rows_of_runs ? panels : (panels + columns - 1) / columns;
+    const size_t pictures = rows_of_runs ? 4 * runs : runs, most = rows_of_runs ? 4 : 3;
+    const size_t columns = pictures < most ? pictures : most, rows = (pictures + columns - 1) / columns;
     figure->width = (unsigned)(rows_of_runs ? 1060 : 60 + 330 * columns);
     figure->height = (unsigned)(rows_of_runs ? 20 + 250 * rows : 60 + 270 * rows);
-    fprintf(figure->to[FIGURE_SCRIPT], "%sset multiplot layout %zu,%zu\n", rows_of_runs ? "unset grid\n" : "", rows,
-            columns);
+    figure->narrow_height = (unsigned)(rows_of_runs ? 20 + 190 * 2 * rows : 20 + 240 * pictures);
+    fputs(rows_of_runs ? "unset grid\n" : "", figure->to[FIGURE_SCRIPT]);
+    begin_pictures(figure, pictures, columns, rows_of_runs ? 2 : 1);
     set_axes(figure, 0);
+    const double low = figure->low[0], high = figure->high[0], margin = 0.05 * fmax(high - low, least_range);
+    if (low <= high) {
+        fprintf(figure->to[FIGURE_SCRIPT], "set yrange [%.9g:%.9g]\n", low - margin, high + margin);
+        set_labels(figure, 0);
+    }
+    fprintf(figure->to[FIGURE_SCRIPT], "%sunset multiplot\n", figure->texts[FIGURE_PLOTS]);
 }
 
 /* The curves that all runs have left, behind their data: in one picture, or in two side by side. */
 static void plot_curves(struct figure *figure) {
     FILE *script = figure->to[FIGURE_SCRIPT];
     const bool two = figure->curves[1] > 0;
-    fflush(figure->to[FIGURE_PLOTS]);
-    fflush(figure->to[FIGURE_PLOTS + 1]);
     figure->width = two ? TWO_WIDTH : USUAL_WIDTH;
-    fputs(two ? "set multiplot layout 1,2\n" : "", script);
-    set_axes(figure, 0);
-    const bool labelled = set_labels(figure);
-    fprintf(script, "%s\n%s", figure->texts[FIGURE_PLOTS],
-            labelled && two ? "set ytics autofreq\nset format y '% h'\n" : "");
-    if (two) {
-        set_axes(figure, 1);
-        fprintf(script, "%s\nunset multiplot\n", figure->texts[FIGURE_PLOTS + 1]);
+    begin_pictures(figure, two ? 2 : 1, two ? 2 : 1, 1);
+    figure->height += LEGEND_LINE * set_legend(figure, figure->width / (two ? 2 : 1), "");
+    figure->narrow_height = NARROW_HEIGHT + LEGEND_LINE * set_legend(figure, FIGURE_NARROW_WIDTH, "if (narrow) ");
+    figure->narrow_height *= two ? 2 : 1;
+    for (size_t picture = 0; picture < (two ? 2 : 1); picture++) {
+        fputs(figure->titles[picture] == 0 ? "if (narrow) set tmargin 1\n" : "", script);
+        set_axes(figure, picture);
+        set_labels(figure, picture);
+        fprintf(script, "%s\n", figure->texts[FIGURE_PLOTS + picture]);
     }
+    fputs("unset multiplot\n", script);
 }
 
 /* Whether the figure has a part for a run. */
-static bool is_shown(const struct figure *figure, size_t index) {
-    const struct figure_kind *kind = figure->kind;
-    return kind->draw && (!kind->wants || (kind->wants(json_array_get(figure->runs, index)) &&
-                                           figure_is_first(figure->runs, index)));
+static bool is_shown(const struct figure *figure, const json_t *run) {
+    return figure->kind->draw && (!figure->kind->wants || figure->kind->wants(run));
 }
 
-static void draw_runs(struct figure *figure) {
+/* The number of runs shown. */
+static size_t draw_runs(struct figure *figure) {
     const json_t *run;
-    size_t i;
+    size_t shown = 0, i;
     json_array_foreach(figure->runs, i, run) {
-        if (is_shown(figure, i)) {
+        if (is_shown(figure, run)) {
             figure->name = figure_name(run);
             figure->colour = figure_colour(figure_variant(run));
             figure->kind->draw(figure, run, i);
+            shown++;
         }
     }
     if (figure->kind->finish) {
         figure->kind->finish(figure);
     }
+    return shown;
 }
 
 static void draw(struct figure *figure, const json_t *frame) {
     const bool panels = figure->kind->layout != FIGURE_CURVES;
-    size_t shown = 0;
-    for (size_t i = 0; i < json_array_size(figure->runs); i++) {
-        shown += is_shown(figure, i);
-    }
     fprintf(figure->to[FIGURE_CSV], "%s\n", figure_words(figure, "csv"));
     fputs(figure_words(figure, "says"), figure->to[FIGURE_SAYS]);
-    if (panels && shown > 0) {
-        set_lines(figure, frame);
-        begin_panels(figure, shown);
-    }
-    draw_runs(figure);
+    const size_t shown = draw_runs(figure);
     fputs(".", figure->to[FIGURE_SAYS]);
+    fflush(figure->to[FIGURE_PLOTS]);
+    fflush(figure->to[FIGURE_PLOTS + 1]);
     figure->drawn = panels ? shown > 0 : figure->curves[0] > 0;
-    if (panels) {
-        fputs("unset multiplot\n", figure->to[FIGURE_SCRIPT]);
-    } else if (figure->drawn) {
+    if (figure->drawn) {
         set_lines(figure, frame);
-        plot_curves(figure);
+        panels ? plot_panels(figure, shown) : plot_curves(figure);
     }
 }
 
-int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis,
+int figure_make(const struct figure_kind *kind, const json_t *words, const json_t *analysis, const json_t *means,
                 struct figure *figure) {
     int result = 0;
     *figure = (struct figure){.kind = kind,
@@ -287,9 +367,9 @@ int figure_make(const struct figure_kind *kind, const json_t *words, const json_
                               .height = USUAL_HEIGHT,
                               .words = json_object_get(words, kind->name),
                               .analysis = analysis,
-                              .runs = json_object_get(analysis, "runs"),
-                              .low = HUGE_VAL,
-                              .high = -HUGE_VAL};
+                              .runs = kind->wants ? means : json_object_get(analysis, "runs"),
+                              .low = {HUGE_VAL, HUGE_VAL},
+                              .high = {-HUGE_VAL, -HUGE_VAL}};
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
         figure->to[i] = open_memstream(&figure->texts[i], &figure->sizes[i]);
         result = figure->to[i] ? result : -1;

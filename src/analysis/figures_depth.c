@@ -26,16 +26,17 @@ static void draw_curves(struct figure *figure, const json_t *run, size_t index, 
     figure_begin_block(figure, "depth%zu", index);
     json_array_foreach(json_object_get(figure_h(run), "sublayers"), depth, sublayer) {
         const double row[] = {(double)(depth + first), figure_number(sublayer, keys[0]),
-                              keys[1] ? figure_number(sublayer, keys[1]) : 0.0};
+                              figure_number(sublayer, keys[1] ? keys[1] : keys[0])};
         figure_numbers(figure->to[FIGURE_SCRIPT], ' ', row, keys[1] ? 3 : 2);
         fprintf(figure->to[FIGURE_CSV], "%s,", figure->name);
         figure_numbers(figure->to[FIGURE_CSV], ',', row, keys[1] ? 3 : 2);
-        figure_see(figure, row[1]);
+        figure_see(figure, 0, row[1]);
+        figure_see(figure, 1, row[2]);
     }
     figure_end_block(figure);
-    figure_curve(figure, 0, "using 1:2 with linespoints pt 7 ps 0.4 lw 2", figure->name);
+    figure_depth_curve(figure, 0, 2, first, figure->name);
     if (keys[1]) {
-        figure_curve(figure, 1, "using 1:3 with linespoints pt 7 ps 0.4 lw 2", "");
+        figure_depth_curve(figure, 1, 3, first, "");
     }
 }
 
@@ -52,7 +53,7 @@ static void draw_distance(struct figure *figure, const json_t *run, size_t index
 }
 
 const struct figure_kind figure_identity_distance = {"identity_distance", FIGURE_CURVES, has_depth, draw_distance,
-                                                     NULL};
+                                                     figure_mark_branches};
 
 /* ---- collapse of the streams */
 
@@ -66,7 +67,8 @@ static void draw_collapse(struct figure *figure, const json_t *run, size_t index
             cosine, 100.0 * share);
 }
 
-const struct figure_kind figure_collapse = {"collapse", FIGURE_CURVES, has_depth, draw_collapse, NULL};
+const struct figure_kind figure_collapse = {"collapse", FIGURE_CURVES, has_depth, draw_collapse,
+                                            figure_mark_branches};
 
 /* ---- singular values of products */
 
@@ -80,4 +82,4 @@ static void draw_singular_values(struct figure *figure, const json_t *run, size_
 }
 
 const struct figure_kind figure_singular_values = {"singular_values", FIGURE_CURVES, has_depth,
-                                                   draw_singular_values, NULL};
+                                                   draw_singular_values, figure_mark_branches};

@@ -16,6 +16,7 @@ struct curve {
 static const struct curve training_loss = {"steps", "loss", "train", "with lines lw 0.5", HUGE_VAL};
 static const struct curve validation_loss = {"evaluations", "val_loss", "val", "with linespoints pt 7 ps 0.5 lw 2",
                                              HUGE_VAL};
+static const struct curve smooth_loss = {"steps", "loss", "train", "with lines lw 1", HUGE_VAL};
 static const struct curve gradient_norm = {"steps", "grad_norm", "", "with lines lw 1", gradient_norm_clamp};
 
 /* A block of at most MOST_POINTS points, means of neighbours where there are more. The number of points. */
@@ -35,7 +36,7 @@ static size_t write_points(struct figure *figure, const json_t *xs, const json_t
         if (used > 0) {
             figure_numbers(figure->to[FIGURE_SCRIPT], ' ', (double[]){sum_x / (double)used, sum_y / (double)used},
                            2);
-            figure_see(figure, sum_y / (double)used);
+            figure_see(figure, 0, sum_y / (double)used);
             points++;
         }
     }
@@ -80,6 +81,77 @@ static double highest_later_loss(const json_t *run) {
     return highest;
 }
 
+/* ---- the later two thirds, where runs are closer to each other than a line of noise is wide */
+
+enum { BINS = 120, NEIGHBOURS = 4 /* bins to either side that a mean is over */ };
+
+/* Of iterations and losses in one of BINS equal parts of the later two thirds. */
+struct bin {
+    double iterations, losses, count; /* sums */
+};
+
+/* Adds a column of all runs of a kind. */
+static void fill_bins(const struct figure *figure, size_t kind, const struct curve *curve, double last,
+                      struct bin bins[BINS]) {
+    const json_t *run, *y;
+    size_t i, point;
+    json_array_foreach(figure->runs, i, run) {
+        const json_t *xs = figure_column(run, curve->table, "iter");
+        json_array_foreach(figure_column(run, curve->table, curve->key), point, y) {
+            const double x = figure_at(xs, point), place = (x - last / 3.0) / (last * 2.0 / 3.0);
+            if (figure_repeats(figure->runs, i, kind) && json_is_number(y) && place >= 0.0 && place <= 1.0) {
+                struct bin *bin = &bins[(size_t)fmin(place * BINS, BINS - 1)];
+                bin->iterations += x;
+                bin->losses += json_number_value(y);
+                bin->count++;
+            }
+        }
+    }
+}
+
+/* Means over the seeds of a kind, and over so many neighbours to either side. */
+static void add_means(struct figure *figure, size_t kind, const struct curve *curve, double last,
+                      size_t neighbours) {
+    struct bin bins[BINS] = {{0.0, 0.0, 0.0}};
+    size_t points = 0;
+    fill_bins(figure, kind, curve, last, bins);
+    figure_begin_block(figure, "later_%s%zu", curve->table, kind);
+    for (size_t i = neighbours; i + neighbours < BINS; i++) {
+        double sum = 0.0, count = 0.0;
+        for (size_t k = i - neighbours; k <= i + neighbours; k++) {
+            sum += bins[k].losses;
+            count += bins[k].count;
+        }
+        if (bins[i].count > 0.0) {
+            figure_numbers(figure->to[FIGURE_SCRIPT], ' ',
+                           (double[]){bins[i].iterations / bins[i].count, sum / count}, 2);
+            figure_see(figure, 1, sum / count);
+            points++;
+        }
+    }
+    figure_end_block(figure);
+    if (points > 0) {
+        figure->colour = figure_colour(figure_variant(json_array_get(figure->runs, kind)));
+        figure_curve(figure, 1, curve->style, "");
+    }
+}
+
+static void draw_later_losses(struct figure *figure) {
+    const json_t *run;
+    double last = 0.0;
+    size_t i;
+    json_array_foreach(figure->runs, i, run) {
+        last = fmax(last, figure_number(run, "record.final.iter"));
+    }
+    fprintf(figure->to[FIGURE_SCRIPT], "later = %.9g\n", last / 3.0);
+    for (i = 0; last > 0.0 && i < json_array_size(figure->runs); i++) {
+        if (figure_is_first(figure->runs, i)) {
+            add_means(figure, i, &smooth_loss, last, NEIGHBOURS);
+            add_means(figure, i, &validation_loss, last, 0);
+        }
+    }
+}
+
 static void finish_losses(struct figure *figure) {
     const json_t *best = NULL, *run;
     double lowest = HUGE_VAL, highest = 0.0;
@@ -90,9 +162,10 @@ static void finish_losses(struct figure *figure) {
         best = loss < lowest ? run : best;
         lowest = fmin(lowest, loss);
     }
+    draw_later_losses(figure);
     if (highest > 0.0) {
         fprintf(figure->to[FIGURE_SCRIPT], "set yrange [*:%.9g]\n", highest);
-        figure->high = fmin(figure->high, highest);
+        figure->high[0] = fmin(figure->high[0], highest);
     }
     if (best) {
         fprintf(figure->to[FIGURE_SAYS], ". The lowest at the end is that of %s, %.4f nats a token",

@@ -41,8 +41,9 @@ static void draw_dynamics(struct figure *figure, const json_t *run, size_t index
         figure_numbers(figure->to[FIGURE_SCRIPT], ' ', point, POINT);
         fprintf(figure->to[FIGURE_CSV], "%s,", figure->name);
         figure_numbers(figure->to[FIGURE_CSV], ',', point, POINT);
-        figure_see(figure, point[P10]);
-        figure_see(figure, point[P90]);
+        figure_see(figure, 0, point[P10]);
+        figure_see(figure, 0, point[P90]);
+        figure_see(figure, 1, point[DIAGONAL]);
     }
     figure_end_block(figure);
     figure_curve(figure, 0, "using 1:2:4 with filledcurves", "");
@@ -77,19 +78,20 @@ static void draw_similarity(struct figure *figure, const json_t *run, size_t ind
     size_t i;
     figure_begin_block(figure, "cosine%zu", index);
     json_array_foreach(cosines, i, row) {
-        const long long iteration = json_integer_value(json_array_get(iterations, i));
+        const long long iteration = (long long)figure_at(iterations, i);
         fprintf(figure->to[FIGURE_SCRIPT], "%lld", iteration);
         for (size_t layer = 0; layer < sublayers; layer++) {
             fprintf(figure->to[FIGURE_SCRIPT], " %.6g", figure_at(row, layer));
             fprintf(figure->to[FIGURE_CSV], "%s,%lld,%zu,%.9g\n", figure->name, iteration, layer,
                     figure_at(row, layer));
+            figure_see(figure, 0, figure_at(row, layer));
         }
         fputs("\n", figure->to[FIGURE_SCRIPT]);
     }
     figure_end_block(figure);
-    fprintf(figure->to[FIGURE_SCRIPT],
+    fprintf(figure->to[FIGURE_PLOTS],
             "set title '%s'\nset xtics %g\nset cbrange [0:%zu]\nplot for [layer=0:%zu] $%s using 1:layer+2 with "
-            "lines lw 1.5 lc palette cb layer notitle\n",
+            "lines lw 1.5 dt 1+layer%%2 lc palette cb layer notitle\n",
             figure->name, figure_tic_distance(fmax(figure_at(iterations, json_array_size(iterations) - 1), 1.0)),
             sublayers > 1 ? sublayers - 1 : 1, sublayers - 1, figure->block);
     fprintf(figure_item(figure), "%s %.3f", figure->name, mean_of(json_array_get(cosines, last)));

@@ -45,22 +45,24 @@ static int run(const char *folder, char *const arguments[]) {
     return result;
 }
 
-static int draw_as(const char *folder, const char *name, const char *terminal, const char *ending, unsigned width,
-                   unsigned height) {
+/* `begins`: commands before all others; `ending`: of the file's name. */
+static int draw_as(const char *folder, const char *name, const char *begins, const char *terminal,
+                   const char *ending, struct gnuplot_size size) {
     char settings[256];
     snprintf(settings, sizeof settings,
-             "set encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s.%s'",
-             terminal, width, height, name, ending);
+             "%sset encoding utf8; set terminal %s size %u,%u font 'Helvetica,11' noenhanced; set output '%s%s'",
+             begins, terminal, size.width, size.height, name, ending);
     struct path script = path_of("%s.gp", name);
     char program[] = "gnuplot", expression[] = "-e";
     char *const arguments[] = {program, expression, settings, script.text, NULL};
     return run(folder, arguments);
 }
 
-int gnuplot_draw(const char *folder, const char *name, const char *script, size_t bytes, unsigned width,
-                 unsigned height) {
+int gnuplot_draw(const char *folder, const char *name, const char *script, size_t bytes, struct gnuplot_size wide,
+                 struct gnuplot_size narrow) {
     const int result = files_write(path_of("%s/%s.gp", folder, name).text, script, bytes) ||
-                       draw_as(folder, name, "svg dynamic", "svg", width, height) ||
-                       draw_as(folder, name, "pngcairo background '#ffffff'", "png", width, height);
+                       draw_as(folder, name, "", "svg dynamic", ".svg", wide) ||
+                       draw_as(folder, name, "", "pngcairo background '#ffffff'", ".png", wide) ||
+                       draw_as(folder, name, "narrow = 1; ", "svg dynamic", "-narrow.svg", narrow);
     return result ? error_prefix("%s/%s", folder, name) : 0;
 }

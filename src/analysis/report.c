@@ -6,6 +6,7 @@
 #include "src/analysis/gnuplot.h"
 #include "src/analysis/report_tables.h"
 #include "src/analysis/report_texts.h"
+#include "src/analysis/seed_means.h"
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,32 +42,43 @@ static int add_base64(FILE *page, const char *type, const void *data, size_t byt
     return 0;
 }
 
-static int add_picture(const struct report *report, const char *name) {
+static int add_picture(const struct report *report, const char *name, const char *ending) {
     char *data = NULL;
     size_t bytes;
     const int result =
-        files_read(path_of("%s/%s.svg", report->folder, name).text, MOST_PICTURE_BYTES, &data, &bytes) ||
+        files_read(path_of("%s/%s%s", report->folder, name, ending).text, MOST_PICTURE_BYTES, &data, &bytes) ||
         add_base64(report->page, "image/svg+xml", data, bytes);
     free(data);
     return result ? -1 : 0;
 }
 
+static int draw_figure(const struct report *report, const struct figure *figure) {
+    const char *name = figure->kind->name;
+    return gnuplot_draw(report->folder, name, figure->texts[FIGURE_SCRIPT], figure->sizes[FIGURE_SCRIPT],
+                        (struct gnuplot_size){figure->width, figure->height},
+                        (struct gnuplot_size){FIGURE_NARROW_WIDTH, figure->narrow_height}) ||
+                   files_write(path_of("%s/%s.csv", report->folder, name).text, figure->texts[FIGURE_CSV],
+                               figure->sizes[FIGURE_CSV])
+               ? -1
+               : 0;
+}
+
+/* A picture in two forms, of which a browser takes the one for its width. */
 static int add_figure(const struct report *report, const struct figure *figure) {
     const char *name = figure->kind->name, *title = figure_words(figure, "title");
-    if (gnuplot_draw(report->folder, name, figure->texts[FIGURE_SCRIPT], figure->sizes[FIGURE_SCRIPT],
-                     figure->width, figure->height) ||
-        files_write(path_of("%s/%s.csv", report->folder, name).text, figure->texts[FIGURE_CSV],
-                    figure->sizes[FIGURE_CSV])) {
+    fprintf(report->page,
+            "<section id=\"%s\">\n<h2>%s</h2>\n<p>%s</p>\n<figure><picture><source media=\"(max-width: 40rem)\" "
+            "width=\"%d\" height=\"%u\" srcset=\"",
+            name, title, figure->texts[FIGURE_SAYS], FIGURE_NARROW_WIDTH, figure->narrow_height);
+    if (draw_figure(report, figure) || add_picture(report, name, "-narrow.svg")) {
         return -1;
     }
-    fprintf(
-        report->page,
-        "<section id=\"%s\">\n<h2>%s</h2>\n<p>%s</p>\n<figure><img alt=\"%s\" width=\"%u\" height=\"%u\" src=\"",
-        name, title, figure->texts[FIGURE_SAYS], name, figure->width, figure->height);
-    if (add_picture(report, name)) {
+    fprintf(report->page, "\"><img alt=\"%s\" width=\"%u\" height=\"%u\" src=\"", name, figure->width,
+            figure->height);
+    if (add_picture(report, name, ".svg")) {
         return -1;
     }
-    fprintf(report->page, "\"></figure>\n<p class=\"quiet\"><a download=\"%s.csv\" href=\"", name);
+    fprintf(report->page, "\"></picture></figure>\n<p class=\"quiet\"><a download=\"%s.csv\" href=\"", name);
     if (figure->sizes[FIGURE_CSV] > MOST_INLINE_CSV) {
         fprintf(report->page, "figures/%s.csv", name);
     } else if (add_base64(report->page, "text/csv", figure->texts[FIGURE_CSV], figure->sizes[FIGURE_CSV])) {
@@ -133,15 +145,16 @@ int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
     struct report report = {.analysis = analysis, .refresh = refresh, .folder = pictures.text};
     struct figure figures[FIGURE_KINDS];
     json_t *words = json_loads(embedded("figures.json"), 0, NULL);
-    int result =
-        words && !json_file_lacked_memory() ? files_make_folder(report.folder) : error_set("out of memory");
+    json_t *means = seed_means(json_object_get(analysis, "runs"));
+    int result = words && means ? files_make_folder(report.folder) : error_set("out of memory");
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
-        result |= figure_make(figure_kinds[i], words, analysis, &figures[i]);
+        result |= figure_make(figure_kinds[i], words, analysis, means, &figures[i]);
     }
     result = result ? -1 : write_page(&report, figures, FIGURE_KINDS, path_of("%s/report.html", folder).text);
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         figure_free(&figures[i]);
     }
+    json_decref(means);
     json_decref(words);
     return result;
 }

@@ -25,40 +25,47 @@ static void end_table(FILE *page) {
     fputs("</tbody></table></div>\n", page);
 }
 
+enum { SIGNIFICANT = -1 }; /* instead of a number of decimals: as few digits as tell the value, of learning rates */
+
 /* A cell; empty where there is no number. */
 static void add_number(FILE *page, int decimals, double value) {
     fputs("<td>", page);
     if (isfinite(value)) {
-        fprintf(page, fabs(value) < most_fixed ? "%.*f" : "%.*g", fabs(value) < most_fixed ? decimals : 3, value);
+        const bool fixed = decimals >= 0 && fabs(value) < most_fixed;
+        fprintf(page, fixed ? "%.*f" : "%.*g", fixed ? decimals : decimals < 0 ? 6 : 3, value);
     }
     fputs("</td>", page);
 }
 
-/* The same of a learning rate, which has few digits. */
-static void add_rate(FILE *page, double value) {
-    fprintf(page, isfinite(value) ? "<td>%g</td>" : "<td></td>", value);
-}
-
 /* ---- a row for each run */
 
-enum source { OF_RUN, OF_H, OF_DOCUMENT };
+enum source { OF_RUN, TEXT_OF_RUN, OF_H, OF_DOCUMENT };
 
 /* A column: its head, where its number is, how it is printed and scaled. */
 struct column {
     const char *head; /* NULL: the last column was the one before */
-    const char *path; /* in the run, in the h of its last checkpoint, or in its evaluation of a document */
+    const char *
+        path; /* in the run, for a number or a text, in the h of its last checkpoint, or in its evaluation of a document */
     int decimals;
     enum source source;
     double scale;
     const char *document;
 };
 
+static const char data_path[] = "record.settings.data_dir";
+
 static const struct column run_columns[] = {
     {"streams", "config.n_streams", 0, OF_RUN, 1, NULL},
+    {"parameters, millions", "parameters.total", 2, OF_RUN, 1e-6, NULL},
+    {"data", data_path, 0, TEXT_OF_RUN, 1, NULL},
+    {"learning rate", "record.settings.learning_rate", SIGNIFICANT, OF_RUN, 1, NULL},
     {"iterations", "record.final.iter", 0, OF_RUN, 1, NULL},
     {"training loss", "record.final.train_loss", 4, OF_RUN, 1, NULL},
     {"validation loss", "record.final.val_loss", 4, OF_RUN, 1, NULL},
     {"best", "record.final.best_val_loss", 4, OF_RUN, 1, NULL},
+    {"tokens/s", "record.final.tokens_per_sec", 0, OF_RUN, 1, NULL},
+    {"dtype", "record.settings.dtype", 0, TEXT_OF_RUN, 1, NULL},
+    {"device", "record.device", 0, TEXT_OF_RUN, 1, NULL},
     {NULL, NULL, 0, OF_RUN, 0, NULL},
 };
 
@@ -87,6 +94,12 @@ static double number_of(const json_t *run, const struct column *column) {
     return column->scale * figure_number(object, column->path);
 }
 
+/* A cell with a text of a run; of its data, the folder's own name. */
+static void add_text(FILE *page, const json_t *run, const char *path) {
+    const char *text = figure_text(run, path), *slash = path == data_path ? strrchr(text, '/') : NULL;
+    fprintf(page, "<td class=\"text\">%s</td>", slash ? slash + 1 : text);
+}
+
 /* Of all runs; those of matrices of runs that have some. Nothing where there are no columns, or no runs for them. */
 static void add_table(const json_t *analysis, FILE *page, const char *title, const char *says,
                       const struct column *columns) {
@@ -107,7 +120,11 @@ static void add_table(const json_t *analysis, FILE *page, const char *title, con
         }
         fprintf(page, "<tr><td>%s</td><td>%s</td>", figure_name(run), figure_variant(run));
         for (const struct column *column = columns; column->head; column++) {
-            add_number(page, column->decimals, number_of(run, column));
+            if (column->source == TEXT_OF_RUN) {
+                add_text(page, run, column->path);
+            } else {
+                add_number(page, column->decimals, number_of(run, column));
+            }
         }
         fputs("</tr>\n", page);
     }
@@ -163,7 +180,7 @@ static void add_variant(FILE *page, const json_t *variant, const json_t *baselin
     json_t *unused;
     fprintf(page, "<tr><td>%s</td>", json_string_value(json_object_get(variant, "residual")));
     add_number(page, 0, figure_number(variant, "n_streams"));
-    add_rate(page, figure_number(variant, "learning_rate"));
+    add_number(page, SIGNIFICANT, figure_number(variant, "learning_rate"));
     add_number(page, 0, (double)json_array_size(json_object_get(variant, "runs")));
     add_estimate(page, json_object_get(variant, "final"), false);
     add_number(page, 4, figure_number(variant, "best.mean"));
@@ -266,10 +283,11 @@ static void add_variants(const json_t *analysis, FILE *page) {
 
 void report_tables(const json_t *analysis, FILE *page) {
     add_variants(analysis, page);
-    add_table(analysis, page, "Runs",
-              "Training loss is the mean of the last 200 iterations; losses are in nats a token. Click a head to "
-              "sort.",
-              run_columns);
+    add_table(
+        analysis, page, "Runs",
+        "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a "
+        "token. Click a head to sort.",
+        run_columns);
     add_perplexities(analysis, page);
     add_table(analysis, page, "H<sub>res</sub>",
               "Of each run's last checkpoint, over all tokens of the samples and all sublayers.", matrix_columns);

@@ -1,6 +1,7 @@
 #include "src/analysis/run_record.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
+#include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "src/training/record_lines.h"
 #include "src/training/run_log.h"
@@ -82,6 +83,24 @@ static const json_t *last_of(const json_t *array) {
     return count > 0 ? json_array_get(array, count - 1) : NULL;
 }
 
+/* The middle one of the numbers from `first` on, NaN when there are none or memory runs out. */
+static double median_from(const json_t *array, size_t first) {
+    const size_t most = json_array_size(array) - first;
+    double *values = malloc((most + 1) * sizeof *values), median = (double)NAN;
+    size_t count = 0;
+    for (size_t i = first; values && i < first + most; i++) {
+        const json_t *value = json_array_get(array, i);
+        values[count] = json_number_value(value);
+        count += json_is_number(value);
+    }
+    if (count > 0) {
+        percentile_sort(values, count);
+        median = percentile(values, count, 0.5);
+    }
+    free(values);
+    return median;
+}
+
 static json_t *conclude(const json_t *record) {
     json_t *final = json_object();
     const json_t *steps = json_object_get(record, "steps"), *evaluations = json_object_get(record, "evaluations");
@@ -89,6 +108,7 @@ static json_t *conclude(const json_t *record) {
     const json_t *last = last_of(validated);
     const size_t count = json_array_size(losses), first = count > FINAL_STEPS ? count - FINAL_STEPS : 0;
     double sum = 0.0, best = HUGE_VAL;
+    const double speed = median_from(json_object_get(steps, "tokens_per_sec"), first);
     for (size_t i = first; i < count; i++) {
         sum += json_number_value(json_array_get(losses, i));
     }
@@ -100,6 +120,9 @@ static json_t *conclude(const json_t *record) {
         json_object_set_new(final, "train_loss", json_real(sum / (double)(count - first)));
         json_object_set_new(final, "iter",
                             json_integer(json_integer_value(last_of(json_object_get(steps, "iter"))) + 1));
+    }
+    if (isfinite(speed)) {
+        json_object_set_new(final, "tokens_per_sec", json_real(speed));
     }
     if (best < HUGE_VAL) {
         json_object_set_new(final, "best_val_loss", json_real(best));
@@ -158,13 +181,18 @@ static void take_setting(json_t *settings, char *line) {
     }
 }
 
-static int read_settings(json_t *settings, const char *folder) {
+static int read_settings(json_t *record, const char *folder) {
+    static const char device[] = RUN_DEVICE_COMMENT;
+    json_t *settings = json_object_get(record, "settings");
     const struct path path = path_of("%s/" RUN_SETTINGS, folder);
     char *text = NULL;
     size_t bytes;
     const int result = files_exist(path.text) && files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes) ? -1 : 0;
     char *rest = NULL;
     for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, device, sizeof device - 1) == 0) {
+            json_object_set_new(record, "device", json_string(line + sizeof device - 1));
+        }
         take_setting(settings, line);
     }
     free(text);
@@ -180,7 +208,7 @@ json_t *run_record_read(const char *folder) {
     if (read_lines(record, folder, RUN_LOG_METRICS, false) ||
         read_lines(record, folder, RUN_LOG_STATISTICS, true) ||
         files_each(folder, read_evaluation, &(struct evaluations){record, folder}) ||
-        read_settings(json_object_get(record, "settings"), folder)) {
+        read_settings(record, folder)) {
         json_decref(record);
         return NULL;
     }

@@ -7,9 +7,9 @@
  *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
  *  "statistics": {"iter": [...], "row_max_p10": [...], ..., "stream_cosine": [[...], ...]},
  *  "final": {"train_loss": mean of the last 200 steps' losses, "val_loss": the last one, "val_iter": its iteration,
- *            "best_val_loss", "iter"},
+ *            "best_val_loss", "tokens_per_sec": median of those steps, "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
- *  "settings": {<name>: value, ...} of settings.conf,
+ *  "settings": {<name>: value, ...} of settings.conf, "device": its name, from there,
  *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's
  * number}]}
  *

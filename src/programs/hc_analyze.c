@@ -18,9 +18,10 @@ static struct program program = {
                     "the residual matrices H_res of their checkpoints on samples of a token file, and writes "
                     "OUT/report.html, one page with everything in it, OUT/figures/ with each picture as SVG, PNG, "
                     "gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
-    .info.usage = "--out OUT [OPTIONS] RUN_OR_CHECKPOINT...",
+    .info.usage = "--out OUT [OPTIONS] RUN_CHECKPOINT_OR_FOLDER_OF_RUNS...",
     .info.examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
                      "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
+                     "hc_analyze --out report out\n"
                      "hc_analyze --out report --watch 60 out/shc",
     .computes = true,
     .takes_arguments = true,

@@ -14,6 +14,9 @@
 #define RUN_SETTINGS       "settings.conf"
 #define RUN_TRACE          "trace.json"
 
+/* How the line of settings.conf begins that has the device's name. */
+#define RUN_DEVICE_COMMENT "# device: "
+
 struct run_log {
     FILE *metrics, *statistics; /* statistics: NULL without */
     struct event_file *events;  /* NULL without TensorBoard */

@@ -385,10 +385,18 @@ static int open_samplers(struct trainer *trainer) {
                : 0;
 }
 
-/* With the program's version as a comment, since another one may have other defaults. */
-static int write_settings(const struct train_settings *settings, const char *folder) {
-    char *lines = options_text(settings->specs, settings->spec_count);
-    char *text = lines ? files_path("# Settings of a run of hctrain " HC_VERSION "\n\n%s", lines) : NULL;
+/* With the program's version and the device's name as comments, of one line each whatever the driver calls it. Another version may
+ * have other defaults. */
+static int write_settings(const struct trainer *trainer, const char *folder) {
+    char *lines = options_text(trainer->settings->specs, trainer->settings->spec_count);
+    char device[sizeof trainer->compute->device.name];
+    memcpy(device, trainer->compute->device.name, sizeof device);
+    for (char *at = device; *at; at++) {
+        *at = (unsigned char)*at < ' ' ? '?' : *at;
+    }
+    char *text = lines ? files_path("# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n%s",
+                                    device, lines)
+                       : NULL;
     const int status = text ? files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text)) : -1;
     free(lines);
     free(text);
@@ -403,7 +411,7 @@ static int open_run_directory(struct trainer *trainer) {
         return 0;
     }
     if (files_make_folder(settings->out_dir) || take_out_dir(trainer) ||
-        write_settings(settings, trainer->folder.path.text) ||
+        write_settings(trainer, trainer->folder.path.text) ||
         (settings->start_over && run_folder_clear(trainer->folder.path.text)) ||
         run_log_open(&trainer->log, trainer->folder.path.text, settings, &trainer->state)) {
         return -1;

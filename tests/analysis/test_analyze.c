@@ -131,7 +131,7 @@ static void repeats_are_of_one_kind(void **state) {
         const json_t *run = json_array_get(json_object_get(json, "runs"), i);
         assert_int_equal(json_integer_value(json_object_get(run, "kind")), runs[i].kind);
     }
-    assert_holds(script, "title 'shc, 2 runs'");
+    assert_holds(script, "title 'shc (2 runs)'");
     assert_null(strstr(script, "title 'c'"));
     assert_holds(script, "title 'd'");
     json_decref(json);
@@ -286,6 +286,59 @@ static void labels_tell_tics_apart(void **state) {
     remove_out();
 }
 
+/* A run of two sublayers with a seed, at iterations 0 and 10: streams' cosines are 1 and `last`. */
+static void make_statistics(const char *name, const char *residual, int seed, double last) {
+    char text[512];
+    make_run(name);
+    snprintf(text, sizeof text, "residual = \"%s\"\nseed = %d\n", residual, seed);
+    scratch_write(in_run(name, "settings.conf"), text, strlen(text));
+    snprintf(text, sizeof text,
+             "{\"iter\":0,\"row_max_median\":1,\"stream_cosine\":[1,1]}\n"
+             "{\"iter\":10,\"row_max_median\":%g,\"stream_cosine\":[1,%g]}\n",
+             last, last);
+    scratch_write(in_run(name, "h_statistics.jsonl"), text, strlen(text));
+}
+
+/* Pictures of H_res show means over seeds, in panels with one axis, which is fitted to them. */
+static void pictures_of_h_are_over_all_seeds(void **state) {
+    (void)state;
+    make_folder("h");
+    make_statistics("h/mhc-1", "mhc", 1, 0.97);
+    make_statistics("h/shc-1", "shc", 1, 0.90);
+    make_statistics("h/shc-2", "shc", 2, 0.92);
+    assert_int_equal(ANALYZE(scratch_path("h")), 0);
+    char *script = read_out("figures/similarity.gp"), *csv = read_out("figures/similarity.csv"),
+         *page = read_out("report.html");
+    assert_holds(csv, "mhc-1,10,1,0.97\n");
+    assert_holds(csv, "shc (2 runs),10,1,0.91\n");
+    assert_null(strstr(csv, "shc-1"));
+    assert_holds(script, "set yrange [0.9055:1.0045]"); /* 0.91 to 1 and a twentieth to either side */
+    assert_holds(script, "dt 1+layer%2");
+    assert_null(strstr(strstr(script, "yrange") + 1, "yrange"));
+    assert_holds(page, "shc (2 runs): median 0.910");
+    free(script);
+    free(csv);
+    free(page);
+    remove_out();
+}
+
+/* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is a form of
+ * the picture for phones. */
+static void later_losses_have_a_picture(void **state) {
+    (void)state;
+    assert_int_equal(ANALYZE(scratch_path("h")), 0);
+    char *script = read_out("figures/loss.gp"), *page = read_out("report.html");
+    assert_holds(script, "later = 83.3333333\n");
+    assert_holds(script, "plot $later_steps0 with lines");
+    assert_holds(script, "$later_steps1 with lines");
+    assert_null(strstr(script, "$later_steps2"));
+    free(read_out("figures/loss-narrow.svg"));
+    assert_holds(page, "<source media=\"(max-width: 40rem)\" width=\"350\"");
+    free(script);
+    free(page);
+    remove_out();
+}
+
 static void names_cannot_write_the_page(void **state) {
     (void)state;
     make_run("<b>'$x");
@@ -305,7 +358,7 @@ static void bad_records_are_named(void **state) {
     assert_holds(child_message(),
                  "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 2)");
     scratch_write("bad/metrics.jsonl", "{\"loss\":1}\n", 11);
-    assert_int_equal(ANALYZE(scratch_path("bad")), 0);
+    assert_int_equal(ANALYZE(scratch_path("bad")), 1);
     assert_holds(child_message(),
                  "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 1)");
     remove_out();
@@ -321,13 +374,38 @@ static void bad_records_are_named(void **state) {
 
 static void a_run_that_has_not_begun_is_a_row(void **state) {
     (void)state;
-    make_folder("empty");
-    assert_int_equal(ANALYZE(scratch_path("empty")), 0);
+    make_folder("begun");
+    scratch_write("begun/settings.conf", "seed = 1\n# device: cpu-x <b>\n", 28);
+    assert_int_equal(ANALYZE(scratch_path("begun")), 0);
     char *page = read_out("report.html");
-    assert_holds(page, "<td>empty</td>");
+    assert_holds(page, "<td>begun</td>");
+    assert_holds(page, "<td class=\"text\">cpu-x ?b?</td>");
     assert_null(strstr(page, "<img"));
     free(page);
     remove_out();
+}
+
+/* Of a folder, the runs in it, numbers in their names by value; where there is nothing, what was looked for. */
+static void a_folder_of_runs_stands_for_them(void **state) {
+    (void)state;
+    make_folder("all");
+    make_folder("all/other");
+    make_run("all/shc-10");
+    make_run("all/shc-2");
+    assert_int_equal(ANALYZE(scratch_path("all")), 0);
+    char *page = read_out("report.html");
+    const char *second = strstr(page, "<td>shc-2</td>"), *tenth = strstr(page, "<td>shc-10</td>");
+    assert_true(second && tenth && second < tenth);
+    assert_null(strstr(page, "<td>other</td>"));
+    free(page);
+    remove_out();
+    assert_int_equal(ANALYZE(scratch_path("all/other")), 1);
+    assert_holds(child_message(), "all/other: no run is here: neither this folder nor one in it has metrics.jsonl");
+    make_folder("mute");
+    scratch_write("mute/metrics.jsonl", "", 0);
+    assert_int_equal(ANALYZE(scratch_path("mute")), 1);
+    assert_holds(child_message(), "there is nothing to show: looked for lines of metrics.jsonl");
+    assert_false(files_exist(scratch_path("out/report.html")));
 }
 
 static void without_gnuplot_there_are_numbers(void **state) {
@@ -351,9 +429,12 @@ int main(void) {
         cmocka_unit_test(variants_are_compared_at_the_same_seed),
         cmocka_unit_test(evaluation_batches_are_the_same),
         cmocka_unit_test(labels_tell_tics_apart),
+        cmocka_unit_test(pictures_of_h_are_over_all_seeds),
+        cmocka_unit_test(later_losses_have_a_picture),
         cmocka_unit_test(names_cannot_write_the_page),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_run_that_has_not_begun_is_a_row),
+        cmocka_unit_test(a_folder_of_runs_stands_for_them),
         cmocka_unit_test(without_gnuplot_there_are_numbers),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);

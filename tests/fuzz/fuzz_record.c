@@ -1,8 +1,10 @@
 /* Any bytes as the records of two runs and what hc_bench measured: read, and drawn as pictures and tables. */
 #include "runtime/files/json_file.h"
+#include "src/analysis/comparison.h"
 #include "src/analysis/figure.h"
 #include "src/analysis/report_tables.h"
 #include "src/analysis/run_record.h"
+#include "src/analysis/seed_means.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
@@ -23,22 +25,25 @@ static json_t *analysis_of(json_t *record, const char *folder) {
                             "config", config, "record", record, "checkpoints", "iter", 1, "h", measured);
     json_t *repeat = json_pack("{s:s, s:s, s:i, s:o, s:[]}", "name", "again", "path", "again", "kind", 0, "record",
                                record, "checkpoints");
-    return json_pack("{s:i, s:[o, o], s:o*}", "samples", 1, "runs", run, repeat, "bench", bench);
+    json_t *runs = json_pack("[o, o]", run, repeat);
+    return json_pack("{s:i, s:o, s:o*, s:o*}", "samples", 1, "runs", runs, "comparison",
+                     comparison_make(runs, "rc,identity"), "bench", bench);
 }
 
 static void draw(const json_t *analysis) {
     char *text = NULL;
     size_t bytes;
     FILE *page = open_memstream(&text, &bytes);
-    json_t *words = json_pack("{}");
+    json_t *words = json_pack("{}"), *means = seed_means(json_object_get(analysis, "runs"));
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         struct figure figure;
-        figure_make(figure_kinds[i], words, analysis, &figure);
+        figure_make(figure_kinds[i], words, analysis, means, &figure);
         figure_free(&figure);
     }
     report_tables(analysis, page);
     fclose(page);
     free(text);
+    json_decref(means);
     json_decref(words);
 }
 

@@ -491,6 +491,17 @@ static void statistics_are_a_line_each(void **state) {
     assert_int_equal(scratch_entries(scratch_path("observed")), 5); /* one is the TensorBoard file */
 }
 
+/* The device of the run above, for reports; a resumed run writes it anew. */
+static void settings_name_the_device(void **state) {
+    (void)state;
+    size_t bytes;
+    char *text = scratch_read(scratch_path("observed/settings.conf"), &bytes),
+         *device = strstr(text, "\n# device: ");
+    assert_non_null(device);
+    assert_true(strlen(device) > sizeof "\n# device: ");
+    free(text);
+}
+
 /* Layers that run forward again do so to the same bits, dropout and observations included. */
 static void recomputing_changes_nothing(void **state) {
     (void)state;
@@ -542,6 +553,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(interrupted_evaluation_is_made_up_for),
         cmocka_unit_test(settings_that_contradict_the_checkpoint_are_refused),
         cmocka_unit_test(statistics_are_a_line_each),
+        cmocka_unit_test(settings_name_the_device),
         cmocka_unit_test(recomputing_changes_nothing),
     };
     if (argc > 1) {

@@ -2,6 +2,9 @@
 'use strict';
 for (const table of document.querySelectorAll('table')) {
   const heads = [...table.tHead.rows[0].cells];
+  for (const row of table.tBodies[0].rows) { /* on phones, each number has its head beside it */
+    heads.forEach((head, column) => { row.cells[column].dataset.head = head.textContent; });
+  }
   heads.forEach((head, column) => head.querySelector('button').addEventListener('click', () => {
     const up = head.getAttribute('aria-sort') !== 'ascending';
     const value = (row) => {
