@@ -31,6 +31,7 @@ cores=$(nproc)
 work=$(mktemp -d)
 name=hctrain-$$ switch=hctrain-$$-switch
 all=$(seq 1 "$hosts")
+# shellcheck disable=SC2317,SC2329  # trap calls it
 clean() {
     for host in $all; do
         ip netns delete "$name-$host" 2>/dev/null || true

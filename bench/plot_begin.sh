@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034,SC2154  # the script that reads this sets $inputs and uses $out
 # Sourced by the scripts that draw: bench/plot_*.sh OUT.svg INPUT... Leaves $out, $work (removed at the end) and the inputs in "$@".
 [ $# -ge 2 ] || {
     echo "usage: $0 OUT.svg $inputs" >&2

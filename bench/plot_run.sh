@@ -1,5 +1,6 @@
 #!/bin/sh
 # Draws the loss of runs as SVG: bench/plot_run.sh OUT.svg RUN_DIRECTORY... (needs gnuplot and jq)
+# shellcheck disable=SC2034,SC2154  # plot_begin.sh uses $inputs, and sets $out and $work
 set -eu
 inputs='RUN_DIRECTORY...'
 . "$(dirname "$0")/plot_begin.sh"

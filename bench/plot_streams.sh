@@ -1,10 +1,11 @@
 #!/bin/sh
 # Draws tokens/s (relative to rc in the same file) and auxiliary parameters against the number of streams as SVG, from what
 # hc_bench --compare writes: bench/plot_streams.sh OUT.svg FIGURES.json... (needs gnuplot and jq)
+# shellcheck disable=SC2034,SC2154  # plot_begin.sh uses $inputs, and sets $out and $work
 set -eu
 inputs='FIGURES.json...'
 . "$(dirname "$0")/plot_begin.sh"
-number=0 speed= size=
+number=0 speed='' size=''
 for variant in $(jq -r '.cases[] | select(.residual != "rc").residual' "$@" | sort -u); do
     # n, step relative to rc, auxiliary parameters
     jq -r --arg v "$variant" '.cases[] | select(.residual == $v and .ratio_to_rc != null)

@@ -6,6 +6,7 @@
 # NVIDIA: ptxas assembles the PTX for sm_80, sm_86 and sm_90, and the script fails where registers spill or arrays are left in memory.
 # AMD: fails where registers spill in heads of up to 64 channels; wider ones are reported. Intel: to LLVM's form of SPIR-V. What it
 # needs is as for ci/ptx.sh. The sizes of blocks are those that src/operations/attention_units.c chooses.
+# shellcheck disable=SC2046,SC2086  # lists of numbers are to become words
 set -eu
 cd "$(dirname "$0")/.."
 script=attention_ptx.sh
@@ -25,7 +26,6 @@ keys_of() {
 
 nvidia() {
     for variant in "32 0" "64 0" "64 1" "80 0" "96 0" "128 0" "128 1"; do
-        # shellcheck disable=SC2086  # words are wanted, here and below
         if ! "$clang" $(options 1 32 "$(keys_of ${variant% *})" 32 1 $variant) -target nvptx64-nvidia-nvcl -Xclang -target-cpu \
             -Xclang sm_80 -Xclang -target-feature -Xclang +ptx75 -Xclang -mlink-builtin-bitcode \
             -Xclang "$libclc/nvptx64--nvidiacl.bc" -S -o "$work/a.ptx" "$work/all.cl"; then
@@ -70,7 +70,6 @@ amd() {
             *-64) unit="2 32 32 16 1" ;;
             *) unit="2 32 32 16 0" ;;
             esac
-            # shellcheck disable=SC2086
             if ! "$clang_amd" $(options $unit $size 0) $amd_lost -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib \
                 -Xclang -mlink-builtin-bitcode -Xclang "$libclc/amdgcn--amdhsa.bc" -S -o "$work/a.s" "$work/all.cl"; then
                 fail "amd $gpu: heads of $size do not compile"
@@ -98,7 +97,6 @@ float intel_sub_group_shuffle_xor(float x, uint bit);
 DECLARATIONS
     for warp in 16 8; do
         for variant in "64 0" "128 1"; do
-            # shellcheck disable=SC2086
             if "$clang" $(options 4 $warp "$(keys_of ${variant% *})" 32 1 $variant) -target spir64-unknown-unknown \
                 -include "$work/extension.h" -emit-llvm -c -o "$work/a.bc" "$work/all.cl"; then
                 echo "intel sub-groups of $warp: ${variant% *} channels: compiles"

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 minutes=${1:-60}
 [ $# -eq 0 ] || shift
 names=${*:-$(sed -n 's/^\([a-z_]*\) *|.*/\1/p' tests/fuzz/readers.txt)}
+# shellcheck disable=SC2086  # words are wanted
 count=$(echo $names | wc -w)
 jobs=$(nproc)
 [ "$jobs" -le "$count" ] || jobs=$count
@@ -50,6 +51,7 @@ for name in $names; do
     llvm-profdata merge -o "build-coverage/$name.profdata" "build-coverage/$name.profraw"
     files=$(sed -n "s/^$name *| *//p" tests/fuzz/readers.txt)
     # columns of the report: ... lines, lines missed, share of lines
+    # shellcheck disable=SC2086  # words are wanted
     llvm-cov report "$replay" -instr-profile="build-coverage/$name.profdata" $files |
         awk -v name="$name" '$1 == "TOTAL" { print name ": " $10 " of " $8 " lines" ($10 + 0 < 90 ? ", less than 90 %" : "") }'
 done

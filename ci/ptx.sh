@@ -8,6 +8,7 @@
 # libclc (Debian: clang-15 libclc-15, and clang-19 for gfx12 and gfx942); CLANG, CLANG_AMD, PTXAS and LIBCLC in the environment say
 # where. Registers are bounded as runtime/gemm/mma.c does it on NVIDIA. A line per variant: constants as in cl/mma_gemm.cl and
 # cl/mma_finish.cl, registers, local memory.
+# shellcheck disable=SC2046,SC2086  # lists of numbers are to become words
 set -eu
 cd "$(dirname "$0")/.."
 script=ptx.sh
@@ -70,7 +71,6 @@ label() {
 
 nvidia() {
     variants "128 128 32 64 32 3" "128 64 32 32 32 3" "64 64 32 32 32 4" "128 32 32 32 32 4" "32 128 32 32 32 4" | while read -r variant; do
-        # shellcheck disable=SC2086  # words are wanted, here and below
         if ! "$clang" $common -target nvptx64-nvidia-nvcl -Xclang -target-cpu -Xclang sm_80 -Xclang -target-feature \
             -Xclang +ptx75 -Xclang -mlink-builtin-bitcode -Xclang "$libclc/nvptx64--nvidiacl.bc" $(options 1 32 $variant) \
             -S -o "$work/a.ptx" "$(source_of $variant)"; then
@@ -89,7 +89,6 @@ nvidia() {
                 ours && /Used/ { match($0, /Used [0-9]+/); r = substr($0, RSTART + 5, RLENGTH - 5)
                                  match($0, /[0-9]+ bytes smem/); s = substr($0, RSTART, RLENGTH - 11) }
                 END { print r, s + 0, spills + 0 }' "$work/log")
-            # shellcheck disable=SC2086
             set -- $figures
             echo "nvidia $arch: $(label 1 32 $variant): $1 registers, $2 bytes of local memory, $3 bytes spilt"
             [ "$3" = 0 ] || fail "nvidia $arch: $(label 1 32 $variant): registers are spilt"
@@ -121,7 +120,6 @@ amd() {
             continue
         fi
         variants "$tiles" "$medium" "64 64 32 32 32 2" "$narrow" "$flat" | while read -r variant; do
-            # shellcheck disable=SC2086
             if ! "$clang_amd" $common $amd_lost -target amdgcn-amd-amdhsa -mcpu=$gpu -nogpulib -Xclang -mlink-builtin-bitcode \
                 -Xclang "$libclc/amdgcn--amdhsa.bc" $(options $unit $variant) -S -o "$work/a.s" "$(source_of $variant)"; then
                 fail "amd $gpu: $(label $unit $variant) does not compile"
@@ -129,7 +127,6 @@ amd() {
             fi
             figures=$(awk -v kernel="${variant%% *}" '/^ *\.name:/ && $2 == kernel { ours = 1 } /\.group_segment_fixed_size:/ { local = $2 } /\.vgpr_count:/ { registers = $2 }
                 /\.vgpr_spill_count:/ { if (ours) { print registers, local, $2; ours = 0 } }' "$work/a.s")
-            # shellcheck disable=SC2086
             set -- $figures
             echo "amd $gpu: $(label $unit $variant): $1 registers, $2 bytes of local memory, $3 spilt"
             [ "$3" = 0 ] || fail "amd $gpu: $(label $unit $variant): registers are spilt"
@@ -153,7 +150,6 @@ intel() {
             flat="32 128 32 32 16 2"
         fi
         variants "$tiles" "$medium" "$small" "$narrow" "$flat" | while read -r variant; do
-            # shellcheck disable=SC2086
             if "$clang" $common -target spir64-unknown-unknown -include "$work/extension.h" $(options 4 $warp $variant) \
                 -emit-llvm -c -o "$work/a.bc" "$(source_of $variant)"; then
                 echo "intel sub-groups of $warp: $(label 4 $warp $variant): compiles"

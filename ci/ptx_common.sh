@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034,SC2154  # the script that reads this sets $script and uses $clang_amd
 # What ci/ptx.sh and ci/attention_ptx.sh share; $script is the name of the one that reads this. Their own are the functions nvidia,
 # amd and intel, which compile for a vendor, and call `fail` where something is wrong.
 first_of() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and the demo need, from Debian's or Ubuntu's packages; with the argument `vulkan` also what devices
 # need that have only Vulkan: its headers and loader, Mesa's drivers, and the compiler clspv; with `tests` both and what only
-# the tests use: compilers for GPUs that are not there, and on Debian a browser. Needs root or sudo, asks nothing, and can be
+# the tests use: compilers for GPUs that are not there, clang-format and shellcheck, and on Debian a browser. Needs root or sudo, asks nothing, and can be
 # repeated: what is installed is left alone.
 set -eu
 cd "$(dirname "$0")/.."
@@ -70,33 +70,52 @@ optional_packages() {
 # Ubuntu's chromium is no package but a snap, which containers cannot install.
 test_packages() {
     gpu_packages
-    echo "spirv-tools"
+    echo "spirv-tools shellcheck"
     [ "${system%% *}" != debian ] || echo "chromium"
 }
 
 vulkan_packages="libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers spirv-tools python3-venv"
 
 all_packages() {
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086  # words are wanted
     echo $packages $(optional_packages) $(runtime_package) $(onednn_package) $([ "$for_tests" = no ] || test_packages) \
         $([ "$for_vulkan" = no ] || echo "$vulkan_packages")
 }
 
-# clspv is no package of Debian's. PyPI's pyclspv has all of it as one library, whose command line a small program calls: in
-# an environment of its own, and as `clspv` beside other programs.
+prefix=/usr/local
+[ "$(id -u)" -eq 0 ] || prefix=$HOME/.local
+
+# Installs a package of PyPI's in an environment of its own, $prefix/lib/NAME.
+install_from_pypi() {
+    mkdir -p "$prefix/lib/$1" "$prefix/bin"
+    python3 -m venv "$prefix/lib/$1" || fail "cannot make a Python environment in $prefix/lib/$1"
+    retry "$prefix/lib/$1/bin/pip" install -q "$2" || fail "cannot install $2 from PyPI"
+}
+
+# clspv is no package of Debian's. PyPI's pyclspv has all of it as one library, whose command line a small program calls, as `clspv`
+# beside other programs.
 install_clspv() {
     if command -v clspv >/dev/null; then
         return
     fi
-    prefix=/usr/local
-    [ "$(id -u)" -eq 0 ] || prefix=$HOME/.local
-    mkdir -p "$prefix/lib/clspv" "$prefix/bin"
-    python3 -m venv "$prefix/lib/clspv" || fail "cannot make a Python environment in $prefix/lib/clspv"
-    retry "$prefix/lib/clspv/bin/pip" install -q pyclspv==0.0.1 || fail "cannot install pyclspv from PyPI"
+    install_from_pypi clspv pyclspv==0.0.1
     cp runtime/vulkan/clspv.py "$prefix/lib/clspv/clspv.py"
     printf '#!/bin/sh\nexec "%s/bin/python" "%s/clspv.py" "$@"\n' "$prefix/lib/clspv" "$prefix/lib/clspv" >"$prefix/bin/clspv"
     chmod +x "$prefix/bin/clspv"
     command -v clspv >/dev/null || echo "ci/setup.sh: put $prefix/bin on PATH, where clspv is now" >&2
+}
+
+# The version that ci/format.sh wants, under a name that leaves another clang-format alone.
+install_clang_format() {
+    if [ ! -x "$prefix/bin/clang-format-19.1.7" ]; then
+        install_from_pypi clang-format-19.1.7 clang-format==19.1.7
+        ln -sf "$prefix/lib/clang-format-19.1.7/bin/clang-format" "$prefix/bin/clang-format-19.1.7"
+    fi
+}
+
+install_others() {
+    [ "$for_vulkan" = no ] || install_clspv
+    [ "$for_tests" = no ] || install_clang_format
 }
 
 # The network may be away for a moment.
@@ -125,7 +144,7 @@ esac
 # shellcheck disable=SC2046  # words are wanted
 missing=$(missing_of $(all_packages))
 if [ -z "$missing" ]; then
-    [ "$for_vulkan" = no ] || install_clspv
+    install_others
     echo "everything is there"
     exit 0
 fi
@@ -148,5 +167,5 @@ echo "installing: $missing"
 # shellcheck disable=SC2086
 retry $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing ||
     fail "cannot install: $missing"
-[ "$for_vulkan" = no ] || install_clspv
+install_others
 echo "done"

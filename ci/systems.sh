@@ -33,7 +33,7 @@ make_system() {
     release=$1 folder=$2 architecture=${3:-}
     leave "$folder"
     rm -rf --one-file-system "$folder"
-    debootstrap --variant=minbase ${architecture:+"--arch=$architecture"} "$release" "$folder" ${MIRROR:-} >"$folder.log" 2>&1 ||
+    debootstrap --variant=minbase ${architecture:+"--arch=$architecture"} "$release" "$folder" ${MIRROR:+"$MIRROR"} >"$folder.log" 2>&1 ||
         fail "cannot make $folder; see $folder.log"
     mount -t proc proc "$folder/proc"
     mount -t sysfs sysfs "$folder/sys" # where hwloc finds the processors
@@ -44,6 +44,7 @@ make_system() {
 }
 
 # Runs a line of shell in a system, in the given folder of it, with nothing of this one's environment.
+# shellcheck disable=SC2317,SC2329  # by way of step, below
 inside() {
     chroot "$1" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
         DEBIAN_FRONTEND=noninteractive sh -c \

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # For scripts that prepare data, which have `root`, this project's folder, and `fail`, which says its argument and ends them:
 #   . "$root/data/find_prepare.sh"
 #   find_prepare [HC_PREPARE]

@@ -33,12 +33,14 @@ while [ $# -ge 2 ]; do
     esac
     shift 2
 done
+# shellcheck disable=SC2015  # whichever of these is false
 [ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$fraction" ] && [ -n "$seed" ] || fail "see the top of this file for how to call it"
 output=$1
 parquet=${2:-$output/parquet}
 case $output in -*) fail "'$output' is no folder; see the top of this file for how to call it" ;; esac
 
 . "$root/data/find_prepare.sh"
+# shellcheck disable=SC2119  # this script's arguments are others
 find_prepare
 command -v zstd >/dev/null || fail "no zstd; Debian has it in the package of that name"
 
@@ -51,6 +53,7 @@ if ! "$python" -c 'import pyarrow, numpy' 2>/dev/null; then
 fi
 
 if [ $# -eq 1 ]; then
+    # shellcheck disable=SC2015  # whichever of these is false
     [ -n "$set_name" ] && [ -n "$pattern" ] || fail "name the data set (--data, --files) or the folder of Parquet files"
     "$python" -c 'import sys; from huggingface_hub import snapshot_download as get
 get(sys.argv[1], repo_type="dataset", allow_patterns=sys.argv[2], local_dir=sys.argv[3])' "$set_name" "$pattern" "$parquet" ||

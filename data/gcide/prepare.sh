@@ -26,6 +26,7 @@ command -v python3 >/dev/null || fail "no python3"
 [ -r "$dictionary" ] || fail "$dictionary is not there; install Debian's package dict-gcide (ci/setup.sh does)"
 
 meta=$output/meta.json
+# shellcheck disable=SC3013  # dash, bash and busybox have -nt
 if [ -f "$output/train.bin" ] && [ -f "$output/val.bin" ] && [ -f "$meta" ] &&
     [ "$meta" -nt "$dictionary" ] && [ "$meta" -nt "$prepare" ] && [ "$meta" -nt "$root/data/gcide/strip_markup.py" ] &&
     grep -q '"strip_markup": "gcide"' "$meta"; then

@@ -35,6 +35,7 @@ done
 
 # What it is for: hc_train --residual mhc<Tab>
 train=$(dirname "$1")/hc_train
+# shellcheck disable=SC2016  # bash is to expand that
 completed=$("$train" --help=bash | cat - <(echo 'COMP_WORDS=(hc_train --residual mhc); COMP_CWORD=2; _hc_train; echo "${COMPREPLY[*]}"') | bash)
 [ "$completed" = "mhc mhc_lite" ] || fail "bash completes 'mhc' to '$completed'"
 exit $((failures > 0))
