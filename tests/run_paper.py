@@ -34,9 +34,10 @@ elif name == "hc_train":
     if options.get("--residual") == "hc":
         sys.exit("hc_train: the loss is not finite at iteration 7")
     if options.get("--residual") == "shc":  # waits for a signal, and saves first
-        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         (run / "ckpt-10").mkdir()
-        signal.pause()
+        signal.sigwait({signal.SIGUSR1})
+        (run / "ckpt-20").mkdir()
         sys.exit(130)
     steps = "".join(json.dumps({"iter": i, "loss": 3 - i / 100}) + "\n" for i in range(30))
     (run / "metrics.jsonl").write_text(steps + json.dumps({"iter": 30, "val_loss": 9}) + "\n")
@@ -120,7 +121,7 @@ def interruption(played):
         expect(process.wait(), 130)
     expect(said, "paper.py: interrupted; the same command goes on from here\n")
     expect([call[0] for call in played.calls()], ["hc_prepare", "hc_train", "hc_eval", "hc_train"])
-    expect_in("| sHC | 3.225 / not run yet (10 of 30) |", played.report())
+    expect_in("| sHC | 3.225 / not run yet (20 of 30) |", played.report())
     expect_in("| RC | 3.347 / 2.855 (-0.492) | 3.328 / 2.500 (-0.828) |", played.report())
     expect_in(f"--scale tiny --out {shlex.quote(str(played.out))} --only table1\n", played.report())
 
@@ -151,12 +152,16 @@ def launchers(played):
     """Words of --launcher stay words; options behind -- are hc_train's; another micro-batch keeps the iteration's sequences."""
     mark = played.folder / "a mark"
     script(played.folder / "launch", LAUNCH)
-    rest = ("--only", "table1", "--variants", "mhc_lite", "--micro-batch", "1", "--", "--recompute", "layer")
+    rest = ("--only", "table1", "--variants", "mhc_lite", "--micro-batch", "2", "--", "--recompute", "layer")
     _, calls = played.run("--launcher", f"'{played.folder}/launch' '{mark}'", *rest)
     expect(mark.read_text(), "launched\n" * 2)
     expect(calls[0][-2:], ["--recompute", "layer"])
     train = calls[0]
-    expect(train[train.index("--batch-size"):][:4], ["--batch-size", "1", "--gradient-accumulation-steps", "8"])
+    expect(train[train.index("--batch-size"):][:4], ["--batch-size", "2", "--gradient-accumulation-steps", "4"])
+    said, _ = played.run("--launcher", "no-such-launcher", "--only", "table1", "--variants", "hc", status=1)
+    expect_in("paper.py: cannot start no-such-launcher: No such file", said)
+    said, _ = played.run("--micro-batch", "3", "--only", "throughput", status=1)
+    expect_in("--micro-batch 3 does not divide the 8 sequences of an iteration of model M", said)
     said, _ = played.run("--ranks", "4", "--only", "table1", "--variants", "hc", "--dry-run")
     expect_in(f"$ mpirun -np 4 {shlex.quote(str(played.folder / 'hc_train'))} --config", said)
 
@@ -171,7 +176,7 @@ def refusals(played):
                   "no/such/dolma-v1_5/test has no JSON lines: give --paloma DIR"):
         expect_in(words, done.stderr)
     for words, message in ((["--only", "table3"], "table3 is not among costs, throughput, table1, table2, h_res"), (["--data", "c4=x"], "give openwebtext=DIR"),
-                           (["--ranks", "0"], "at least 1")):
+                           (["--ranks", "0"], "at least 1"), (["--launcher", "srun '"], "argument --launcher")):
         done = subprocess.run([*paper, *words], capture_output=True, text=True)
         expect(done.returncode, 2)
         expect_in(message, done.stderr)

@@ -88,10 +88,10 @@ class Work:
         self.paper_configs = {model: shared / "configs" / f"{model}.conf" for model in MODELS}
         self.scale = scales(shared)[options.scale]
         self.out = options.out.resolve()
-        self.launcher = shlex.split(options.launcher) if options.launcher else ["mpirun", "-np", str(options.ranks)] if options.ranks > 1 else []
+        self.launcher = options.launcher or (["mpirun", "-np", str(options.ranks)] if options.ranks > 1 else [])
         self.settings = {model: settings_of(self.scale.configs[model]) for model in MODELS}
         self.iterations = {model: int(self.settings[model]["max_iters"]) for model in MODELS}
-        self.process, self.stopping, self.failures = None, False, []
+        self.process, self.stopping, self.failures, self.prepared = None, False, [], set()
 
     # ---- programs
 
@@ -103,7 +103,7 @@ class Work:
 
     def call(self, program, *arguments, launched=False, expected=None):
         """Runs a program to its end. Returns the line of its messages that has the words `expected`, if it failed with that; None where all
-        is well; raises Failed."""
+        is well; raises Failed where it is not, and KeyboardInterrupt after a signal."""
         command = [*(self.launcher if launched else []), self.programs / program, *arguments]
         command = [str(word) for word in command]
         if self.stopping:
@@ -112,9 +112,12 @@ class Work:
         if self.options.dry_run:
             return None
         found = None
-        # a session of its own: Ctrl-C is for stop() to pass on, in the way that ranks survive
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE if expected else None, text=True, errors="replace",
-                              start_new_session=True) as self.process:
+        try:  # in a session of its own: Ctrl-C is for stop() to pass on, in the way that ranks survive
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE if expected else None, text=True,
+                                            errors="replace", start_new_session=True)
+        except OSError as error:
+            raise Failed(f"cannot start {command[0]}: {error.strerror}") from error
+        with self.process:
             if self.stopping:  # since it was looked at
                 self.process.send_signal(signal.SIGUSR1)
             for line in self.process.stderr or ():
@@ -146,17 +149,16 @@ class Work:
 
     def source(self, corpus):
         """Where a corpus comes from: a folder of token files, or of text."""
-        return Path(self.options.data[corpus]).resolve()
+        return self.out / "tiny" / corpus if self.options.scale == "tiny" else Path(self.options.data[corpus]).resolve()
 
     def data(self, corpus):
         """The folder of its token files."""
-        if self.options.scale == "paper" and (self.source(corpus) / "train.bin").exists():
-            return self.source(corpus)
-        return self.out / "data" / corpus
+        source = self.source(corpus)
+        return self.out / "data" / corpus if not (source / "train.bin").exists() and self.texts(corpus) else source
 
     def texts(self, corpus):
         if self.options.scale == "tiny":
-            return [self.out / "tiny" / f"{corpus}.txt"]
+            return [self.source(corpus) / "text.txt"]
         return sorted(path for path in self.source(corpus).glob("*") if path.name.endswith(TEXTS))
 
     def documents(self, name):
@@ -186,9 +188,9 @@ class Work:
         text = self.text.read_text(encoding="ascii")
         made = folder.with_name("tiny.new")
         shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
         for place, corpus in enumerate(CORPORA):
-            (made / f"{corpus}.txt").write_text(text[200000 * place:200000 * (place + 1)], encoding="ascii")
+            (made / corpus).mkdir(parents=True)
+            (made / corpus / "text.txt").write_text(text[200000 * place:200000 * (place + 1)], encoding="ascii")
         for place, name in enumerate(PALOMA.values()):
             (made / "paloma" / name / "test").mkdir(parents=True)
             begin = 500000 + 100000 * place
@@ -197,7 +199,8 @@ class Work:
         made.rename(folder)
 
     def prepare(self, corpus):
-        if not (self.data(corpus) / "meta.json").exists() and not (self.data(corpus) / "train.bin").exists():
+        if self.texts(corpus) and corpus not in self.prepared and not (self.data(corpus) / "train.bin").exists():
+            self.prepared.add(corpus)
             self.call("hc_prepare", *self.scale.held_out[corpus], "--out", self.data(corpus), *self.texts(corpus))
 
     # ---- runs
@@ -355,7 +358,7 @@ def parse(arguments):
     for name, choices in (("only", PARTS), ("models", MODELS), ("corpora", CORPORA), ("variants", VARIANTS)):
         parser.add_argument(f"--{name}", type=several(choices), default=list(choices), metavar="A,B", help=f"of {', '.join(choices)} (all)")
     parser.add_argument("--ranks", type=int, default=1, help="processes on this host, by mpirun (1)")
-    parser.add_argument("--launcher", default="", metavar="WORDS", help='what starts the processes instead, e.g. "srun -n 16" or "mpirun --host a:8,b:8 -np 16"')
+    parser.add_argument("--launcher", type=shlex.split, default=[], metavar="WORDS", help='what starts the processes instead, e.g. "srun -n 16" or "mpirun --host a:8,b:8 -np 16"')
     parser.add_argument("--device", default="auto", help="as hc_train's --device (auto)")
     parser.add_argument("--seed", type=int, default=1337, help="of every run (1337)")
     parser.add_argument("--micro-batch", type=int, default=0, metavar="N", help="sequences at a time on each device, where memory is short: iterations "
@@ -395,9 +398,11 @@ def main():
     if options.report:
         report.write(work)
         return
-    missing = work.missing()
+    missing = "\n  ".join(work.missing())
     if missing and not options.dry_run:
-        parser.error("\n  ".join(["data is missing:", *missing, "docs/reproduce.md says how to get it; --only runs the parts that do without"]))
+        parser.error(f"data is missing:\n  {missing}\ndocs/reproduce.md says how to get it; --only runs the parts that do without")
+    if missing:
+        print(f"data is missing:\n  {missing}")
     for number in STOPS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays in force
             signal.signal(number, work.stop)

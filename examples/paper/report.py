@@ -67,7 +67,8 @@ def command(work, part):
     """What runs a part with the options that this report was made with."""
     options = work.options
     words = ["python3", short(Path(__file__).with_name("paper.py")), "--scale", options.scale, "--out", short(work.out), "--only", part]
-    for name, default in (("ranks", 1), ("launcher", ""), ("device", "auto"), ("seed", 1337), ("micro_batch", 0)):
+    words += ["--launcher", shlex.join(options.launcher)] if options.launcher else []
+    for name, default in (("ranks", 1), ("device", "auto"), ("seed", 1337), ("micro_batch", 0)):
         if getattr(options, name) != default:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     for corpus, folder in options.data.items():
@@ -152,7 +153,8 @@ def refusal(path):
 
 def throughput(work, theirs):
     variants = [variant for variant in NAMES if variant in work.scale.streams]
-    largest = {}
+    streamed = [variant for variant in variants if variant != "rc"]
+    sizes = {tuple(case.split()): f"{number:,.0f} in the paper" for case, number in theirs["auxiliary"].items()}
     rows = []
     for streams in range(1, 9):
         row = [str(streams)]
@@ -163,14 +165,15 @@ def throughput(work, theirs):
             counted = work.out / "costs" / f"a6000-M-{variant}-{streams}.json"
             facts = read(counted)
             if facts:
-                largest[f"{variant} {streams}"] = facts["auxiliary"]
+                sizes[variant, str(streams)] = f"{facts['auxiliary']:,}"
             row.append(f"{tokens_a_second(facts, 8):,.0f}" if facts else refusal(counted) or "")
         rows.append(row)
     heads = ["n"] + [f"{NAMES[variant]} {what}" for variant in variants for what in ("measured", "M by roofline, 8 x RTX A6000")]
     variant, streams = theirs["out_of_memory"]
     lines = [theirs["source"] + f". {NAMES[variant]} ran out of memory at n = {streams} there. Training tokens/s:\n", table(heads, rows)]
-    lines.append(f"The paper has {theirs['auxiliary']['mhc_lite 8']:.3g} auxiliary parameters of mHC-lite at n = 8; they are 5.95e9, and 6.07e9 with the model's own. "
-                 "Where the roofline refuses, the device's memory is too small for the model.\n")
+    lines.append("Where a run or the roofline refuses, the device's memory is too small for the model. Auxiliary parameters of model M:\n")
+    lines.append(table(["n", *(NAMES[variant] for variant in streamed)],
+                       [[str(n), *(sizes.get((variant, str(n)), "") for variant in streamed)] for n in range(2, 9)]))
     return lines
 
 
