@@ -287,8 +287,8 @@ class Work:
         settings = self.paper_settings()[model]
         rows = int(settings["batch_size"]) * int(settings["gradient_accumulation_steps"]) // report.DEVICES[device]
         for size in sizes:
-            if self.bench(self.out / "costs" / f"{name}.json", "--ledger", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16", "--residual", variant,
-                          "--n-streams", streams, "--batch-size", size, "--gradient-accumulation-steps", rows // size):
+            if self.bench(self.out / "costs" / f"{name}.json", "--ledger", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16",
+                          "--residual", variant, "--n-streams", streams, "--batch-size", size, "--gradient-accumulation-steps", rows // size):
                 break
 
 
@@ -358,7 +358,8 @@ def parse(arguments):
     for name, choices in (("only", PARTS), ("models", MODELS), ("corpora", CORPORA), ("variants", VARIANTS)):
         parser.add_argument(f"--{name}", type=several(choices), default=list(choices), metavar="A,B", help=f"of {', '.join(choices)} (all)")
     parser.add_argument("--ranks", type=int, default=1, help="processes on this host, by mpirun (1)")
-    parser.add_argument("--launcher", type=shlex.split, default=[], metavar="WORDS", help='what starts the processes instead, e.g. "srun -n 16" or "mpirun --host a:8,b:8 -np 16"')
+    parser.add_argument("--launcher", type=shlex.split, default=[], metavar="WORDS",
+                        help='what starts the processes instead, e.g. "srun -n 16" or "mpirun --host a:8,b:8 -np 16"')
     parser.add_argument("--device", default="auto", help="as hc_train's --device (auto)")
     parser.add_argument("--seed", type=int, default=1337, help="of every run (1337)")
     parser.add_argument("--micro-batch", type=int, default=0, metavar="N", help="sequences at a time on each device, where memory is short: iterations "

@@ -327,5 +327,6 @@ def write(work):
                 "## What the paper leaves open\n\n" + open_points(theirs["open"])]
     work.out.mkdir(parents=True, exist_ok=True)
     path = work.out / "report.md"
-    path.with_suffix(".new").write_text("\n\n".join(section.rstrip() for section in sections) + "\n", encoding="utf-8")
-    path.with_suffix(".new").rename(path)
+    new = path.with_suffix(f".{os.getpid()}")  # others may write it, too
+    new.write_text("\n\n".join(section.rstrip() for section in sections) + "\n", encoding="utf-8")
+    new.rename(path)
