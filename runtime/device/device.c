@@ -121,6 +121,16 @@ static void read_numbers(struct device *device) {
     device->memory_bytes = plan_memory(device, read_number(id, CL_DEVICE_GLOBAL_MEM_SIZE));
 }
 
+bool device_by_intel(const struct device *device) {
+    return strncmp(device->platform_name, "Intel", strlen("Intel")) == 0;
+}
+
+const char *device_registers_option(const struct device *device, enum registers registers) {
+    return !device_by_intel(device) || !device->is_gpu ? ""
+           : registers == REGISTERS_MANY               ? " -cl-intel-256-GRF-per-thread"
+                                                       : " -cl-intel-enable-auto-large-GRF-mode";
+}
+
 /* ---- where a card is */
 
 /* Exactly so many bytes of what the device tells. */

@@ -81,6 +81,16 @@ int device_choose(const char *word, unsigned local_rank, struct device *chosen);
 int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,
                        struct device *chosen);
 
+/* Whether Intel's own driver runs the device, and not another one for the same hardware. */
+bool device_by_intel(const struct device *device);
+
+/* The option, with a space before it, by which the device's compiler gives a kernel more registers at the price of fewer
+ * threads; "" where it has none, or needs none. Intel's driver for GPUs has 128 registers a thread or 256: always the latter
+ * for kernels that spill with less on every device, such as matrix products, and for others where its compiler finds that
+ * they would. (A device that always has 128, or whose compiler never finds it, ignores the option.) */
+enum registers { REGISTERS_AS_NEEDED, REGISTERS_MANY };
+const char *device_registers_option(const struct device *device, enum registers registers);
+
 /* A text that the device has, such as CL_DEVICE_EXTENSIONS: heap memory, NULL where it does not tell. */
 char *device_text(cl_device_id id, cl_device_info what);
 

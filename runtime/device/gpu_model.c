@@ -18,49 +18,51 @@
  * */
 #define ITEMS_AT_A_TIME 512.0
 
-/* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory. */
-#define GPU(units, group, local, gibibytes)                                                                        \
+/* What OpenCL says of a GPU: compute units, work-items of a group, local memory, memory, and its part that a buffer may be. */
+#define GPU(units, group, local, gibibytes, part)                                                                  \
     {.platform_name = "data sheet",                                                                                \
      .compute_units = (units),                                                                                     \
      .vector_width = 1,                                                                                            \
      .max_work_group = (group),                                                                                    \
      .local_bytes = (local),                                                                                       \
      .memory_bytes = (gibibytes) * GIB,                                                                            \
-     .max_buffer_bytes = (gibibytes) * GIB / 4,                                                                    \
+     .max_buffer_bytes = (size_t)((gibibytes) * (part) * (double)GIB),                                             \
      .is_gpu = true,                                                                                               \
      .gpus = 1}
 
 /* Bandwidth and rates from the makers' data sheets, at boost clocks and dense: NVIDIA prints the units' rate with
- * sparsity, which is twice as much. The last column is what their OpenCL drivers say. NVIDIA's give a group 48 KiB
- * of local memory whatever the chip has, and 1024 work-items; AMD's 64 KiB and 256; Intel's 64 KiB and 1024. */
+ * sparsity, which is twice as much. The last column is what the makers' own OpenCL drivers say. NVIDIA's give a group
+ * 48 KiB of local memory whatever the chip has, and 1024 work-items, and a buffer a quarter of the memory; AMD's 64 KiB, 256
+ * and 85 %; Intel's 1024, and on Arc A 64 KiB and half of the memory (128 KiB and all of it on later chips). Mesa's rusticl
+ * differs: on the RX 7900 XTX it counts 96 compute units and has groups of 1024 and buffers of less than 2 GiB. */
 static const struct gpu_model models[] = {
     /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
     {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
-     GPU(84, 1024, 48 * KIB, 48)},
+     GPU(84, 1024, 48 * KIB, 48, 0.25)},
     /* NVIDIA H100 data sheet, SXM: as the H200 below but for its memory, 3.35 TB/s. */
     {"h100", "NVIDIA H100", "H100 80GB HBM3", "mma.sync", 132, 3350 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
-     GPU(132, 1024, 48 * KIB, 79)},
+     GPU(132, 1024, 48 * KIB, 79, 0.25)},
     /* NVIDIA H200 data sheet, SXM: 132 multiprocessors, 4.8 TB/s, 67 TFLOP/s, 1979 with sparsity. mma.sync, which
      * OpenCL has, is taken to reach 0.6 of what Hopper's own instructions do. */
     {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
-     GPU(132, 1024, 48 * KIB, 140)},
+     GPU(132, 1024, 48 * KIB, 140, 0.25)},
     /* AMD Instinct MI300X data sheet: 304 compute units, 5.3 TB/s, 163.4 TFLOP/s of vectors, 1307.4 of matrices.
      * ROCm's OpenCL calls the device by its architecture, as it does the next one. */
     {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA,
-     GPU(304, 256, 64 * KIB, 192)},
+     GPU(304, 256, 64 * KIB, 192, 0.85)},
     /* AMD Radeon RX 7900 XTX, product page: 96 compute units, 960 GB/s, 61.4 TFLOP/s with two operations issued at
      * once, 122.8 of matrices. OpenCL counts pairs of compute units. */
     {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA,
-     GPU(48, 256, 64 * KIB, 24)},
+     GPU(48, 256, 64 * KIB, 24, 0.85)},
     /* Intel Arc A770 16GB, product page: 32 Xe cores, 560 GB/s, 2.1 GHz. A core has 16 vector engines, each with 8
-     * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. OpenCL counts vector
-     * engines. */
+     * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. The driver counts vector
+     * engines, of which device_list makes cores. */
     {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA,
-     GPU(512, 1024, 64 * KIB, 16)},
+     GPU(32, 1024, 64 * KIB, 16, 0.5)},
     /* No product: it has what a run on PoCL can have, too, so that tests can hold the record of a step that does
      * not run to that of one that does. */
     {"emulation", "a GPU of tests, its matrix units emulated", NULL, "an emulation for tests", 4, 100 * GB,
-     1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8)},
+     1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8, 0.25)},
     /* Two cores with AVX2, 32 FLOPs a cycle, at 3 GHz. */
     {"pocl",
      "two CPU cores with PoCL",

@@ -3,7 +3,6 @@
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_choice.h"
-#include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +52,7 @@ static bool open_units(struct compute *compute) {
 /* The vendor's own library knows Intel's units best, and its products of fp32 are faster than CLBlast's, too. */
 static bool open_vendors(struct compute *compute) {
     struct gemm_state *state = compute->gemm_state;
-    if (!compute->device.is_gpu || !onednn_takes_driver(&compute->device) || compute->device.model) {
+    if (!compute->device.is_gpu || !device_by_intel(&compute->device) || compute->device.model) {
         return false;
     }
     if (open_backend(compute, &gemm_backend_onednn) == 0) {

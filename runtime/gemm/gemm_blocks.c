@@ -112,11 +112,11 @@ static struct kernel *blocks_kernel(struct compute *compute, struct gemm_blocks 
                                     const struct variant *variant) {
     struct kernel *kernel = &state->kernels[variant->size][variant->transpose_a][variant->transpose_b]
                                            [variant->vectors][variant->type][variant->float_c];
-    char options[160];
+    char options[192];
     snprintf(options, sizeof(options),
-             "-DVEC=%d -DACT=%d -DBLOCK=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DVECTORS=%d -DFLOAT_C=%d", QUAD,
+             "-DVEC=%d -DACT=%d -DBLOCK=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DVECTORS=%d -DFLOAT_C=%d%s", QUAD,
              (int)variant->type, edges[variant->size], variant->transpose_a, variant->transpose_b, variant->vectors,
-             variant->float_c);
+             variant->float_c, device_registers_option(&compute->device, REGISTERS_MANY));
     return build(compute, "gemm_blocks.cl", "gemm_blocks", options, kernel) ? NULL : kernel;
 }
 

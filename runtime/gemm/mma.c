@@ -69,12 +69,12 @@ static void variant_options(const struct mma *mma, const struct variant_key *key
     snprintf(options, size,
              "-DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
              "-DBIAS=%d -DSIDE=%d -DGELU_TANH=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
-             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d -DTURNS=%d%s",
+             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d -DTURNS=%d%s%s",
              (int)mma->unit.kind, mma->unit.warp, key->fp16, finish->type_c, finish->type_bias, finish->type_side,
              finish->adds, finish->bias, (int)finish->side, finish->gelu_tanh, finish->run, tiles->block_m,
              tiles->block_n, tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a,
              key->transpose_b, (int)key->load, key->purpose == MAKES_PARTS, mma->unit.turns,
-             two_groups ? TWO_GROUPS_OPTION : "");
+             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
 }
 
 static int variant_build(struct mma *mma, struct mma_variant *variant) {

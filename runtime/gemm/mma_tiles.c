@@ -5,12 +5,13 @@
 
 #define EDGE_LIMIT 256 /* of blocks */
 #define CHUNK      8   /* elements that are copied at once */
-/* Sums of a work-item. There are 255 registers at most on NVIDIA and 256 on AMD; on Intel 128 of the sub-group's
+/* Sums of a work-item. There are 255 registers at most on NVIDIA and 256 on AMD; on Intel 256 of the sub-group's
  * width, and operands are as large as the sums. */
-#define MOST_SUMS       128
-#define MOST_SUMS_INTEL 64
-#define MOST_ITEMS      1024
-#define MOST_ITEMS_AMD  256 /* with more, a work-item has but a part of the registers */
+#define MOST_SUMS        128
+#define MOST_SUMS_INTEL  64
+#define MOST_ITEMS       1024
+#define MOST_ITEMS_AMD   256 /* with more, a work-item has but a part of the registers */
+#define MOST_ITEMS_INTEL 512 /* of a core's threads half run at a time when each has 256 registers */
 
 /* ---- units */
 
@@ -76,7 +77,7 @@ static const struct mma_unit xmx = {.kind = MMA_INTEL,
                                     .k = 16,
                                     .most_stages = 2,
                                     .most_sums = MOST_SUMS_INTEL,
-                                    .most_items = MOST_ITEMS,
+                                    .most_items = MOST_ITEMS_INTEL,
                                     .turns = true};
 static const struct mma_unit emulation = {.kind = MMA_EMULATION,
                                           .name = "an emulation for tests",

@@ -201,12 +201,8 @@ static int fail(const struct onednn *onednn, const char *what, int status) {
 
 /* oneDNN asks what chip it is on of a program's binary and ends the process, by an exception that nobody catches, where that
  * is not the format of Intel's own compiler: rusticl's is not. */
-bool onednn_takes_driver(const struct device *device) {
-    return strncmp(device->platform_name, "Intel", strlen("Intel")) == 0;
-}
-
 static int check_driver(const struct device *device) {
-    return onednn_takes_driver(device)
+    return device_by_intel(device)
                ? 0
                : error_set("oneDNN needs Intel's own OpenCL driver, and this is %s", device->platform_name);
 }

@@ -22,9 +22,6 @@ struct onednn_shape {
 int onednn_open(struct compute *compute, struct onednn **opened);
 void onednn_close(struct onednn *onednn);
 
-/* Whether oneDNN's OpenCL runtime can work with the device's driver: Intel's own. */
-bool onednn_takes_driver(const struct device *device);
-
 /* "3.2.0". */
 const char *onednn_version(const struct onednn *onednn);
 

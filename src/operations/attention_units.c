@@ -28,17 +28,17 @@ struct attention_units {
 /* ---- tiles */
 
 /* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
- * (docs/matrix_units.md). RDNA 3 needs twice the registers of others for its fragments, Intel's sub-groups of 8 have half of
- * the registers of those of 16. */
+ * (docs/matrix_units.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups of 8 a work-item
+ * has twice the sums of one in sub-groups of 16. */
 static struct tiles choose_tiles(const struct mma_unit *unit, bool wide, size_t local_bytes) {
     static const struct tiles usual[] = {{64, 32, true}, {32, 32, true}},
                               rdna3[] = {{32, 16, true}, {32, 16, false}},
-                              rdna4[] = {{64, 32, true}, {32, 16, false}},
+                              rdna4_and_intel[] = {{64, 32, true}, {32, 16, false}},
                               sub_groups_of_8[] = {{16, 16, false}, {16, 16, false}};
-    const struct tiles *tiles = unit->wide_fragments               ? rdna3
-                                : unit->kind == MMA_AMD_WMMA_GFX12 ? rdna4
-                                : unit->warp == 8                  ? sub_groups_of_8
-                                                                   : usual;
+    const struct tiles *tiles = unit->wide_fragments                                          ? rdna3
+                                : unit->kind == MMA_INTEL && unit->warp == 8                  ? sub_groups_of_8
+                                : unit->kind == MMA_INTEL || unit->kind == MMA_AMD_WMMA_GFX12 ? rdna4_and_intel
+                                                                                              : usual;
     struct tiles chosen = tiles[wide];
     if (wide && local_bytes < ROOMY) {
         chosen.block = 16;
@@ -83,10 +83,11 @@ static int build(struct attention_units *units) {
     cl_program program = NULL;
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DUNIT_TURN_LOCAL=%d -DHEAD_SIZE=%" PRId64
-             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d",
+             " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              units->unit.kind == MMA_EMULATION ? "-cl-opt-disable" : "", /* three times as fast to compile */
              (int)units->unit.kind, units->unit.warp, units->shape.type == ELEMENT_FP16, units->unit.wide_fragments,
-             units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep);
+             units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep,
+             device_registers_option(&units->compute->device, REGISTERS_MANY));
     int status = program_build(units->compute, files, text, &program);
     status = status || kernel_create(units->compute, program, "attention_units_forward", &units->forward) ||
                      kernel_create(units->compute, program, "attention_units_forward_dropout",

@@ -38,7 +38,7 @@ bool frame_is_fused(const struct operations *operations) {
     return operations->frame_rows > 0;
 }
 
-/* Two groups for each of twice the compute units: OpenCL counts some GPUs' in pairs. */
+/* Two groups for each of twice the compute units: ROCm's OpenCL counts those of RDNA in pairs. */
 size_t frame_groups(const struct compute *compute) {
     return 4 * (size_t)compute->device.compute_units;
 }

@@ -256,6 +256,9 @@ static int build(struct operations *operations, const struct program *row) {
         files[1 + i] = strchr(row->files[i], '%') ? variant : row->files[i];
     }
     define_all(&constants, operations, row->constants);
+    define(&constants, "%s",
+           device_registers_option(&operations->compute->device,
+                                   row->constants & FRAME ? REGISTERS_MANY : REGISTERS_AS_NEEDED));
     if (constants.cut) {
         return error_set("the build constants of %s are too long, with residual '%s'", files[1],
                          operations->shape.residual->name);

@@ -159,12 +159,25 @@ static void test_names(void **state) {
     assert_non_null(strstr(error_text(), "cpu-haswell"));
 }
 
+/* What the makers' drivers say of memory and units: clinfo of ROCm and of Intel's, whose EUs are made cores. */
+static void test_drivers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned compute_units, percent; /* of the memory that a buffer may have */
+    } drivers[] = {{"a6000", 84, 25}, {"mi300x", 304, 85}, {"rx7900xtx", 48, 85}, {"arc770", 32, 50}};
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+        const struct device *device = &gpu_model_find(drivers[i].name, NULL)->device;
+        assert_int_equal(device->compute_units, drivers[i].compute_units);
+        assert_int_equal(device->max_buffer_bytes >> 20, (device->memory_bytes >> 20) * drivers[i].percent / 100);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_record),
-        cmocka_unit_test(test_extents_are_inside),
-        cmocka_unit_test(test_seconds),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_record),  cmocka_unit_test(test_extents_are_inside),
+        cmocka_unit_test(test_seconds), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_drivers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

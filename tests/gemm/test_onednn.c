@@ -155,7 +155,7 @@ static void other_drivers_are_refused(void **state) {
                         mesa = {.platform_name = "rusticl"};
     struct compute compute = {.device = mesa};
     struct onednn *onednn;
-    assert_true(onednn_takes_driver(&intel));
+    assert_true(device_by_intel(&intel));
     assert_int_equal(onednn_open(&compute, &onednn), -1);
     assert_null(onednn);
     assert_string_equal(error_text(), "oneDNN needs Intel's own OpenCL driver, and this is rusticl");
