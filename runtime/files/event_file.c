@@ -1,5 +1,6 @@
 #include "runtime/files/event_file.h"
 #include "runtime/files/files.h"
+#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <regex.h>
@@ -12,12 +13,19 @@
 /* The formats, as far as they are used here:
  *   record:  u64 length, u32 masked CRC of the length, bytes, u32 masked CRC of the bytes; little-endian
  *   Event:   1 wall_time (double), 2 step (varint), 3 file_version (string), 5 summary (Summary) or 7 session_log
- *   Summary: 1 value (Value), repeated;  Value: 1 tag (string), 2 simple_value (float)
+ *   Summary: 1 value (Value), repeated;  Value: 1 tag (string), 2 simple_value (float), or 8 tensor and 9 metadata
+ *   TensorProto: 1 dtype (varint), 2 tensor_shape, 5 float_val (packed), 8 string_val
+ *   SummaryMetadata: 1 plugin_data, 4 data_class (varint);  PluginData: 1 plugin_name, 2 content
  *   SessionLog: 1 status (varint), 1 for START
- * tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto. */
+ *   content of hyperparameters: 3 session_start_info;  SessionStartInfo: 1 entries of a map, 5 start_time_secs (double)
+ *   an entry: 1 name (string), 2 value, which is 2 number (double), 3 string or 4 bool (varint)
+ * tensorflow/core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto and tensor.proto;
+ * tensorboard/plugins/hparams/plugin_data.proto, google/protobuf/struct.proto. */
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 enum { SESSION_START = 1 }; /* SessionLog's word for it */
+
+enum { TYPE_FLOAT = 1, TYPE_STRING = 7, CLASS_TENSOR = 2 }; /* of TensorProto, and of SummaryMetadata */
 
 enum { MOST_FILES_PER_SECOND = 1000 };
 
@@ -202,6 +210,101 @@ int event_file_restart(struct event_file *file, int64_t step) {
     message_key(&log, 1, WIRE_VARINT);
     message_varint(&log, SESSION_START);
     return write_step(file, (double)time(NULL), step, 7, &log);
+}
+
+/* ---- settings */
+
+static void message_text(struct message *message, unsigned field, const char *text) {
+    message_field(message, field, text, strlen(text));
+}
+
+static void message_number(struct message *message, unsigned field, uint64_t value) {
+    message_key(message, field, WIRE_VARINT);
+    message_varint(message, value);
+}
+
+/* Adds a value that a plugin of TensorBoard's shows to a summary; content and tensor are released. */
+static void add_plugin_value(struct message *summary, const char *tag, const char *plugin, struct message *content,
+                             struct message *tensor) {
+    struct message value = {0}, metadata = {0}, data = {0};
+    message_text(&data, 1, plugin);
+    message_embed(&data, 2, content);
+    message_embed(&metadata, 1, &data);
+    message_number(&metadata, 4, CLASS_TENSOR);
+    message_text(&value, 1, tag);
+    message_embed(&value, 8, tensor);
+    message_embed(&value, 9, &metadata);
+    message_embed(summary, 1, &value);
+}
+
+/* One setting as an entry of the map; others than strings, numbers and truths, and NULL, are left out. */
+static void add_setting(struct message *session, const char *name, const json_t *setting) {
+    struct message entry = {0}, value = {0};
+    const double number = json_number_value(setting);
+    if (json_is_string(setting)) {
+        message_text(&value, 3, json_string_value(setting));
+    } else if (json_is_boolean(setting)) {
+        message_number(&value, 4, json_is_true(setting));
+    } else if (json_is_number(setting)) {
+        message_fixed(&value, 2, WIRE_64, &number, sizeof number);
+    } else {
+        return;
+    }
+    message_text(&entry, 1, name);
+    message_embed(&entry, 2, &value);
+    message_embed(session, 1, &entry);
+}
+
+/* The settings as a row of the table of hyperparameters. The tensor, one 0, is there because a value needs one. */
+static void add_row(struct message *summary, const char *lines) {
+    struct message content = {0}, session = {0}, tensor = {0}, shape = {0}, dimension = {0};
+    const double start = (double)time(NULL);
+    const float zero = 0.0f;
+    char *copy = strdup(lines), *rest = NULL;
+    session.failed = !copy;
+    for (char *line = copy ? strtok_r(copy, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+        char *equals = *line != '#' ? strstr(line, " = ") : NULL;
+        json_t *setting = NULL;
+        json_error_t error;
+        if (equals) {
+            *equals = '\0';
+            session.failed |=
+                json_file_parse(equals + 3, strlen(equals + 3), JSON_DECODE_ANY, &setting, &error) == -1;
+            add_setting(&session, line, setting);
+        }
+        json_decref(setting);
+    }
+    free(copy);
+    message_fixed(&session, 5, WIRE_64, &start, sizeof start);
+    message_embed(&content, 3, &session);
+    message_number(&dimension, 1, 1);
+    message_embed(&shape, 2, &dimension);
+    message_number(&tensor, 1, TYPE_FLOAT);
+    message_embed(&tensor, 2, &shape);
+    message_field(&tensor, 5, &zero, sizeof zero);
+    add_plugin_value(summary, "_hparams_/session_start_info", "hparams", &content, &tensor);
+}
+
+/* The lines as Markdown's verbatim text, which is set off by four blanks. */
+static void add_text(struct message *summary, const char *lines) {
+    struct message content = {0}, tensor = {0}, shape = {0}, text = {0};
+    for (const char *line = lines; *line;) {
+        const size_t bytes = strcspn(line, "\n") + (strchr(line, '\n') != NULL);
+        message_append(&text, "    ", 4);
+        message_append(&text, line, bytes);
+        line += bytes;
+    }
+    message_number(&tensor, 1, TYPE_STRING);
+    message_embed(&tensor, 2, &shape);
+    message_embed(&tensor, 8, &text);
+    add_plugin_value(summary, "settings", "text", &content, &tensor);
+}
+
+int event_file_add_settings(struct event_file *file, int64_t step, const char *lines) {
+    struct message summary = {0};
+    add_text(&summary, lines);
+    add_row(&summary, lines);
+    return write_step(file, (double)time(NULL), step, 5, &summary);
 }
 
 int event_file_close(struct event_file *file) {

@@ -84,17 +84,37 @@ static int refuse_stranger(const char *folder, const char *name, const char *pat
                     : 0;
 }
 
+static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path));
+
+static int remove_file(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
+}
+
+static int remove_events(const char *folder, const char *name, const char *path) {
+    (void)folder;
+    return event_file_is_name(name) ? remove_file(path) : 0;
+}
+
+/* The folder of validation's events goes with them, unless something else is in it. */
+static int remove_validation(const char *path) {
+    const int result = for_each_entry(path, remove_events);
+    return result || rmdir(path) == 0 || errno == ENOTEMPTY || errno == EEXIST
+               ? result
+               : error_set_errno("cannot remove %s", path);
+}
+
 /* For run_folder_clear: links go, what they lead to stays. */
 static int remove_entry(const char *folder, const char *name, const char *path) {
     struct stat status;
     (void)folder;
+    const bool is_folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    if (strcmp(name, RUN_VALIDATION) == 0 && is_folder) {
+        return remove_validation(path);
+    }
     if (!is_checkpoint(name) && !is_record(name) && !event_file_is_name(name)) {
         return 0;
     }
-    if (lstat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-        return files_discard_folder(path);
-    }
-    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove %s", path);
+    return is_folder ? files_discard_folder(path) : remove_file(path);
 }
 
 struct entry_visit {

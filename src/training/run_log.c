@@ -57,13 +57,30 @@ static int open_lines(const char *out_dir, const char *name, bool makes, const s
                                                : 0;
 }
 
+/* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of training's, "loss", in
+ * a folder of their own. */
+static int open_events(struct run_log *log, const char *out_dir, const struct train_settings *settings,
+                       const struct training_state *state) {
+    const struct path folder = path_of("%s/" RUN_VALIDATION, out_dir);
+    char *lines = options_text(settings->specs, settings->spec_count);
+    const bool goes_on = train_settings_resume(settings);
+    const int result = !lines || files_make_folder(folder.text) || event_file_create(out_dir, &log->events) ||
+                               event_file_create(folder.text, &log->validation) ||
+                               (goes_on && (event_file_restart(log->events, state->iteration) ||
+                                            event_file_restart(log->validation, state->evaluated_at + 1))) ||
+                               event_file_add_settings(log->events, state->iteration, lines)
+                           ? -1
+                           : 0;
+    free(lines);
+    return result;
+}
+
 int run_log_open(struct run_log *log, const char *out_dir, const struct train_settings *settings,
                  const struct training_state *state) {
     memset(log, 0, sizeof *log);
     if (open_lines(out_dir, RUN_LOG_METRICS, true, state, &log->metrics) ||
         open_lines(out_dir, RUN_LOG_STATISTICS, settings->statistics_interval > 0, state, &log->statistics) ||
-        (settings->tensorboard && event_file_create(out_dir, &log->events)) ||
-        (log->events && train_settings_resume(settings) && event_file_restart(log->events, state->iteration))) {
+        (settings->tensorboard && open_events(log, out_dir, settings, state))) {
         run_log_close(log);
         return -1;
     }
@@ -73,7 +90,8 @@ int run_log_open(struct run_log *log, const char *out_dir, const struct train_se
 int run_log_close(struct run_log *log) {
     int failed = log->metrics && fclose(log->metrics) != 0;
     failed |= log->statistics && fclose(log->statistics) != 0;
-    failed |= log->events && event_file_close(log->events) != 0;
+    failed |= event_file_close(log->events) != 0;
+    failed |= event_file_close(log->validation) != 0;
     memset(log, 0, sizeof *log);
     return failed ? error_set("cannot finish the run's log files") : 0;
 }
@@ -97,12 +115,14 @@ static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static int add_events(struct run_log *log, int64_t iteration, const struct event_scalar *scalars, size_t count) {
+/* To one of the log's two event files, which is NULL without TensorBoard. */
+static int add_events(struct event_file *events, int64_t iteration, const struct event_scalar *scalars,
+                      size_t count) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return log->events ? event_file_add(log->events, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, iteration,
-                                        scalars, count)
-                       : 0;
+    return events
+               ? event_file_add(events, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, iteration, scalars, count)
+               : 0;
 }
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
@@ -116,23 +136,20 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
         json_object_set_new(json, "skipped", json_integer((json_int_t)metrics->skipped));
     }
     const struct event_scalar scalars[] = {
-        {"train/loss", (float)metrics->loss},
+        {"loss", (float)metrics->loss},
         {"train/learning_rate", (float)metrics->rate},
         {"train/gradient_norm", (float)metrics->gradient_norm},
         {"speed/tokens_per_second", (float)metrics->tokens_per_second},
         {"speed/mfu", (float)metrics->utilisation},
     };
-    return write_line(log->metrics, json) || add_events(log, metrics->iteration, scalars, 5) ? -1 : 0;
+    return write_line(log->metrics, json) || add_events(log->events, metrics->iteration, scalars, 5) ? -1 : 0;
 }
 
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds) {
     json_t *json = json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss",
                              number(train_loss), "val_loss", number(val_loss), "time", number(seconds));
-    const struct event_scalar scalars[] = {
-        {"evaluation/train_loss", (float)train_loss},
-        {"evaluation/val_loss", (float)val_loss},
-    };
-    return write_line(log->metrics, json) || add_events(log, iteration, scalars, 2) ? -1 : 0;
+    const struct event_scalar scalars[] = {{"loss", (float)val_loss}, {"evaluation/train_loss", (float)train_loss}};
+    return write_line(log->metrics, json) || add_events(log->validation, iteration, scalars, 2) ? -1 : 0;
 }
 
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration) {
@@ -151,7 +168,7 @@ int run_log_statistics(struct run_log *log, const struct h_statistics *statistic
         {"streams/largest_share", (float)h_tally_mean(each, H_LARGEST_SHARE)},
     };
     return write_line(log->statistics, h_statistics_json(statistics, iteration)) ||
-                   add_events(log, iteration, scalars, sizeof scalars / sizeof *scalars)
+                   add_events(log->events, iteration, scalars, sizeof scalars / sizeof *scalars)
                ? -1
                : 0;
 }

@@ -13,13 +13,14 @@
 #define RUN_LOG_STATISTICS "h_statistics.jsonl"
 #define RUN_SETTINGS       "settings.conf"
 #define RUN_TRACE          "trace.json"
+#define RUN_VALIDATION     "val" /* folder of validation's events */
 
 /* How the line of settings.conf begins that has the device's name. */
 #define RUN_DEVICE_COMMENT "# device: "
 
 struct run_log {
-    FILE *metrics, *statistics; /* statistics: NULL without */
-    struct event_file *events;  /* NULL without TensorBoard */
+    FILE *metrics, *statistics;             /* statistics: NULL without */
+    struct event_file *events, *validation; /* TensorBoard's, of the run and of its validation; NULL without */
 };
 
 struct step_metrics {

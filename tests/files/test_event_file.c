@@ -211,6 +211,82 @@ static void test_events(void **state) {
     assert_int_equal(event_file_close(file), 0);
 }
 
+/* The payload of the index-th field of this number in a message, whatever stands beside it; numbers are 8 bytes. */
+static struct piece field_of(struct piece message, uint64_t number, size_t index) {
+    static unsigned char numbers[8][8];
+    static size_t next;
+    while (message.bytes > 0) {
+        const uint64_t key = take_varint(&message);
+        struct piece payload;
+        if ((key & 7) == 2) {
+            payload = take_piece(&message, (size_t)take_varint(&message));
+        } else {
+            const uint64_t value =
+                (key & 7) == 0 ? take_varint(&message) : take_number(&message, (key & 7) == 1 ? 8 : 4);
+            unsigned char *bytes = numbers[next++ % 8];
+            memcpy(bytes, &value, sizeof value);
+            payload = (struct piece){bytes, sizeof value};
+        }
+        if (key >> 3 == number && index-- == 0) {
+            return payload;
+        }
+    }
+    fail_msg("there is no field %d", (int)number);
+    return message;
+}
+
+static void assert_text(struct piece piece, const char *text) {
+    assert_int_equal(piece.bytes, strlen(text));
+    assert_memory_equal(piece.at, text, piece.bytes);
+}
+
+static double double_field(struct piece message, uint64_t number) {
+    double value;
+    memcpy(&value, field_of(message, number, 0).at, sizeof value);
+    return value;
+}
+
+static double value_of_entry(struct piece session, size_t index, const char *name, uint64_t kind) {
+    const struct piece entry = field_of(session, 1, index), value = field_of(entry, 2, 0);
+    assert_text(field_of(entry, 1, 0), name);
+    return kind == 2 ? double_field(value, kind) : (double)field_of(value, kind, 0).at[0];
+}
+
+/* Settings are a text, and a row of hyperparameters with a type each. */
+static void test_settings(void **state) {
+    (void)state;
+    char folder[512], path[1024];
+    snprintf(folder, sizeof folder, "%s", scratch_path("settings"));
+    mkdir(folder, 0777);
+    struct event_file *file;
+    assert_int_equal(event_file_create(folder, &file), 0);
+    assert_int_equal(event_file_add_settings(file, 7,
+                                             "# Data\nresidual = \"shc\"\nrate = 0.5\nbias = true\nodd = {\n"),
+                     0);
+    assert_int_equal(event_file_close(file), 0);
+    find_events(folder, path, sizeof path);
+    size_t bytes;
+    char *text = scratch_read(path, &bytes);
+    struct piece rest = {(const unsigned char *)text, bytes};
+    take_record(&rest);
+    const struct piece summary = field_of(take_record(&rest), 5, 0), words = field_of(summary, 1, 0),
+                       row = field_of(summary, 1, 1);
+    assert_int_equal(rest.bytes, 0);
+    assert_text(field_of(words, 1, 0), "settings");
+    assert_text(field_of(field_of(field_of(words, 9, 0), 1, 0), 1, 0), "text");
+    assert_text(field_of(field_of(words, 8, 0), 8, 0),
+                "    # Data\n    residual = \"shc\"\n    rate = 0.5\n    bias = true\n    odd = {\n");
+    assert_text(field_of(row, 1, 0), "_hparams_/session_start_info");
+    const struct piece plugin = field_of(field_of(row, 9, 0), 1, 0),
+                       session = field_of(field_of(plugin, 2, 0), 3, 0);
+    assert_text(field_of(plugin, 1, 0), "hparams");
+    assert_text(field_of(field_of(field_of(session, 1, 0), 2, 0), 3, 0), "shc");
+    assert_true(value_of_entry(session, 1, "rate", 2) == 0.5);
+    assert_true(value_of_entry(session, 2, "bias", 4) == 1.0);
+    assert_true(double_field(session, 5) > 1.6e9);
+    free(text);
+}
+
 static void test_files_are_exclusive(void **state) {
     (void)state;
     const char *folder = scratch_path("two");
@@ -266,8 +342,9 @@ static void test_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_events),   cmocka_unit_test(test_files_are_exclusive),
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_crc32c),   cmocka_unit_test(test_events),
+        cmocka_unit_test(test_settings), cmocka_unit_test(test_files_are_exclusive),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -488,7 +488,8 @@ static void statistics_are_a_line_each(void **state) {
         json_decref(line);
     }
     fclose(file);
-    assert_int_equal(scratch_entries(scratch_path("observed")), 5); /* one is the TensorBoard file */
+    assert_int_equal(scratch_entries(scratch_path("observed")),
+                     6); /* two are of TensorBoard: its file, and a folder */
 }
 
 /* The device of the run above, for reports; a resumed run writes it anew. */
