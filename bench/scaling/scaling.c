@@ -112,7 +112,7 @@ static void visit(struct visit due) {
     }
     world.current = actor;
     actor->seen = actor->now = due.time;
-    while (collective_look(actor->collective, &done)) {
+    while (collective_poll(actor->collective, &done)) {
     }
     actor->finished = done;
     actor->finish = actor->now;
@@ -191,9 +191,9 @@ static void create_actors(const struct plan *plan, const struct buffer *buffer, 
         actor->compute.device.is_cpu = actor->compute.device.native_kernels = world.machine.cpu;
         actor->ranks = (struct ranks){.index = i,
                                       .count = ranks,
-                                      .near = {i % near, near, members},
-                                      .across = {i / near, across, members + near}};
-        const struct collective_settings settings = {plan->count, plan->largest, bf16, 1, &buffer};
+                                      .node = {i % near, near, members},
+                                      .cross_node = {i / near, across, members + near}};
+        const struct collective_settings settings = {plan->count, plan->largest, bf16, &buffer, 1};
         if (collective_create(&actor->compute, &actor->ranks, &settings, &actor->collective)) {
             exit(1);
         }

@@ -117,19 +117,19 @@ void host_memory_release(struct host_memory *memory) {
 /* ---- neighbours */
 
 static struct actor *near_actor(const struct ranks *ranks, int index) {
-    return &world.actors[ranks->near.members[index]];
+    return &world.actors[ranks->node.members[index]];
 }
 
 int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others) {
-    for (int i = 0; i < ranks->near.count; i++) {
+    for (int i = 0; i < ranks->node.count; i++) {
         others[i] = *own;
     }
     return 0;
 }
 
-void neighbours_tell(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
+void neighbours_publish(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
     uint64_t *own = &world.current->counts[kind];
-    for (int i = 0; i < ranks->near.count && count != *own; i++) {
+    for (int i = 0; i < ranks->node.count && count != *own; i++) {
         world_wake(near_actor(ranks, i), world.current->now);
     }
     *own = count;
@@ -137,7 +137,7 @@ void neighbours_tell(const struct ranks *ranks, enum neighbour_count kind, uint6
 
 bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
     bool reached = true;
-    for (int i = 0; i < ranks->near.count && reached; i++) {
+    for (int i = 0; i < ranks->node.count && reached; i++) {
         reached = near_actor(ranks, i)->counts[kind] >= count;
     }
     return reached;
@@ -170,7 +170,7 @@ bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved
     return false;
 }
 
-void ranks_rest(unsigned *turns, bool patient) {
+void ranks_pause(unsigned *turns, bool patient) {
     (void)turns, (void)patient;
 }
 

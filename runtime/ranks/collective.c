@@ -12,27 +12,27 @@
 #include <string.h>
 #include <time.h>
 
-#define TAGS  4096                /* no two ranges under way have the same remainder */
+#define TAGS  4096                /* ranges under way have tags that differ modulo this */
 #define PIECE ((uint64_t)1 << 16) /* elements that a thread adds at a time */
 
-/* In the order in which an item goes through them. */
+/* The stages of an item, in their order. */
 enum stage {
-    STAGE_CLOSED,    /* not said to be ready */
-    STAGE_MARKED,    /* the device works on it, or the window is full */
-    STAGE_READING,   /* from the device to the host */
-    STAGE_FILLED,    /* until it is there on all near ranks */
-    STAGE_ADDING,    /* what the near ranks have is added: a reduce-scatter across */
-    STAGE_GATHERING, /* across */
-    STAGE_SUMMED,    /* until the sums are there on all near ranks */
-    STAGE_WRITING,   /* from the host to the device */
+    STAGE_CLOSED,    /* not ready */
+    STAGE_MARKED,    /* marked as ready, but the device still computes it, or all slots are in use */
+    STAGE_READING,   /* is copied from the device to the host */
+    STAGE_FILLED,    /* waits until all ranks of the node have it on the host */
+    STAGE_ADDING,    /* reduce-scatter across nodes */
+    STAGE_GATHERING, /* all-gather across nodes */
+    STAGE_SUMMED,    /* waits until all ranks of the node have their sums */
+    STAGE_WRITING,   /* is copied from the host to the device */
     STAGE_DONE,
 };
 
 struct item {
     struct collective_item what;
     enum stage stage;
-    cl_event event; /* the mark or copy that it waits for */
-    double ready;   /* when the mark was seen to be reached */
+    cl_event event; /* of the marker or copy that it waits for */
+    double ready;   /* time at which the marker was found to be reached */
 };
 
 struct collective {
@@ -40,21 +40,21 @@ struct collective {
     const struct ranks *ranks;
     struct range_memory memory;
     struct range_messages messages[RANGE_SLOTS];
-    size_t most;     /* items of a round */
-    float **targets; /* [near.count] room for those of a sum, and its addends */
+    size_t most;     /* most items of a round */
+    float **targets; /* [node.count] targets and addends of a sum */
     const void **addends;
-    /* of the round */
+    /* of the current round */
     uint64_t before;                  /* items of earlier rounds */
-    size_t count, marked, seen, done; /* items, those said to be ready, those found to be, those done */
+    size_t count, marked, seen, done; /* items; items marked, found to be ready, done */
     size_t under_way;
-    double since;       /* when something began to be under way */
-    double device_done; /* when the last mark was reached; 0: not yet */
+    double since;       /* time since which something has been under way */
+    double device_done; /* time at which the last marker was reached; 0: not yet */
     struct collective_times times;
     bool failed; /* the error text is set */
     struct item items[];
 };
 
-/* ---- making and releasing */
+/* ---- creation and release */
 
 uint64_t collective_host_bytes(const struct compute *compute, const struct ranks *ranks, uint64_t largest,
                                bool bf16) {
@@ -67,10 +67,10 @@ uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest
     return compute->device.native_kernels || !bf16 ? 0 : RANGE_SLOTS * largest * sizeof(uint16_t);
 }
 
-/* All that this rank does by itself. */
+/* The part of collective_create that needs no other rank. */
 static int make(struct collective *collective, const struct collective_settings *settings) {
     const struct ranks *ranks = collective->ranks;
-    const size_t near = (size_t)ranks->near.count;
+    const size_t near = (size_t)ranks->node.count;
     int status = 0;
     collective->targets = calloc(near, sizeof *collective->targets);
     collective->addends = calloc(near, sizeof *collective->addends);
@@ -92,7 +92,7 @@ int collective_create(struct compute *compute, struct ranks *ranks, const struct
     struct collective *collective = calloc(1, sizeof *collective + settings->items * sizeof *collective->items);
     double staged = !compute->device.native_kernels;
     *created = collective;
-    if (ranks_sum(ranks, &staged, 1)) { /* the same on all ranks, whatever their devices */
+    if (ranks_sum(ranks, &staged, 1)) { /* all ranks use slots if one must */
         free(collective);
         *created = NULL;
         return -1;
@@ -142,12 +142,12 @@ void collective_release(struct collective *collective) {
     free(collective);
 }
 
-/* ---- where things are */
+/* ---- locations */
 
-/* Whether items need slots, so that no more than RANGE_SLOTS are under way: not where all ranges stay in the memory that they are
- * in. */
+/* Tells whether items need slots, of which there are RANGE_SLOTS: for copies between device and host, and for
+ * messages. */
 static bool uses_slots(const struct collective *collective) {
-    return collective->memory.staged || collective->ranks->across.count > 1;
+    return collective->memory.staged || collective->ranks->cross_node.count > 1;
 }
 
 static size_t slot_index(const struct collective *collective, size_t index) {
@@ -162,11 +162,11 @@ static struct range_messages *messages_of(struct collective *collective, size_t 
     return &collective->messages[slot_index(collective, index)];
 }
 
-static struct element_range near_part(const struct collective *collective, const struct item *item, int near) {
-    return range_part(item->what.range, collective->ranks->near.count, near);
+static struct element_range node_part(const struct collective *collective, const struct item *item, int near) {
+    return range_part(item->what.range, collective->ranks->node.count, near);
 }
 
-/* Whether a range is rounded on the device, and travels from there on in bfloat16. */
+/* Tells whether the device rounds the range to bfloat16, in which it then travels. */
 static bool is_packed(const struct collective *collective, const struct item *item) {
     return collective->memory.bf16 && collective->memory.staged && item->what.kind != COLLECTIVE_ALL_GATHER;
 }
@@ -175,28 +175,29 @@ static size_t element_bytes(const struct collective *collective, const struct it
     return is_packed(collective, item) ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* An element of the item's range, which is in the buffer at `element`, in a near rank's memory on the host. */
+/* Returns the address of an element of the item's range in the host memory of rank `near` of the node. `element`
+ * is its index in the buffer. */
 static void *place_at(struct collective *collective, size_t index, int near, uint64_t element) {
     const struct item *item = &collective->items[index];
     const struct range_slot *slot = slot_of(collective, index);
-    const bool staged = collective->memory.staged, own = near == collective->ranks->near.index;
+    const bool staged = collective->memory.staged, own = near == collective->ranks->node.index;
     const struct shared_memory *shared =
         staged ? &slot->shared : range_memory_find(&collective->memory, item->what.buffer);
     char *memory = !own ? shared->others[near].data : staged ? slot->data : item->what.buffer->host;
     return memory + (element - (staged ? item->what.range.offset : 0)) * element_bytes(collective, item);
 }
 
-/* This rank's near part as floats, on the way to sums and then they. */
+/* The sums of this rank's part of the node, in float. */
 static float *own_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
-    const int own = collective->ranks->near.index;
+    const int own = collective->ranks->node.index;
     return is_packed(collective, item) ? slot_of(collective, index)->sums
-                                       : place_at(collective, index, own, near_part(collective, item, own).offset);
+                                       : place_at(collective, index, own, node_part(collective, item, own).offset);
 }
 
-/* ---- sums and copies by this rank */
+/* ---- sums and copies in host memory */
 
-/* As long as a CPU computes it needs its cores. */
+/* Threads for sums: one while a CPU device computes, which needs the cores. */
 static bool has_threads(const struct collective *collective) {
     return !collective->compute->device.is_cpu || collective->device_done > 0.0;
 }
@@ -213,9 +214,10 @@ static int add_piece(void *context, size_t index) {
     return 0;
 }
 
-/* The sum of `count` arrays in collective->addends into collective->targets [target_count], each at this rank's near part. */
+/* Adds `count` arrays, collective->addends, into collective->targets [target_count]. All point to this rank's
+ * part. */
 static void add(struct collective *collective, const struct item *item, int count, int target_count) {
-    const uint64_t elements = near_part(collective, item, collective->ranks->near.index).count;
+    const uint64_t elements = node_part(collective, item, collective->ranks->node.index).count;
     const bool packed = is_packed(collective, item);
     struct addition addition = {
         .sum = {collective->addends, count, packed, -1, collective->targets, target_count},
@@ -230,16 +232,17 @@ static void add(struct collective *collective, const struct item *item, int coun
     }
 }
 
-/* Whether sums are put into the other near ranks' memory, which they are then done with. */
+/* Tells whether this rank writes its sums into the memory of the node's other ranks, who then need not copy them.
+ */
 static bool hands_out(const struct collective *collective, const struct item *item) {
     return !collective->memory.staged && item->what.kind != COLLECTIVE_REDUCE_SCATTER &&
-           collective->ranks->near.count > 1;
+           collective->ranks->node.count > 1;
 }
 
-/* Adds this rank's near part in the other near ranks' memory to the targets; their number. */
+/* Appends this rank's part in the memory of the node's other ranks to the targets; returns their number. */
 static int add_targets(struct collective *collective, size_t index, int count) {
-    const struct rank_group *near = &collective->ranks->near;
-    const uint64_t first = near_part(collective, &collective->items[index], near->index).offset;
+    const struct rank_group *near = &collective->ranks->node;
+    const uint64_t first = node_part(collective, &collective->items[index], near->index).offset;
     for (int i = 0; i < near->count; i++) {
         if (i != near->index) {
             collective->targets[count++] = place_at(collective, index, i, first);
@@ -248,40 +251,40 @@ static int add_targets(struct collective *collective, size_t index, int count) {
     return count;
 }
 
-static void add_near(struct collective *collective, size_t index) {
+static void add_node(struct collective *collective, size_t index) {
     const struct ranks *ranks = collective->ranks;
     const struct item *item = &collective->items[index];
-    const uint64_t first = near_part(collective, item, ranks->near.index).offset;
-    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->near.count == 1 && !is_packed(collective, item))) {
+    const uint64_t first = node_part(collective, item, ranks->node.index).offset;
+    if (item->what.kind == COLLECTIVE_ALL_GATHER || (ranks->node.count == 1 && !is_packed(collective, item))) {
         return;
     }
-    for (int i = 0; i < ranks->near.count; i++) {
+    for (int i = 0; i < ranks->node.count; i++) {
         collective->addends[i] = place_at(collective, index, i, first);
     }
     collective->targets[0] = own_sums(collective, index);
-    const bool at_once = hands_out(collective, item) && ranks->across.count == 1;
-    add(collective, item, ranks->near.count, at_once ? add_targets(collective, index, 1) : 1);
+    const bool at_once = hands_out(collective, item) && ranks->cross_node.count == 1;
+    add(collective, item, ranks->node.count, at_once ? add_targets(collective, index, 1) : 1);
 }
 
-/* Rounds the sums of this rank's near part to where the others get them. */
+/* Rounds the sums of this rank's part to bfloat16, where the others read them. */
 static void round_sums(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
-    const int own = collective->ranks->near.index;
-    const struct element_range part = near_part(collective, item, own);
+    const int own = collective->ranks->node.index;
+    const struct element_range part = node_part(collective, item, own);
     elements_to_bf16(own_sums(collective, index), part.count, place_at(collective, index, own, part.offset));
 }
 
-/* Puts them, or weights, where the others want them. */
+/* Writes sums, or weights of an all-gather, into the memory of the node's other ranks. */
 static void hand_out(struct collective *collective, size_t index) {
     collective->addends[0] = own_sums(collective, index);
     add(collective, &collective->items[index], 1, add_targets(collective, index, 0));
 }
 
-/* Sums are there: so are they for the others then. */
+/* Publishes this rank's sums once they are complete. */
 static void publish(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const bool handed =
-        item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->across.count == 1; /* by add_near */
+        item->what.kind == COLLECTIVE_ALL_REDUCE && collective->ranks->cross_node.count == 1; /* by add_node */
     if (is_packed(collective, item) && item->what.kind == COLLECTIVE_ALL_REDUCE) {
         round_sums(collective, index);
     } else if (hands_out(collective, item) && !handed) {
@@ -291,13 +294,13 @@ static void publish(struct collective *collective, size_t index) {
 
 /* ---- copies between device and host */
 
-/* What of a range is read: all of it, or what this rank owns. */
+/* The part of a range that is copied from the device: all of it, or the part that this rank owns. */
 static struct element_range wanted_of(const struct collective *collective, const struct item *item) {
     return item->what.kind == COLLECTIVE_ALL_GATHER ? ranks_own_part(collective->ranks, item->what.range)
                                                     : item->what.range;
 }
 
-/* Where the driver copies from and to: an element's place in a near rank's memory, or in what bounces. */
+/* The address that the driver copies an element from or to: in a rank's shared memory, or in the bounce buffer. */
 static void *copied_at(struct collective *collective, size_t index, int near, uint64_t element) {
     const struct item *item = &collective->items[index];
     const struct pinned *bounce = &slot_of(collective, index)->bounce;
@@ -311,7 +314,7 @@ static void start_reading(struct collective *collective, size_t index) {
     struct range_slot *slot = slot_of(collective, index);
     const struct buffer *buffer = item->what.buffer;
     const struct element_range wanted = wanted_of(collective, item);
-    void *memory = copied_at(collective, index, collective->ranks->near.index, wanted.offset);
+    void *memory = copied_at(collective, index, collective->ranks->node.index, wanted.offset);
     if (wanted.count == 0) {
         return;
     }
@@ -326,7 +329,7 @@ static void start_reading(struct collective *collective, size_t index) {
     }
 }
 
-/* Between a near rank's memory and what bounces, a part of the range. */
+/* Copies a part of the range between a rank's shared memory and the bounce buffer. */
 static void bounce(struct collective *collective, size_t index, int near, struct element_range part, bool in) {
     void *memory = place_at(collective, index, near, part.offset),
          *copied = copied_at(collective, index, near, part.offset);
@@ -344,24 +347,24 @@ static void write_part(struct collective *collective, const struct buffer *buffe
     }
 }
 
-/* The part that this rank owns, as the sums of it are. */
+/* Copies the sums that this rank owns to the device. */
 static void write_own(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct element_range own = ranks_own_part(collective->ranks, item->what.range);
-    const uint64_t first = near_part(collective, item, collective->ranks->near.index).offset;
+    const uint64_t first = node_part(collective, item, collective->ranks->node.index).offset;
     write_part(collective, item->what.buffer, own.offset * sizeof(float),
                own_sums(collective, index) + (own.offset - first), own.count * sizeof(float));
 }
 
-/* From each near rank's memory its part. */
+/* Copies each rank's part from its memory to the device. */
 static void write_all(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct range_slot *slot = slot_of(collective, index);
     const struct element_range range = item->what.range;
     const size_t size = element_bytes(collective, item);
     const bool packed = is_packed(collective, item);
-    for (int i = 0; i < collective->ranks->near.count; i++) {
-        const struct element_range part = near_part(collective, item, i);
+    for (int i = 0; i < collective->ranks->node.count; i++) {
+        const struct element_range part = node_part(collective, item, i);
         const uint64_t at = packed ? part.offset - range.offset : part.offset;
         bounce(collective, index, i, part, false);
         write_part(collective, packed ? &slot->packed : item->what.buffer, at * size,
@@ -383,30 +386,30 @@ static void start_writing(struct collective *collective, size_t index) {
     item->event = transfer_last(&collective->memory.writes);
 }
 
-/* ---- an item from stage to stage */
+/* ---- the stages of an item */
 
 static void start_messages(struct collective *collective, size_t index, bool gathers) {
     const struct item *item = &collective->items[index];
     struct range_messages *messages = messages_of(collective, index);
-    const int own = collective->ranks->near.index;
-    messages->range = near_part(collective, item, own);
+    const int own = collective->ranks->node.index;
+    messages->range = node_part(collective, item, own);
     messages->data = own_sums(collective, index);
     messages->bf16 =
-        collective->memory.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights stay as they are */
+        collective->memory.bf16 && item->what.kind != COLLECTIVE_ALL_GATHER; /* weights are not rounded */
     messages->tag = (int)((collective->before + index) % TAGS);
     collective->failed |= range_messages_start(messages, gathers, &collective->times.sent) != 0;
 }
 
-/* Stages that an item of this kind, on this device and among these ranks, does without. */
+/* Tells whether an item skips a stage, by its kind, the device and the ranks. */
 static bool is_left_out(const struct collective *collective, const struct item *item) {
     switch (item->stage) {
     case STAGE_READING:
     case STAGE_WRITING:
         return !collective->memory.staged;
-    case STAGE_ADDING: /* add_near has added all there is when the item left STAGE_FILLED */
-        return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->across.count == 1;
+    case STAGE_ADDING: /* add_node completed the sums at the end of STAGE_FILLED */
+        return item->what.kind == COLLECTIVE_ALL_GATHER || collective->ranks->cross_node.count == 1;
     case STAGE_GATHERING:
-        return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->across.count == 1;
+        return item->what.kind == COLLECTIVE_REDUCE_SCATTER || collective->ranks->cross_node.count == 1;
     default:
         return false;
     }
@@ -437,19 +440,19 @@ static bool event_is_done(struct collective *collective, const struct item *item
     return !item->event || transfer_done(&collective->memory.reads, item->event);
 }
 
-/* The number of the item that was in the slot before; 0: none. */
+/* The number of the item that used the slot before; 0: none. */
 static uint64_t slot_before(const struct collective *collective, uint64_t number) {
     return uses_slots(collective) && number > RANGE_SLOTS ? number - RANGE_SLOTS : 0;
 }
 
-/* Whether the item is through with its stage. */
+/* Tells whether the item's current stage is complete. */
 static bool is_through(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     const struct ranks *ranks = collective->ranks;
     const uint64_t number = collective->before + index + 1;
     bool done = false;
     switch (item->stage) {
-    case STAGE_MARKED: /* and what the near ranks read in this slot before is no longer wanted */
+    case STAGE_MARKED: /* and all ranks of the node have read the slot's earlier item */
         return event_is_done(collective, item) &&
                neighbours_reached(ranks, NEIGHBOUR_TAKEN, slot_before(collective, number));
     case STAGE_READING:
@@ -478,17 +481,17 @@ static void begin_or_end(struct collective *collective, enum stage left, enum st
     }
 }
 
-/* What there is to do with what has come. */
+/* The work between a stage that is complete and the next one. */
 static void finish_stage(struct collective *collective, size_t index) {
     const struct item *item = &collective->items[index];
     if (item->stage == STAGE_READING) {
-        bounce(collective, index, collective->ranks->near.index, wanted_of(collective, item), true);
+        bounce(collective, index, collective->ranks->node.index, wanted_of(collective, item), true);
     } else if (item->stage == STAGE_FILLED) {
-        add_near(collective, index);
+        add_node(collective, index);
     }
 }
 
-/* Whether the item came a stage further. */
+/* Moves the item to its next stage if the current one is complete; tells whether it did. */
 static bool advance(struct collective *collective, size_t index) {
     struct item *item = &collective->items[index];
     const enum stage before = item->stage;
@@ -506,7 +509,7 @@ static bool advance(struct collective *collective, size_t index) {
     return true;
 }
 
-/* How many items in a row, from the first one on, have reached a stage. */
+/* Counts the leading items of the round that have reached a stage. */
 static uint64_t reached(const struct collective *collective, enum stage stage) {
     size_t index = collective->done;
     while (index < collective->count && collective->items[index].stage >= stage) {
@@ -515,7 +518,7 @@ static uint64_t reached(const struct collective *collective, enum stage stage) {
     return collective->before + index;
 }
 
-/* Notes when items were ready, though the window may hold them back. */
+/* Records when items became ready, which may be before they get a slot. */
 static void see_marks(struct collective *collective) {
     while (collective->seen < collective->marked) {
         struct item *item = &collective->items[collective->seen];
@@ -529,7 +532,7 @@ static void see_marks(struct collective *collective) {
     }
 }
 
-/* A look at everything under way. Whether something moved. */
+/* Advances everything under way. Returns whether something moved. */
 static bool progress(struct collective *collective) {
     bool moved_on = false;
     see_marks(collective);
@@ -537,9 +540,9 @@ static bool progress(struct collective *collective) {
     for (size_t i = collective->done; i < window_end && i < collective->count; i++) {
         moved_on |= advance(collective, i);
     }
-    neighbours_tell(collective->ranks, NEIGHBOUR_FILLED, reached(collective, STAGE_FILLED));
-    neighbours_tell(collective->ranks, NEIGHBOUR_SUMMED, reached(collective, STAGE_SUMMED));
-    neighbours_tell(collective->ranks, NEIGHBOUR_TAKEN, reached(collective, STAGE_DONE));
+    neighbours_publish(collective->ranks, NEIGHBOUR_FILLED, reached(collective, STAGE_FILLED));
+    neighbours_publish(collective->ranks, NEIGHBOUR_SUMMED, reached(collective, STAGE_SUMMED));
+    neighbours_publish(collective->ranks, NEIGHBOUR_TAKEN, reached(collective, STAGE_DONE));
     while (collective->done < collective->count && collective->items[collective->done].stage == STAGE_DONE) {
         collective->done++;
     }
@@ -579,7 +582,7 @@ void collective_ready(struct collective *collective, size_t count) {
         struct item *item = &collective->items[collective->marked];
         item->event = transfer_share(&collective->memory.reads, mark);
         if (!item->event) {
-            break; /* the device has failed, which is kept */
+            break; /* the device has failed; compute keeps the error */
         }
         item->stage = STAGE_MARKED;
     }
@@ -589,8 +592,8 @@ void collective_ready(struct collective *collective, size_t count) {
     progress(collective);
 }
 
-/* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so it is one of those
- * named. */
+/* Names the ranks that keep the oldest item waiting. Where sums are missing their owner may itself be waiting, so
+ * it is one of those named. */
 static int fail_late(struct collective *collective) {
     const uint64_t number = collective->before + collective->done + 1;
     const enum stage stage = collective->items[collective->done].stage;
@@ -604,26 +607,26 @@ static int fail_late(struct collective *collective) {
         neighbours_name_late(collective->ranks, NEIGHBOUR_TAKEN, slot_before(collective, number), names);
     }
     return error_set("no answer from %s for %g seconds; is it stopped, or its host away?",
-                     *names ? names : "another rank", collective->ranks->patience);
+                     *names ? names : "another rank", collective->ranks->timeout_seconds);
 }
 
-/* Between two looks at messages and counts, which move on only when they are looked at. A look costs a CPU device about 20
- * microseconds of its core and what was in its nearest caches; as long as it computes, messages have time. */
-static void rest(const struct collective *collective, unsigned *turns) {
+/* Waits between two polls. A poll costs a CPU device about 20 microseconds of a core and the contents of its
+ * first-level cache, so while it computes polls are rare. */
+static void pause_polling(const struct collective *collective, unsigned *turns) {
     if (collective->device_done == 0.0 && collective->compute->device.is_cpu) {
         nanosleep(&(struct timespec){0, 500000}, NULL);
     } else {
-        ranks_rest(turns, false);
+        ranks_pause(turns, false);
     }
 }
 
-/* Whether nothing is under way but what the device computes. */
+/* Tells whether the round waits for the device only. */
 static bool waits_for_device(struct collective *collective) {
     const struct item *oldest = &collective->items[collective->done];
     return collective->under_way == 0 && oldest->stage == STAGE_MARKED && !event_is_done(collective, oldest);
 }
 
-bool collective_look(struct collective *collective, bool *done) {
+bool collective_poll(struct collective *collective, bool *done) {
     const bool moved = progress(collective);
     *done = collective->done == collective->count;
     return moved;
@@ -651,7 +654,7 @@ int collective_finish(struct collective *collective, struct collective_times *ti
         } else if (computing) {
             transfer_wait(&collective->memory.reads, collective->items[collective->done].event);
         } else {
-            rest(collective, &turns);
+            pause_polling(collective, &turns);
         }
     }
     if (compute_check(collective->compute)) {

@@ -19,13 +19,14 @@ static bool is_launched(void) {
     return false;
 }
 
-/* This process's number in a communicator, and how many are in it. Gives MPI's code. */
+/* This process's rank in a communicator, and its size. Returns MPI's code. */
 static int place_in(MPI_Comm communicator, int *index, int *count) {
     const int code = MPI_Comm_rank(communicator, index);
     return code ? code : MPI_Comm_size(communicator, count);
 }
 
-/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs. */
+/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs.
+ */
 static int find_hosts(struct ranks *ranks) {
     MPI_Comm local;
     int first_here = ranks->index;

@@ -1,10 +1,11 @@
-/* The job that this process was started in by mpirun or the like: joining it, finding out which of its ranks are where, and leaving. */
+/* The MPI job of this process: joining it, finding out which rank is on which host, and leaving it. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
 
-/* Joins the job; without one, ranks_alone. Call it once, early in main. */
+/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none. Call it once, early in main.
+ */
 int job_start(struct ranks *ranks);
 
-/* Leaves in good order; all ranks must come here. */
+/* Leaves the job. Collective. */
 void job_stop(struct ranks *ranks);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank's counts, where the others read them. */
+/* A rank's counters, in shared memory. */
 struct tally {
     _Alignas(64) uint64_t counts[NEIGHBOUR_COUNTS];
 };
@@ -13,26 +13,27 @@ struct introduction;
 
 struct neighbours {
     struct host_memory tally;
-    struct host_memory *others; /* [near.count] their tallies */
+    struct host_memory *others; /* [node.count] the other ranks' tallies */
     uint64_t ranges;
-    int *members;                       /* [near.count + across.count] of both groups */
-    struct introduction *introductions; /* [count] room */
+    int *members;                       /* [node.count + cross_node.count] members of both groups */
+    struct introduction *introductions; /* [count], of neighbours_map */
 };
 
-/* What each rank tells all when they look for one another. */
+/* What each rank sends to all so that they find each other. */
 struct introduction {
-    int host; /* the lowest rank there */
+    int host; /* the lowest rank of the host */
     int shares;
     struct host_memory_name memory;
 };
 
-/* ---- who is where */
+/* ---- ranks and hosts */
 
-/* What HCTRAIN_RANKS_PER_HOST says; 0: nothing that would do. */
-static int told_per_host(const struct ranks *ranks) {
+/* The number in HCTRAIN_RANKS_PER_HOST; 0 if it is not set or not possible. */
+static int ranks_per_host(const struct ranks *ranks) {
     const char *text = getenv("HCTRAIN_RANKS_PER_HOST");
-    const long told = text ? strtol(text, NULL, 10) : 0;
-    return told > 0 && told <= ranks->count && ranks->count % told == 0 && ranks->hosts == 1 ? (int)told : 0;
+    const long number = text ? strtol(text, NULL, 10) : 0;
+    return number > 0 && number <= ranks->count && ranks->count % number == 0 && ranks->hosts == 1 ? (int)number
+                                                                                                   : 0;
 }
 
 int neighbours_sort(const int *hosts, int count, int *table) {
@@ -65,7 +66,7 @@ static int index_in(const int *members, int count, int rank) {
     return index;
 }
 
-/* The two groups, from a table with `near` ranks in a row. */
+/* Sets the two groups from a table with `near` ranks in a row. */
 static void take_groups(struct ranks *ranks, const int *table, int near) {
     int *members = ranks->neighbours->members;
     const int place = index_in(table, ranks->count, ranks->index), across = ranks->count / near;
@@ -73,13 +74,13 @@ static void take_groups(struct ranks *ranks, const int *table, int near) {
     for (int i = 0; i < across; i++) {
         members[near + i] = table[i * near + place % near];
     }
-    ranks->near = (struct rank_group){place % near, near, members};
-    ranks->across = (struct rank_group){place / near, across, members + near};
+    ranks->node = (struct rank_group){place % near, near, members};
+    ranks->cross_node = (struct rank_group){place / near, across, members + near};
 }
 
-/* ---- their memory */
+/* ---- shared memory */
 
-/* Whether all ranks could. */
+/* Tells whether all ranks could map the others' memory. */
 static int all_could(const struct ranks *ranks, bool could, bool *all) {
     double failures = !could;
     const int status = ranks_sum(ranks, &failures, 1);
@@ -89,15 +90,15 @@ static int all_could(const struct ranks *ranks, bool could, bool *all) {
 
 static bool open_others(const struct ranks *ranks, const struct introduction *all, struct host_memory *others) {
     bool could = true;
-    for (int i = 0; i < ranks->near.count && could; i++) {
-        const struct introduction *other = &all[ranks->near.members[i]];
-        could = i == ranks->near.index || (other->shares && host_memory_open(&others[i], &other->memory));
+    for (int i = 0; i < ranks->node.count && could; i++) {
+        const struct introduction *other = &all[ranks->node.members[i]];
+        could = i == ranks->node.index || (other->shares && host_memory_open(&others[i], &other->memory));
     }
     return could;
 }
 
 static void close_others(const struct ranks *ranks, struct host_memory *others) {
-    for (int i = 0; others && i < ranks->near.count; i++) {
+    for (int i = 0; others && i < ranks->node.count; i++) {
         host_memory_release(&others[i]);
     }
 }
@@ -117,9 +118,10 @@ int neighbours_map(const struct ranks *ranks, const struct host_memory *own, str
                              own->bytes);
 }
 
-/* ---- all of it */
+/* ---- the whole search */
 
-/* Every rank tells all where it is. Where some cannot share memory each is alone. hosts, table [count]: room */
+/* Every rank sends its host to all. If some cannot share memory, each rank becomes a node of its own. hosts and
+ * table [count] are scratch. */
 static int meet(struct ranks *ranks, const struct introduction *introduction, struct introduction *all, int *hosts,
                 int *table) {
     bool could;
@@ -130,7 +132,7 @@ static int meet(struct ranks *ranks, const struct introduction *introduction, st
         hosts[i] = all[i].host;
     }
     take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
-    ranks->neighbours->others = calloc((size_t)ranks->near.count, sizeof *ranks->neighbours->others);
+    ranks->neighbours->others = calloc((size_t)ranks->node.count, sizeof *ranks->neighbours->others);
     if (all_could(ranks, ranks->neighbours->others && open_others(ranks, all, ranks->neighbours->others), &could)) {
         return -1;
     }
@@ -145,9 +147,9 @@ static int meet(struct ranks *ranks, const struct introduction *introduction, st
 }
 
 int neighbours_find(struct ranks *ranks, int first_here) {
-    const int told = told_per_host(ranks);
+    const int per_host = ranks_per_host(ranks);
     const size_t count = (size_t)ranks->count;
-    struct introduction introduction = {.host = told ? ranks->index / told * told : first_here};
+    struct introduction introduction = {.host = per_host ? ranks->index / per_host * per_host : first_here};
     struct neighbours *neighbours = ranks->neighbours = calloc(1, sizeof *neighbours);
     int *table = calloc(2 * count, sizeof *table);
     if (neighbours) {
@@ -178,15 +180,15 @@ void neighbours_release(struct ranks *ranks) {
     ranks->neighbours = NULL;
 }
 
-/* ---- counts */
+/* ---- counters */
 
 static struct tally *tally_of(const struct ranks *ranks, int index) {
     const struct neighbours *neighbours = ranks->neighbours;
-    return index == ranks->near.index ? neighbours->tally.data : neighbours->others[index].data;
+    return index == ranks->node.index ? neighbours->tally.data : neighbours->others[index].data;
 }
 
-void neighbours_tell(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
-    __atomic_store_n(&tally_of(ranks, ranks->near.index)->counts[kind], count, __ATOMIC_RELEASE);
+void neighbours_publish(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
+    __atomic_store_n(&tally_of(ranks, ranks->node.index)->counts[kind], count, __ATOMIC_RELEASE);
 }
 
 static bool has_reached(const struct ranks *ranks, int index, enum neighbour_count kind, uint64_t count) {
@@ -195,7 +197,7 @@ static bool has_reached(const struct ranks *ranks, int index, enum neighbour_cou
 
 bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count) {
     bool reached = true;
-    for (int i = 0; i < ranks->near.count && reached; i++) {
+    for (int i = 0; i < ranks->node.count && reached; i++) {
         reached = has_reached(ranks, i, kind, count);
     }
     return reached;
@@ -203,9 +205,9 @@ bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, ui
 
 void neighbours_name_late(const struct ranks *ranks, enum neighbour_count kind, uint64_t count, char names[128]) {
     names[0] = '\0';
-    for (int i = 0; i < ranks->near.count; i++) {
+    for (int i = 0; i < ranks->node.count; i++) {
         if (!has_reached(ranks, i, kind, count)) {
-            ranks_add_name(names, ranks->near.members[i]);
+            ranks_add_name(names, ranks->node.members[i]);
         }
     }
 }

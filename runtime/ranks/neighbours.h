@@ -1,40 +1,43 @@
-/* Memory that ranks of one host share: each can map pieces of the others' (host_memory.h), and tells them how far it has
- * come by counts that only grow. */
+/* Shared memory between the ranks of a node: each maps the others' (host_memory.h), and publishes its progress as
+ * counters that only grow. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
-/* The order of ranks by their hosts, each named by any number below `count`: the hosts' ranks one after the other into table
- * [count]. Returns how many each host has; where that differs, each rank is alone: 1, and the table is 0, 1, 2 .. */
+/* Sorts ranks by host: table [count] becomes the ranks of the first host, then those of the second, and so on.
+ * hosts [count] names each rank's host by a number below `count`. Returns the number of ranks of each host; where
+ * hosts differ in it, returns 1 and table is 0, 1, 2 ... */
 int neighbours_sort(const int *hosts, int count, int *table);
 
-/* Collective, once, from job_start: finds out which ranks share memory and fills in ranks->near, ->across and ->neighbours. first_here
- * is the lowest rank of this host. HCTRAIN_RANKS_PER_HOST=N in the environment takes N ranks in a row for a host where all are on
- * one: for trials. neighbours_release frees what a failure leaves. */
+/* Finds out which ranks share memory, and sets ranks->node, ranks->cross_node and ranks->neighbours. Collective;
+ * job_start calls it once. first_here is the lowest rank of this host. HCTRAIN_RANKS_PER_HOST=N in the
+ * environment divides the ranks of a single host into nodes of N, for trials. neighbours_release frees also what
+ * a failure leaves. */
 int neighbours_find(struct ranks *ranks, int first_here);
 void neighbours_release(struct ranks *ranks);
 
-/* What ranks tell each other of the ranges that they work on: how many of them, since the beginning, ... */
+/* Counters of ranges since the beginning of the job, by the progress that a rank has made with them. */
 enum neighbour_count {
-    NEIGHBOUR_FILLED, /* have their addends where others can read them */
-    NEIGHBOUR_SUMMED, /* have this rank's part where others can read it, or have been given it */
-    NEIGHBOUR_TAKEN,  /* have been read by this rank to the end */
+    NEIGHBOUR_FILLED, /* its addends are in shared memory */
+    NEIGHBOUR_SUMMED, /* the sums of its part are in shared memory, or in the others' memory */
+    NEIGHBOUR_TAKEN,  /* it has read all that it needs from the others */
     NEIGHBOUR_COUNTS,
 };
 
-/* What this rank wrote before it tells is there for those who have found it reached. */
-void neighbours_tell(const struct ranks *ranks, enum neighbour_count kind, uint64_t count);
+/* Sets this rank's counter. A release store, which pairs with the acquire load in neighbours_reached: what this
+ * rank wrote before is visible to a rank that has found the counter reached. */
+void neighbours_publish(const struct ranks *ranks, enum neighbour_count kind, uint64_t count);
 
-/* Whether all near ranks have come so far. */
+/* Tells whether the counters of all ranks of the node have reached `count`. */
 bool neighbours_reached(const struct ranks *ranks, enum neighbour_count kind, uint64_t count);
 
-/* "rank 1 or 3": those that have not; "" if all have. */
+/* Writes the ranks of the node that have not: "rank 1 or 3"; "" if all have. */
 void neighbours_name_late(const struct ranks *ranks, enum neighbour_count kind, uint64_t count, char names[128]);
 
-/* Ranges that have been told of so far: where a new round begins to count. */
+/* The number of ranges of earlier rounds, from which a new round counts on. */
 uint64_t *neighbours_ranges(const struct ranks *ranks);
 
-/* Collective: maps each near rank's piece of the same purpose, all of one size. others [near.count], that at near.index stays
- * empty; the caller releases them (host_memory_release) also after a failure. */
+/* Maps the other ranks' memory of the same purpose and size as `own` into others [node.count], whose entry of
+ * this rank stays empty. Collective. The caller releases them with host_memory_release, also after a failure. */
 int neighbours_map(const struct ranks *ranks, const struct host_memory *own, struct host_memory *others);

@@ -3,11 +3,11 @@
 #include <string.h>
 
 enum {
-    LINE = 1024, /* elements at a time: what is under way stays in the nearest cache */
-    DEPTH = 17,  /* lines that are under way at most: log2 of PAIRWISE_MOST, and one */
+    LINE = 1024, /* elements at a time: partial sums stay in the first-level cache */
+    DEPTH = 17,  /* most partial sums at a time: log2 of PAIRWISE_MOST, and one */
 };
 
-/* An addend's elements as float: where they are, or unpacked to `room`. */
+/* Returns an addend's elements as float: in place, or unpacked to `room`. */
 static const float *line_of(const struct pairwise_sum *sum, int index, uint64_t at, uint64_t count,
                             float room[LINE]) {
     if (!sum->bf16 || index == sum->wide) {
@@ -26,7 +26,7 @@ static int first_half(int count) {
     return half;
 }
 
-/* The sum of `addends` of them from `first` on: in rooms[0], or where a single one lies. */
+/* Returns the sum of `addends` addends from `first` on: in rooms[0], or in place if it is a single one. */
 static const float *subtotal(const struct pairwise_sum *sum, int first, int addends, uint64_t at, uint64_t count,
                              float (*rooms)[LINE]) {
     if (addends == 1) {
@@ -42,11 +42,11 @@ static const float *subtotal(const struct pairwise_sum *sum, int first, int adde
     return total;
 }
 
-/* a + b to all targets; arrays are the same or apart. */
+/* Writes a + b to all targets. Arrays are identical or do not overlap. */
 static void store(const float *a, const float *b, uint64_t count, float *const *targets, int target_count,
                   uint64_t at) {
     float *first = targets[0] + at, *second = targets[target_count > 1] + at;
-#ifndef __clang__ /* which looks at run time whether arrays are apart */
+#ifndef __clang__ /* clang checks at run time whether arrays overlap */
 #pragma GCC ivdep
 #endif
     for (uint64_t i = 0; i < count; i++) {
@@ -70,7 +70,7 @@ void pairwise_sum(const struct pairwise_sum *sum, uint64_t first, uint64_t count
             store(a, b, line, sum->targets, sum->target_count, at);
         } else {
             for (int i = 0; i < sum->target_count; i++) {
-                memmove(sum->targets[i] + at, a, line * sizeof *a); /* it may be there already */
+                memmove(sum->targets[i] + at, a, line * sizeof *a); /* it may be in place */
             }
         }
     }

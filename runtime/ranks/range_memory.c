@@ -4,41 +4,41 @@
 #include <stdlib.h>
 
 uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest) {
-    return range_part((struct element_range){0, largest}, ranks->near.count, 0).count;
+    return range_part((struct element_range){0, largest}, ranks->node.count, 0).count;
 }
 
-/* ---- making */
+/* ---- creation */
 
 static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared_memory *shared) {
     shared->buffer = buffer;
-    shared->others = calloc((size_t)ranks->near.count, sizeof *shared->others);
+    shared->others = calloc((size_t)ranks->node.count, sizeof *shared->others);
     return shared->others ? 0 : error_set("out of memory for memory shared between ranks");
 }
 
 static void release_shared(const struct ranks *ranks, struct shared_memory *shared) {
-    for (int i = 0; shared->others && i < ranks->near.count; i++) {
+    for (int i = 0; shared->others && i < ranks->node.count; i++) {
         host_memory_release(&shared->others[i]);
     }
     free(shared->others);
 }
 
-/* What ranges in bfloat16 need. */
+/* Allocates what ranges in bfloat16 need. */
 static int make_packed(struct range_memory *memory, struct range_slot *slot) {
     const uint64_t largest = memory->largest, part = range_memory_largest_part(memory->ranks, largest);
     if (buffer_create(memory->compute, &slot->packed, largest * sizeof(uint16_t))) {
         return -1;
     }
     slot->packed.type = ELEMENT_BF16;
-    /* builds the kernels, while nobody waits */
+    /* builds the kernels now, not while ranks wait */
     const struct span any = {memory->buffers[0].buffer, 0}, packed = {&slot->packed, 0};
     transfer_convert(&memory->reads, any, packed, 1);
     slot->sums = malloc(part * sizeof *slot->sums + 1);
     return slot->sums ? compute_check(memory->compute) : error_set("out of memory for sums over ranks");
 }
 
-/* Where ranges are on the host: in memory of the driver's, if nobody else reads it. */
+/* Allocates a slot's host memory: the driver's pinned memory if no other rank reads it, else shared memory. */
 static int make_data(struct range_memory *memory, struct range_slot *slot) {
-    const size_t bytes = memory->largest * sizeof(float), near = (size_t)memory->ranks->near.count;
+    const size_t bytes = memory->largest * sizeof(float), near = (size_t)memory->ranks->node.count;
     slot->pinned = calloc(near, sizeof *slot->pinned);
     if (!slot->pinned || (near > 1 && !host_memory_create(&slot->memory, bytes, true))) {
         return error_set("out of memory for copies of gradients");
@@ -74,11 +74,11 @@ int range_memory_make(struct range_memory *memory, const struct buffer *const *b
     return status;
 }
 
-/* Maps what the near ranks have made. */
+/* Maps the slots of the node's other ranks. */
 static int map(struct range_memory *memory) {
     const struct ranks *ranks = memory->ranks;
     int status = 0;
-    if (ranks->near.count == 1) {
+    if (ranks->node.count == 1) {
         return 0;
     }
     for (size_t i = 0; memory->staged && i < RANGE_SLOTS && status == 0; i++) {
@@ -90,9 +90,9 @@ static int map(struct range_memory *memory) {
     return status;
 }
 
-/* Tells the driver of the memory that it shall copy from and to, or has it make some. */
+/* Registers the slot's memory with the driver for direct copies, or allocates a bounce buffer. */
 static int pin(struct range_memory *memory, struct range_slot *slot) {
-    const struct rank_group *near = &memory->ranks->near;
+    const struct rank_group *near = &memory->ranks->node;
     struct transfer *transfer = &memory->writes;
     bool taken = true;
     for (int i = 0; i < near->count && taken; i++) {
@@ -104,7 +104,7 @@ static int pin(struct range_memory *memory, struct range_slot *slot) {
 
 static int pin_all(struct range_memory *memory) {
     int status = 0;
-    for (size_t i = 0; memory->staged && memory->ranks->near.count > 1 && i < RANGE_SLOTS && status == 0; i++) {
+    for (size_t i = 0; memory->staged && memory->ranks->node.count > 1 && i < RANGE_SLOTS && status == 0; i++) {
         status = pin(memory, &memory->slots[i]);
     }
     return status;
@@ -114,14 +114,14 @@ int range_memory_share(struct range_memory *memory) {
     return map(memory) || ranks_agree(memory->ranks, pin_all(memory)) ? -1 : 0;
 }
 
-/* ---- releasing */
+/* ---- release */
 
 bool range_memory_settle(struct range_memory *memory) {
     return transfer_settle(&memory->reads) && transfer_settle(&memory->writes);
 }
 
 static void release_slot(struct range_memory *memory, struct range_slot *slot) {
-    for (int i = 0; slot->pinned && i < memory->ranks->near.count; i++) {
+    for (int i = 0; slot->pinned && i < memory->ranks->node.count; i++) {
         transfer_free(&memory->writes, &slot->pinned[i]);
     }
     free(slot->pinned);
@@ -144,7 +144,7 @@ void range_memory_release(struct range_memory *memory) {
     transfer_release(&memory->writes);
 }
 
-/* ---- asking */
+/* ---- lookup */
 
 const struct shared_memory *range_memory_find(const struct range_memory *memory, const struct buffer *buffer) {
     for (size_t i = 0; i < memory->buffer_count; i++) {

@@ -1,27 +1,27 @@
-/* Where ranges of buffers are on the host while ranks add them up, and where the near ranks have theirs: in the buffers themselves,
- * where all ranks' devices work on the host's memory, else in slots that ranges are copied to. */
+/* Host memory of ranges during a collective operation, and the other ranks' of the node. If all ranks' devices
+ * compute in host memory it is the buffers' own; else ranges are copied to slots and back. */
 #pragma once
 
 #include "runtime/device/transfer.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
-enum { RANGE_SLOTS = 4 }; /* ranges under way at a time: enough that the next one starts while the last waits */
+enum { RANGE_SLOTS = 4 }; /* ranges under way at once: enough that the next one starts while the last waits */
 
-/* Memory of one purpose on all near ranks. */
+/* Memory of one purpose on all ranks of the node. */
 struct shared_memory {
-    const struct buffer *buffer; /* which it is; NULL: a slot's */
-    struct host_memory *others;  /* [near.count], see neighbours_map */
+    const struct buffer *buffer; /* that it belongs to; NULL: to a slot */
+    struct host_memory *others;  /* [node.count], see neighbours_map */
 };
 
 struct range_slot {
     void *data;                  /* the range */
-    struct host_memory memory;   /* which it is where others can read it, too; */
-    struct shared_memory shared; /* theirs; */
-    struct pinned *pinned;       /* [near.count] all of these for the driver, so that it can copy directly */
+    struct host_memory memory;   /* holds `data` if there are other ranks on the node */
+    struct shared_memory shared; /* the other ranks' slots */
+    struct pinned *pinned;       /* [node.count] all of these for the driver, so that it can copy directly */
     struct pinned bounce;        /* what it copies from and to where it does not take that; nothing where it does */
-    struct buffer packed;        /* the range in bfloat16, on the device; nothing where it travels in float */
-    float *sums;                 /* this rank's near part, which is added in float */
+    struct buffer packed;        /* the range in bfloat16 on the device; empty if it travels in float */
+    float *sums;                 /* sums of this rank's part of the node, in float */
 };
 
 struct range_memory {
@@ -38,18 +38,19 @@ struct range_memory {
     size_t buffer_count;
 };
 
-/* What this rank makes by itself, for ranges of these buffers. range_memory_release frees what a failure leaves. */
+/* Allocates this rank's memory for ranges of these buffers. range_memory_release frees also what a failure
+ * leaves. */
 int range_memory_make(struct range_memory *memory, const struct buffer *const *buffers, size_t count);
 
-/* Collective, when all ranks have: maps what the near ranks have made. */
+/* Maps the memory of the other ranks of the node, after all have made theirs. Collective. */
 int range_memory_share(struct range_memory *memory);
 
-/* Whether what the device may still be working with can be released; waits for it. */
+/* Waits for the device. Returns false if it may still use the memory, which must not be released then. */
 bool range_memory_settle(struct range_memory *memory);
 void range_memory_release(struct range_memory *memory);
 
-/* Elements of the largest part of a range that a rank adds up for the near ranks. */
+/* Returns the elements of the largest part of a range that a rank sums over its node. */
 uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest);
 
-/* Where the near ranks have this buffer; NULL if it is none of those that there were to be. */
+/* Returns the other ranks' memory of this buffer; NULL if the buffer was not given to range_memory_make. */
 const struct shared_memory *range_memory_find(const struct range_memory *memory, const struct buffer *buffer);

@@ -5,34 +5,35 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-#define SMALL_PART 65536 /* bytes: smaller ones go by halves */
+#define SMALL_PART 65536 /* bytes: smaller parts are sent by recursive halving */
 
 struct message {
     MPI_Request request;
-    int peer; /* whom it is with */
+    int peer; /* the rank of the group that sends or receives it */
 };
 
-/* ---- making and releasing */
+/* ---- creation and release */
 
 static size_t element_bytes(bool bf16) {
     return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Addends of one part from all others, which is no less than half of the range. */
+/* Elements of the buffer for received addends: one part from each other rank, or half of the range if that is
+ * more. */
 static uint64_t received_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
-    const int count = ranks->across.count;
+    const int count = ranks->cross_node.count;
     const uint64_t part = range_part((struct element_range){0, largest}, count, 0).count;
     return (uint64_t)(count - 1) * part * element_bytes(bf16);
 }
 
 uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool bf16) {
-    return ranks->across.count == 1
+    return ranks->cross_node.count == 1
                ? 0
                : received_bytes(ranks, largest, bf16) + (bf16 ? largest * sizeof(uint16_t) : 0);
 }
 
 int range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest, bool bf16) {
-    const size_t count = (size_t)ranks->across.count;
+    const size_t count = (size_t)ranks->cross_node.count;
     *messages = (struct range_messages){.ranks = ranks};
     messages->received = malloc(range_messages_bytes(ranks, largest, bf16) + 1);
     messages->addends = calloc(count, sizeof *messages->addends);
@@ -51,17 +52,17 @@ void range_messages_release(struct range_messages *messages) {
     *messages = (struct range_messages){0};
 }
 
-/* ---- a range, its parts, and how it travels */
+/* ---- parts of a range */
 
 static int group_size(const struct range_messages *messages) {
-    return messages->ranks->across.count;
+    return messages->ranks->cross_node.count;
 }
 
 static int own_index(const struct range_messages *messages) {
-    return messages->ranks->across.index;
+    return messages->ranks->cross_node.index;
 }
 
-/* The parts of places [first, first + count), which lie together; count is a power of two, or 1. */
+/* The range of the parts at places [first, first + count), which are adjacent; count is a power of two. */
 static struct element_range parts_at(const struct range_messages *messages, int first, int count) {
     const int size = group_size(messages);
     const struct element_range low = range_part(messages->range, size, first);
@@ -81,12 +82,12 @@ static uint16_t *packed_of(const struct range_messages *messages, struct element
     return messages->packed + (part.offset - messages->range.offset);
 }
 
-/* Where a part lies as it travels. */
+/* The address that a part is sent from or received at. */
 static void *place_of(const struct range_messages *messages, struct element_range part) {
     return messages->bf16 ? (void *)packed_of(messages, part) : data_of(messages, part);
 }
 
-/* Where addends come in; directly they are those of one rank for this rank's part. */
+/* The address at which addends are received; without halving, those of one rank for this rank's part. */
 static void *arrival_of(const struct range_messages *messages, int peer) {
     const int place = peer < own_index(messages) ? peer : peer - 1;
     return messages->received +
@@ -107,12 +108,12 @@ static void unpack(const struct range_messages *messages, struct element_range p
 
 /* ---- messages */
 
-/* With the group's rank `peer`. Nothing is sent of an empty part. */
+/* Starts a message to or from rank `peer` of the group. Empty parts are not sent. */
 static int start_message(struct range_messages *messages, bool sends, int peer, void *data, uint64_t count,
                          double *bytes) {
     const MPI_Datatype type = messages->bf16 ? MPI_UINT16_T : MPI_FLOAT;
     struct message *message = &messages->messages[messages->pending];
-    const int tag = 2 * messages->tag + messages->gathers, rank = messages->ranks->across.members[peer];
+    const int tag = 2 * messages->tag + messages->gathers, rank = messages->ranks->cross_node.members[peer];
     if (count == 0) {
         return 0;
     }
@@ -140,7 +141,7 @@ static int have_arrived(struct range_messages *messages, bool *arrived) {
 }
 
 void range_messages_name_late(const struct range_messages *messages, char names[128]) {
-    const struct rank_group *group = &messages->ranks->across;
+    const struct rank_group *group = &messages->ranks->cross_node;
     for (int peer = 0; peer < group->count; peer++) {
         int done = 1;
         for (int i = 0; i < messages->pending && done; i++) {
@@ -154,7 +155,7 @@ void range_messages_name_late(const struct range_messages *messages, char names[
     }
 }
 
-/* ---- directly. Each rank has its peers in another order, so that not all send to the same one first */
+/* ---- direct messages. Each rank begins with another peer, so that not all send to the same one first */
 
 static int start_direct(struct range_messages *messages, double *bytes) {
     const int count = group_size(messages), index = own_index(messages);
@@ -188,10 +189,11 @@ static void finish_direct(struct range_messages *messages) {
     }
 }
 
-/* ---- by halves: step s is with the rank that differs in bit s, in an all-gather from the highest bit down */
+/* ---- recursive halving and doubling: step s is with the rank that differs in bit s; an all-gather begins with the
+ * highest bit */
 
-/* The parts that this rank has in reduce-scatter's step, before it, or in all-gather's after it: those of ranks with the same last
- * bits. */
+/* The parts that this rank has in reduce-scatter's step, before it, or in all-gather's after it: those of ranks
+ * with the same last bits. */
 static struct element_range span_of(const struct range_messages *messages, int bit, int index) {
     const int count = group_size(messages) >> bit;
     return parts_at(messages, range_place(group_size(messages), index) & ~(count - 1), count);
@@ -206,7 +208,7 @@ static int start_half(struct range_messages *messages, double *bytes) {
     const struct element_range mine = span_of(messages, bit + 1, index), theirs = span_of(messages, bit + 1, peer);
     const struct element_range in = messages->gathers ? theirs : mine, out = messages->gathers ? mine : theirs;
     void *into = messages->gathers ? place_of(messages, in) : messages->received;
-    if (!messages->gathers || messages->step == 0) { /* what is passed on later is packed already */
+    if (!messages->gathers || messages->step == 0) { /* parts that are passed on are packed already */
         pack(messages, out);
     }
     return start_message(messages, false, peer, into, in.count, bytes) ||
@@ -220,7 +222,7 @@ static void finish_half(struct range_messages *messages) {
     const struct element_range mine = span_of(messages, bit + 1, index);
     float *target = data_of(messages, mine);
     const void *addends[] = {target, messages->received};
-    if (!messages->gathers) { /* a + b is b + a */
+    if (!messages->gathers) { /* addition of two is commutative, so the order does not matter */
         pairwise_sum(&(struct pairwise_sum){addends, 2, messages->bf16, 0, &target, 1}, 0, mine.count);
     }
 }
@@ -261,7 +263,7 @@ int range_messages_advance(struct range_messages *messages, bool *done, double *
             return -1;
         }
     }
-    if (messages->gathers) { /* the own part too: its owner goes on with what the others get */
+    if (messages->gathers) { /* its own part is rounded as well, so that all ranks have the same values */
         unpack(messages, messages->range);
     }
     *done = true;

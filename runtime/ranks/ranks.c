@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PIECE ((size_t)1 << 26) /* bytes or values in one call: MPI counts in int */
+#define PIECE ((size_t)1 << 26) /* most bytes or values in one call: MPI counts in int */
 
 int ranks_check(int code, const char *doing) {
     char name[MPI_MAX_ERROR_STRING] = "";
@@ -23,8 +23,12 @@ int ranks_check(int code, const char *doing) {
 }
 
 static const int alone[] = {0};
-const struct ranks ranks_alone = {
-    .count = 1, .local_count = 1, .hosts = 1, .host = "localhost", .near = {0, 1, alone}, .across = {0, 1, alone}};
+const struct ranks ranks_alone = {.count = 1,
+                                  .local_count = 1,
+                                  .hosts = 1,
+                                  .host = "localhost",
+                                  .node = {0, 1, alone},
+                                  .cross_node = {0, 1, alone}};
 
 bool ranks_are_joined(void) {
     int started = 0, finished = 0;
@@ -54,9 +58,9 @@ void ranks_end_others(const struct ranks *ranks, const char *program) {
     ranks_abort(ranks, 1);
 }
 
-/* ---- collectives: started, then looked after, so that a rank that waits leaves its core to the device */
+/* ---- collectives are started and polled, so that a waiting rank leaves its core to the device */
 
-void ranks_rest(unsigned *turns, bool patient) {
+void ranks_pause(unsigned *turns, bool patient) {
     const unsigned turn = (*turns)++;
     if (turn < 200) {
         sched_yield();
@@ -68,14 +72,14 @@ void ranks_rest(unsigned *turns, bool patient) {
 
 bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved) {
     const double now = progress_clock();
-    if (moved || now - watch->looked > 0.5 * ranks->patience + 0.5) {
+    if (moved || now - watch->looked > 0.5 * ranks->timeout_seconds + 0.5) {
         watch->moved = now;
     }
     watch->looked = now;
-    return ranks->patience > 0.0 && now - watch->moved > ranks->patience;
+    return ranks->timeout_seconds > 0.0 && now - watch->moved > ranks->timeout_seconds;
 }
 
-/* Takes the code of the call that started the request. */
+/* Waits for a request. `code` is that of the call which started it. */
 static int complete(int code, MPI_Request *request, const struct ranks *ranks, const char *doing) {
     struct ranks_watch watch = {0};
     unsigned turns = 0;
@@ -85,9 +89,9 @@ static int complete(int code, MPI_Request *request, const struct ranks *ranks, c
         if (code == MPI_SUCCESS && !done) {
             if (ranks_late(ranks, &watch, false)) {
                 return error_set("%s: no answer from another rank for %g seconds; is it stopped, or its host away?",
-                                 doing, ranks->patience);
+                                 doing, ranks->timeout_seconds);
             }
-            ranks_rest(&turns, true);
+            ranks_pause(&turns, true);
         }
     }
     return ranks_check(code, doing);
@@ -172,13 +176,13 @@ void ranks_add_name(char names[128], int rank) {
     }
 }
 
-/* What a rank tells the others about its failure. */
+/* A rank's failure, as it is sent to the others. */
 struct report {
     char host[256];
     char text[2048];
 };
 
-/* All ranks take the error text of `speaker`. */
+/* All ranks take over the error text of rank `speaker`. */
 static int share_failure(const struct ranks *ranks, int failures, int speaker) {
     struct report report = {.host = ""};
     MPI_Request request;
@@ -199,7 +203,7 @@ int ranks_agree(struct ranks *ranks, int status) {
     struct ranks patient = *ranks;
     int failed = status != 0, failures = 0, speaker = -1;
     int *all = calloc((size_t)ranks->count, sizeof *all);
-    patient.patience = 0.0;
+    patient.timeout_seconds = 0.0;
     ranks->agreed = false;
     if (!all || ranks_gather(&patient, &failed, sizeof failed, all)) {
         free(all);

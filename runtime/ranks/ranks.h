@@ -8,52 +8,54 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Some ranks of the job, one of which is this one. */
+/* A group of ranks that includes this one. */
 struct rank_group {
     int index, count;
-    const int *members; /* [count] their numbers in the job */
+    const int *members; /* [count] ranks in the job */
 };
 
 struct ranks {
     int index, count;
-    int local_index, local_count; /* among the ranks on this host */
+    int local_index, local_count; /* among the ranks of this host */
     int hosts;
-    char host[256];  /* this rank's */
-    double patience; /* seconds to wait for others before that is an error; 0: for ever */
-    bool agreed;     /* the error text is one that all ranks have, see ranks_agree */
-    /* The ranks as a table, near.count times across.count: those that share memory with this one, and those of the same place
-     * among theirs. Without shared memory, or where hosts have different numbers of ranks, each is the only one near. */
-    struct rank_group near, across;
-    struct neighbours *neighbours; /* what near ranks share, see neighbours.h; NULL: there is no job */
+    char host[256];         /* name of this rank's host */
+    double timeout_seconds; /* to wait for other ranks before that is an error; 0: forever */
+    bool agreed;            /* all ranks have the current error text, see ranks_agree */
+    /* The ranks form a table of node.count columns and cross_node.count rows. `node` is this rank's row, the
+     * ranks that share memory with it; `cross_node` is its column, one rank of each node. If there is no shared
+     * memory, or nodes differ in their number of ranks, each rank is a node of its own. */
+    struct rank_group node, cross_node;
+    struct neighbours *neighbours; /* shared memory of the node, see neighbours.h; NULL without a job */
 };
 
-/* For what is done without a job: one rank, alone. */
+/* A job of one rank, without MPI. */
 extern const struct ranks ranks_alone;
 
-/* Whether this process is in a job of MPI's now. */
+/* Tells whether this process is in an MPI job now. */
 bool ranks_are_joined(void);
 
-/* After a failure: where it is this rank's alone, so that the others wait and know nothing, says it under the
- * program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one only. Where
- * several ranks come here at once (all wait for one that is silent), the lowest is first and ends the rest. */
+/* Call after a failure. If it is this rank's alone, so that the others wait and do not know, prints the error
+ * under the program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one
+ * rank only. Where several ranks come here at once (all wait for one that is silent), the lowest prints and ends
+ * the job. */
 void ranks_end_others(const struct ranks *ranks, const char *program);
 
-/* Ends the whole job because of this rank: does not return unless it is alone. */
+/* Ends the whole job with this exit status. Returns only if there is no job. */
 void ranks_abort(const struct ranks *ranks, int status);
 
-/* Collective: whether all ranks are well. `status` must come from work of this rank alone: were it that of a
- * collective function, some ranks might still be in that one. If one has a status other than 0, all return -1 with
- * that rank's error text, headed by its number and host unless every rank has failed; ranks->agreed is set. Waits
- * as long as it takes. */
+/* Collective: returns 0 if the status of every rank is 0. Else all return -1 with the error text of one rank that
+ * failed, headed by its rank and host unless every rank has failed, and ranks->agreed is set. `status` must be
+ * that of work of this rank alone: after a failed collective function other ranks might still be inside it. Waits
+ * without a time limit. */
 int ranks_agree(struct ranks *ranks, int status);
 
 /* Collective: sums of values [count] over all ranks, added in the order of the ranks; the same bits everywhere. */
 int ranks_sum(const struct ranks *ranks, double *values, size_t count);
 
-/* Collective: rank 0's data to all. */
+/* Collective: copies rank 0's data to all ranks. */
 int ranks_broadcast(const struct ranks *ranks, void *data, size_t bytes);
 
-/* Collective: everybody's `bytes` at data, in the order of the ranks, to all [count * bytes]. */
+/* Collective: `all` [count * bytes] becomes every rank's data [bytes], in the order of the ranks. */
 int ranks_gather(const struct ranks *ranks, const void *data, size_t bytes, void *all);
 
 /* Collective: words [count] become the bitwise or of all ranks' words, everywhere. */
@@ -63,32 +65,34 @@ int ranks_unite(const struct ranks *ranks, uint32_t *words, size_t count);
  * one rank, and zero bits on the others: they arrive as they are, negative zeros included. */
 int ranks_merge(const struct ranks *ranks, float *values, size_t count);
 
-/* Whether others have kept this rank waiting for more than ranks->patience: asked at every look, and told whether
- * something moved. A rank that was itself stopped for a while starts anew. Begins zeroed. */
+/* Measures how long other ranks have kept this one waiting. ranks_late is called at every poll, with whether
+ * something moved since the last; it returns true once nothing has moved for ranks->timeout_seconds. If this rank
+ * itself was stopped for a while it starts anew. Initialised to zero. */
 struct ranks_watch {
     double moved, looked; /* clock */
 };
 bool ranks_late(const struct ranks *ranks, struct ranks_watch *watch, bool moved);
 
-/* Waits between two looks at something that others bring about: a yield at first, then naps of 50 microseconds, and
- * after a tenth of a second of them, if `patient`, of a millisecond. *turns counts the looks, from 0. */
-void ranks_rest(unsigned *turns, bool patient);
+/* Waits between two polls: first yields, then sleeps 50 microseconds, and with `patient` a millisecond after a
+ * tenth of a second of these. *turns counts the polls, from 0. */
+void ranks_pause(unsigned *turns, bool patient);
 
-/* Adds a rank to a list in words: "rank 1", then "rank 1 or 3". Begins as "". */
+/* Adds a rank to a list for messages, which begins as "": "rank 1", then "rank 1 or 3". */
 void ranks_add_name(char names[128], int rank);
 
-/* -1 with an error text made of what was being done and MPI's name of the error; 0 for success. */
+/* Returns 0 if an MPI call succeeded, else -1 with an error text: `doing`, and MPI's text for the code. */
 int ranks_check(int code, const char *doing);
 
 /* ---- which rank owns what of a range */
 
-/* In elements of a buffer. */
+/* A range of a buffer, in elements. */
 struct element_range {
     uint64_t offset, count;
 };
 
-/* The part of a range that one of `count` ranks owns: multiples of 64 elements from its beginning, so that parts
- * begin where vectors do; maybe none. Place 0's is the largest. */
+/* Returns the part of a range that the owner at `place` of `count` has. Parts are multiples of 64 elements,
+ * counted from the range's beginning, so that they begin on vectors; the last ones may be empty. Place 0 has the
+ * largest part. */
 static inline struct element_range range_part(struct element_range range, int count, int place) {
     const uint64_t ranks = (uint64_t)count, index = (uint64_t)place;
     const uint64_t each = ((range.count + ranks - 1) / ranks + 63) / 64 * 64;
@@ -97,8 +101,9 @@ static inline struct element_range range_part(struct element_range range, int co
     return (struct element_range){range.offset + first, rest < each ? rest : each};
 }
 
-/* The place in a range of the part of the group's rank `index`. Where the group's size is a power of two its bits are
- * turned round, so that those whose numbers agree in the last bits own what lies together (range_messages.h). */
+/* Returns the place of the part that rank `index` of a group owns. If the group's size is a power of two, the
+ * place is `index` with its bits reversed, so that ranks whose indices agree in the last bits own adjacent parts
+ * (range_messages.h). */
 static inline int range_place(int count, int index) {
     int place = 0;
     if (count & (count - 1)) {
@@ -110,13 +115,13 @@ static inline int range_place(int count, int index) {
     return place;
 }
 
-/* The part of a range that this rank owns: of the near ranks' parts its own, of that the one that it has across. */
+/* Returns the part of a range that this rank owns: of its node's part, the part of its place across nodes. */
 static inline struct element_range ranks_own_part(const struct ranks *ranks, struct element_range range) {
-    const struct element_range near = range_part(range, ranks->near.count, ranks->near.index);
-    return range_part(near, ranks->across.count, range_place(ranks->across.count, ranks->across.index));
+    const struct element_range part = range_part(range, ranks->node.count, ranks->node.index);
+    return range_part(part, ranks->cross_node.count, range_place(ranks->cross_node.count, ranks->cross_node.index));
 }
 
-/* Elements of the largest part that a rank owns. */
+/* Returns the elements of the largest part that a rank owns. */
 static inline uint64_t ranks_largest_part(const struct ranks *ranks, struct element_range range) {
-    return range_part(range_part(range, ranks->near.count, 0), ranks->across.count, 0).count;
+    return range_part(range_part(range, ranks->node.count, 0), ranks->cross_node.count, 0).count;
 }

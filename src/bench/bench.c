@@ -132,7 +132,7 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
                   "exchange %.2f MiB of gradients in %zu buckets, among %d ranks that share memory and %d across\n"
                   "         under way for %.2f ms of a step, %.0f %% of it hidden behind computation\n",
                   (double)model->gpt.parameters.elements * sizeof(float) * mebibyte, model->parallel.buckets.count,
-                  model->ranks->near.count, model->ranks->across.count, 1e3 * active, 100.0 * hidden);
+                  model->ranks->node.count, model->ranks->cross_node.count, 1e3 * active, 100.0 * hidden);
     message_print(
         stdout,
         "alone    %.2f ms; a rank sends %.2f MiB, %.2f GB/s, and reads and writes %.2f MiB of memory, %.2f "
@@ -185,8 +185,8 @@ static int write_json(struct bench_state *bench, const struct bench_result *resu
     const struct bench_model *model = &bench->model;
     json_t *json = bench_model_facts(&bench->model);
     json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "ranks",
-                             model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->near.count,
-                             "across", model->ranks->across.count, "tokens_per_second",
+                             model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->node.count,
+                             "across", model->ranks->cross_node.count, "tokens_per_second",
                              bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
@@ -243,7 +243,7 @@ static int measure(struct bench_state *bench) {
 
 enum bench_status bench_run(const struct bench_settings *settings, struct ranks *ranks) {
     struct bench_state bench = {.settings = settings};
-    ranks->patience = settings->train.rank_timeout;
+    ranks->timeout_seconds = settings->train.rank_timeout;
     char vocabulary[24];
     const int wrong = bench_model_check(&bench.model, &settings->train, ranks);
     snprintf(vocabulary, sizeof vocabulary, "%" PRId64, bench.model.config.vocab_size);

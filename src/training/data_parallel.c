@@ -168,7 +168,7 @@ int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
         .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
-        .shareable = ranks->near.count > 1,
+        .shareable = ranks->node.count > 1,
         .row_gradients = ranks->count > 1 ? most_rows(settings, config, ranks) : 0,
         .recompute = settings->recompute == RECOMPUTE_LAYER,
     };

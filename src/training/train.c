@@ -47,9 +47,9 @@ static int write_files(struct trainer *trainer, const char *name, enum extent ex
 static int write_checkpoint(struct trainer *trainer, const char *name, enum extent extent) {
     struct ranks *ranks = trainer->ranks;
     const bool hands_over = extent == EXTENT_ALL && trainer->settings->shard_optimizer;
-    const double patience = ranks->patience;
+    const double timeout = ranks->timeout_seconds;
     int status = 0;
-    ranks->patience = 0.0;
+    ranks->timeout_seconds = 0.0;
     if (trainer_is_first(trainer)) {
         status = write_files(trainer, name, extent);
     } else if (hands_over) {
@@ -58,7 +58,7 @@ static int write_checkpoint(struct trainer *trainer, const char *name, enum exte
     if (status == 0 || !hands_over) { /* else the job ends: the others may be anywhere in handing over */
         status = ranks_agree(ranks, status);
     }
-    ranks->patience = patience;
+    ranks->timeout_seconds = timeout;
     return status;
 }
 
@@ -474,7 +474,7 @@ static enum train_result run(struct trainer *trainer) {
 enum train_result train_run(struct train_settings *settings, struct ranks *ranks) {
     struct trainer trainer = {.settings = settings, .ranks = ranks, .folder = RUN_FOLDER_CLOSED, .saved_at = -1};
     enum train_result result = TRAIN_FAILED;
-    ranks->patience = settings->rank_timeout;
+    ranks->timeout_seconds = settings->rank_timeout;
     interrupt_install();
     if (trainer_set_up(&trainer) == 0) {
         result = settings->plan_only ? TRAIN_DONE : run(&trainer);

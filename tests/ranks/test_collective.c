@@ -46,13 +46,13 @@ static float bf16(float value) {
     return element_from_bf16(element_to_bf16(value));
 }
 
-/* ---- what sums must be: near ranks' addends in pairs, then those of the groups across */
+/* ---- expected sums: pairwise over the ranks of each node, then pairwise over nodes */
 
 /* Which rank is where: members of all near groups, one group after the other. */
 static int *table;
 
 static int rank_at(int group, int place) {
-    return table[group * ranks.near.count + place];
+    return table[group * ranks.node.count + place];
 }
 
 /* In pairs: neighbours first, then two and two. */
@@ -75,20 +75,20 @@ struct rounding {
 
 static float near_sum(int group, uint64_t element, uint64_t round, struct rounding rounding) {
     float values[64];
-    for (int i = 0; i < ranks.near.count; i++) {
+    for (int i = 0; i < ranks.node.count; i++) {
         const float value = value_of(rank_at(group, i), element, round);
         values[i] = rounding.addends ? bf16(value) : value;
     }
-    return in_pairs(values, ranks.near.count);
+    return in_pairs(values, ranks.node.count);
 }
 
 static float sum_at(uint64_t element, uint64_t round, int owner_group, struct rounding rounding) {
     float values[64];
-    for (int group = 0; group < ranks.across.count; group++) {
+    for (int group = 0; group < ranks.cross_node.count; group++) {
         const float value = near_sum(group, element, round, rounding);
         values[group] = rounding.sums && group != owner_group ? bf16(value) : value;
     }
-    return in_pairs(values, ranks.across.count);
+    return in_pairs(values, ranks.cross_node.count);
 }
 
 /* Of each rank, what it owns of a range. */
@@ -122,7 +122,7 @@ static float expected(enum collective_kind kind, int owner, uint64_t element, ui
     if (kind == COLLECTIVE_ALL_GATHER) {
         return value_of(table[owner], element, round);
     }
-    const float sum = sum_at(element, round, owner / ranks.near.count, rounding);
+    const float sum = sum_at(element, round, owner / ranks.node.count, rounding);
     return (rounding.addends || rounding.sums) && kind == COLLECTIVE_ALL_REDUCE ? bf16(sum) : sum;
 }
 
@@ -133,9 +133,9 @@ static enum collective_kind kind_of(size_t range, uint64_t round) {
 
 /* In bfloat16 sums by halves (range_messages.h) are rounded in every step. */
 static float tolerance_of(struct element_range range, bool narrow) {
-    const struct element_range near = range_part(range, ranks.near.count, 0);
-    const uint64_t part = range_part(near, ranks.across.count, 0).count;
-    const int count = ranks.across.count;
+    const struct element_range near = range_part(range, ranks.node.count, 0);
+    const uint64_t part = range_part(near, ranks.cross_node.count, 0).count;
+    const int count = ranks.cross_node.count;
     const bool halves = count > 2 && (count & (count - 1)) == 0 && part * sizeof(uint16_t) < 65536;
     return narrow && halves ? (float)ranks.count / 128.0f : 0.0f;
 }
@@ -162,7 +162,7 @@ static void check_range(const float *values, size_t which, uint64_t round, struc
 static void check(const struct buffer *buffer, size_t which, uint64_t round, bool narrow) {
     static float values[ELEMENTS];
     static bool covered[ELEMENTS];
-    const struct rounding rounding = {narrow && !buffer->host, narrow && ranks.across.count > 1};
+    const struct rounding rounding = {narrow && !buffer->host, narrow && ranks.cross_node.count > 1};
     require(buffer_read(compute, buffer, 0, values, sizeof values));
     memset(covered, 0, sizeof covered);
     for (size_t i = which; i < RANGES; i += 2) {
@@ -177,11 +177,11 @@ static void check(const struct buffer *buffer, size_t which, uint64_t round, boo
 /* What ranks near each other have, one group after the other, so that all know the order. */
 static void make_table(void) {
     static int all[64], places[2 * 64];
-    const int place[2] = {ranks.across.index, ranks.near.index};
+    const int place[2] = {ranks.cross_node.index, ranks.node.index};
     table = all;
     require(ranks_gather(&ranks, place, sizeof place, places));
     for (int rank = 0; rank < ranks.count; rank++) {
-        table[places[2 * rank] * ranks.near.count + places[2 * rank + 1]] = rank;
+        table[places[2 * rank] * ranks.node.count + places[2 * rank + 1]] = rank;
     }
 }
 
@@ -334,7 +334,7 @@ int main(int argc, char **argv) {
         job_stop(&ranks);
         return 77;
     }
-    ranks.patience = 60.0;
+    ranks.timeout_seconds = 60.0;
     make_table();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     compute_close(compute);
