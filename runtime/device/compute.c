@@ -156,6 +156,7 @@ static int open_queue(struct compute *compute, bool profile) {
 
 static int choose_device(struct compute *compute, const struct compute_options *options) {
     compute->dry = options->dry;
+    compute->verify = options->verify;
     if (!options->dry &&
         device_choose(options->device ? options->device : "auto", options->local_rank, &compute->device)) {
         return -1;

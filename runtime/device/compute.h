@@ -28,7 +28,8 @@ struct compute_options {
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
     const struct gpu_model *model; /* take the shape of this device (gpu_model.h); NULL: the device's own */
-    bool record;                   /* keep a record of all that is put into the queue */
+    bool verify; /* attention is compared with sums on the host before it is used; GEMMs: gemm_verify.h */
+    bool record; /* keep a record of all that is put into the queue */
     bool
         dry; /* record only: open no device at all, of which there must be a model, and run nothing. Buffers have no
                  memory, what is read back is zeros */
@@ -49,6 +50,7 @@ struct compute {
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
     struct recorder *recorder;       /* NULL unless recording */
+    bool verify;                     /* as in compute_options */
     bool dry;                        /* nothing runs, see compute_options */
     const char *part; /* of the model that is under way, for records: a literal; NULL: none was told */
     struct kernel to_fp32[ELEMENT_FP16 + 1],

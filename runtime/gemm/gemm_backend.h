@@ -17,6 +17,9 @@ struct gemm_backend {
     bool (*takes)(struct compute *compute, const struct gemm_call *call); /* may compile the product */
     /* Whether `run` takes GEMMs of operands of this 16-bit type as they are, as far as can be said without sizes. NULL: none. */
     bool (*takes_type)(const struct compute *compute, enum element_type type);
+    /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps of k a GEMM
+     * needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a call without it. */
+    size_t (*take_large)(struct compute *compute, bool forced);
     bool fuses;    /* it takes a bias, an activation or its derivative behind products of 16 bits */
     bool on_units; /* those run on the device's matrix units, if it has some, as attention may then */
 };
@@ -39,6 +42,8 @@ struct gemm_state {
     struct gemm_panels panels;  /* the portable product on CPUs, and small ones of the backend "cblas" */
     struct kernel tile;         /* the portable product elsewhere */
     struct kernel scale;        /* C = beta C */
+    size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
+    char library[128];          /* the host's BLAS, with its version; "" with another backend */
     char unit[96];              /* set by a backend that runs on one of several, for people */
     const char *works_on;       /* the device's own matrix unit, where products run on one */
     char refusal

@@ -49,6 +49,14 @@ static void *load_library(void) {
     return NULL;
 }
 
+/* What a new version, or another kind of processor, changes. */
+static void read_version(void *library, char *text, size_t size) {
+    const char *(*get_config)(void);
+    if (library_find(library, "openblas_get_config", &get_config)) {
+        snprintf(text, size, "%s", get_config());
+    }
+}
+
 /* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
  * gets none, as under a limit on address space (ulimit -v) or on memory that can be written to (ulimit -d). So that is asked
  * for here, and taken at once. */
@@ -72,6 +80,7 @@ static int take_memory(void) {
 }
 
 static int cblas_open(struct compute *compute) {
+    struct gemm_state *state = compute->gemm_state;
     set_threads_function *set_threads;
     if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
@@ -86,6 +95,7 @@ static int cblas_open(struct compute *compute) {
     if (!library_find(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
+    read_version(library, state->library, sizeof state->library);
     if (!getenv("OPENBLAS_NUM_THREADS") && library_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
@@ -130,4 +140,13 @@ static void cblas_run(struct compute *compute, const struct gemm_call *call) {
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
 }
 
-const struct gemm_backend gemm_backend_cblas = {.name = "cblas", .open = cblas_open, .run = cblas_run};
+/* The library is not called for less. */
+static size_t cblas_take_large(struct compute *compute, bool forced) {
+    (void)compute, (void)forced;
+    return 512;
+}
+
+const struct gemm_backend gemm_backend_cblas = {.name = "cblas",
+                                                .open = cblas_open,
+                                                .run = cblas_run,
+                                                .take_large = cblas_take_large};

@@ -10,15 +10,6 @@
 
 /* ---- elements */
 
-/* A number that the type has exactly. */
-static void encode(float value, void *elements, size_t at, enum element_type type) {
-    if (type == ELEMENT_FP32) {
-        ((float *)elements)[at] = value;
-    } else {
-        ((uint16_t *)elements)[at] = element_encode(value, type);
-    }
-}
-
 /* Between -2 and 2: with all of its bits in fp32, else with so few that products and their sums are exact. */
 static float draw(enum element_type type) {
     static uint64_t draws; /* so that no two matrices are alike */
@@ -58,7 +49,7 @@ static int sample_create(struct compute *compute, struct sample *sample, enum el
     for (size_t i = 0; filled && i < rows * columns; i++) {
         const size_t at = sample_at(sample, i / columns, i % columns);
         sample->numbers[at] = draw(type);
-        encode(sample->numbers[at], sample->stored, at, type);
+        element_put(sample->stored, at, sample->numbers[at], type);
     }
     if (buffer_create(compute, &sample->buffer, bytes)) {
         return -1;
@@ -152,7 +143,7 @@ static int compare(struct compute *compute, const struct gemm_case *wanted, stru
         (wanted->activated && read_back(compute, &samples[SAMPLE_ACTIVATED], "activated"))) {
         return -1;
     }
-    for (size_t i = 0; i < wanted->m * wanted->n; i++) {
+    for (size_t i = 0; i < wanted->m * wanted->n; i += wanted->sample ? wanted->sample : 1) {
         const size_t row = i / wanted->n, column = i % wanted->n;
         double magnitude;
         const double kept = product(wanted, samples, row, column, &magnitude);
@@ -176,13 +167,13 @@ static int create_samples(struct compute *compute, const struct gemm_case *x, st
             return -1;
         }
     }
-    return sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true) ||
-                   sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, x->pads[2],
-                                 x->offsets[2], false) ||
-                   sample_create(compute, &samples[SAMPLE_GELU_OF], x->types[0], x->m, x->n, x->pads[2],
-                                 x->offsets[2], true)
-               ? -1
-               : 0;
+    const bool failed =
+        (x->bias && sample_create(compute, &samples[SAMPLE_BIAS], ELEMENT_FP32, 1, x->n, 0, x->offsets[2], true)) ||
+        (x->activated && sample_create(compute, &samples[SAMPLE_ACTIVATED], x->types[0], x->m, x->n, x->pads[2],
+                                       x->offsets[2], false)) ||
+        (x->gelu_of && sample_create(compute, &samples[SAMPLE_GELU_OF], x->types[0], x->m, x->n, x->pads[2],
+                                     x->offsets[2], true));
+    return failed ? -1 : 0;
 }
 
 static struct gemm_call call_of(const struct gemm_case *x, const struct sample *samples) {

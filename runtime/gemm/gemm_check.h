@@ -22,6 +22,7 @@ struct gemm_case {
     size_t offsets[3];
     float beta;
     bool bias, activated, gelu_of, gelu_tanh;
+    size_t sample; /* compare every element of this number; 0: all */
 };
 
 /* Computes random matrices' product and compares every element of every matrix written, and what lies around them.

@@ -111,7 +111,42 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
     gemm_call_profile(compute, call, begin, end);
 }
 
+/* ---- its kernels for large GEMMs */
+
+/* Whether a GEMM of squares of this many rows runs on those. They work on aligned copies, which matrices with an offset need. */
+static bool is_large(struct compute *compute, size_t edge) {
+    size_t bytes = 0;
+    return CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes, edge, edge,
+                                      edge, 1, edge, 1, edge, 1, edge, &compute->queue, &bytes) == CLBlastSuccess &&
+           bytes > 0;
+}
+
+/* The smallest such edge, 0 where there is none. CLBlast does not tell it in C. */
+static size_t find_bound(struct compute *compute) {
+    size_t small = 0, large = 8192;
+    if (!is_large(compute, large)) {
+        return 0;
+    }
+    while (large - small > 1) {
+        const size_t middle = (small + large) / 2;
+        *(is_large(compute, middle) ? &large : &small) = middle;
+    }
+    return large;
+}
+
+/* CLBlast compiles its kernels again after each change of the bound. */
+static size_t clblast_take_large(struct compute *compute, bool forced) {
+    struct gemm_state *gemm = compute->gemm_state;
+    if (forced) {
+        gemm->direct_below = find_bound(compute);
+    }
+    const bool changed =
+        gemm->direct_below && gemm_parameters_apply_bound(forced ? 1 : gemm->direct_below, &compute->device) == 0;
+    return changed ? 72 : 0;
+}
+
 const struct gemm_backend gemm_backend_clblast = {.name = "clblast",
                                                   .open = clblast_open,
                                                   .run = clblast_run,
-                                                  .close = clblast_close};
+                                                  .close = clblast_close,
+                                                  .take_large = clblast_take_large};

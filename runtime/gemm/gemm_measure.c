@@ -31,12 +31,7 @@ int gemm_measure_create(struct compute *compute, struct buffer *buffer, enum ele
     uint32_t state = 1;
     for (size_t i = 0; i < count && i < PERIOD; i++) {
         state = state * 1664525U + 1013904223U;
-        const float value = (float)(state >> 8) / 16777216.0f - 0.5f;
-        if (type == ELEMENT_FP32) {
-            ((float *)(void *)elements)[i] = value;
-        } else {
-            ((uint16_t *)(void *)elements)[i] = element_encode(value, type);
-        }
+        element_put(elements, i, (float)(state >> 8) / 16777216.0f - 0.5f, type);
     }
     for (size_t at = PERIOD * element_size(type); at < bytes; at++) {
         elements[at] = elements[at - PERIOD * element_size(type)];

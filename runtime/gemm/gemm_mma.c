@@ -131,12 +131,17 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
+static size_t take_large(struct compute *compute, bool forced) {
+    return gemm_backend_clblast.take_large(compute, forced);
+}
+
 const struct gemm_backend gemm_backend_mma = {.name = "mma",
                                               .open = open_units,
                                               .run = backend_run,
                                               .close = close_units,
                                               .takes = backend_takes,
                                               .takes_type = backend_takes_type,
+                                              .take_large = take_large,
                                               .fuses = true,
                                               .on_units = true};
 

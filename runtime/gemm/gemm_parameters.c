@@ -78,16 +78,24 @@ const struct tuned_kind gemm_parameters = {
 
 /* ---- CLBlast */
 
+static int refuse(CLBlastStatusCode status) {
+    return error_set("CLBlast refuses these parameters (code %d)", (int)status);
+}
+
+int gemm_parameters_apply_bound(size_t bound, const struct device *device) {
+    const char *name = "XGEMM_MIN_INDIRECT_SIZE";
+    const CLBlastStatusCode status =
+        CLBlastOverrideParameters(device->id, "GemmRoutine", CLBlastPrecisionSingle, 1, &name, &bound);
+    return status == CLBlastSuccess ? 0 : refuse(status);
+}
+
 int gemm_parameters_apply(const union tuned_values *values, const struct device *device) {
-    const char *names[GEMM_PARAMETERS], *routine_name = "XGEMM_MIN_INDIRECT_SIZE";
+    const char *names[GEMM_PARAMETERS];
     for (int i = 0; i < GEMM_PARAMETERS; i++) {
         names[i] = numbers[i].name;
     }
-    CLBlastStatusCode status =
+    const CLBlastStatusCode status =
         CLBlastOverrideParameters(device->id, "Xgemm", CLBlastPrecisionSingle, GEMM_PARAMETERS, names, values->at);
-    if (status == CLBlastSuccess) {
-        status = CLBlastOverrideParameters(device->id, "GemmRoutine", CLBlastPrecisionSingle, 1, &routine_name,
-                                           &values->at[GEMM_DIRECT_BELOW]);
-    }
-    return status == CLBlastSuccess ? 0 : error_set("CLBlast refuses these parameters (code %d)", (int)status);
+    return status == CLBlastSuccess ? gemm_parameters_apply_bound(values->at[GEMM_DIRECT_BELOW], device)
+                                    : refuse(status);
 }

@@ -35,3 +35,6 @@ extern const struct tuned_kind gemm_parameters;
 
 /* Makes CLBlast use them on this device, in this process, from now on. */
 int gemm_parameters_apply(const union tuned_values *values, const struct device *device);
+
+/* The same for GEMM_DIRECT_BELOW alone. */
+int gemm_parameters_apply_bound(size_t bound, const struct device *device);

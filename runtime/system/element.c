@@ -36,6 +36,14 @@ uint16_t element_encode(float value, enum element_type type) {
     return type == ELEMENT_BF16 ? element_to_bf16(value) : encode_fp16(value);
 }
 
+void element_put(void *elements, size_t index, float value, enum element_type type) {
+    if (type == ELEMENT_FP32) {
+        ((float *)elements)[index] = value;
+    } else {
+        ((uint16_t *)elements)[index] = element_encode(value, type);
+    }
+}
+
 void elements_to_bf16(const float *values, size_t count, uint16_t *bits) {
     for (size_t i = 0; i < count; i++) {
         bits[i] = element_to_bf16(values[i]);

@@ -53,6 +53,9 @@ float element_decode(uint16_t bits, enum element_type type);
 /* Element `index` of an array of any type. */
 float element_at(const void *elements, size_t index, enum element_type type);
 
+/* Sets element `index` of an array of any type to the nearest number. */
+void element_put(void *elements, size_t index, float value, enum element_type type);
+
 /* The bits of the nearest number of the 16-bit type, the even one of two; infinity beyond the largest and half a
  * unit. NaN stays NaN. */
 uint16_t element_encode(float value, enum element_type type);

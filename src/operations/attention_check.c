@@ -1,8 +1,11 @@
 #include "src/operations/attention_check.h"
+#include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "src/operations/attention_sums.h"
 #include "src/operations/kernels.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,48 +16,52 @@
 #define LARGEST  127    /* of the numbers drawn, in units of 2^-6: every type has them exactly */
 #define KEY      0x9e3779b97f4a7c15U
 
-/* How far the two may be apart. Both start from the same 16-bit numbers, and the backward passes from the same y and
- * lse, so that only roundings tell them apart. With u the unit roundoff of the type:
+/* How far the device may be from the sums on the host. Both start from the same numbers, and the backward passes from the
+ * same y, so that only roundings tell them apart. With u the unit roundoff of a 16-bit type:
  *
- * A row of y, dq, dk or dv is a sum of rows of v, k, q or dy, with factors P or dS that the units round to 16 bits
+ * A row of y, dq, dk or dv is a sum of rows of v, k, q or dy, with factors P or dS that matrix units round to 16 bits
  * and the portable kernels do not. What is summed was drawn independently around zero, so the squares of a row's
  * terms add up to about the square of the row's length; and a rounding changes a term by a part of at most u, evenly
  * spread, u / sqrt(3) in the mean of squares. Roundings are as independent: those of the factors change the row by
- * about u / sqrt(3) of its length. Each of the two then rounds its result, which gives as much again, and all three
- * together make u times the length. A row can be shorter than its terms by chance, or vanish where they cancel, as
- * ds of a first token does. Hence four times u, of the row's length and the mean row's together; of that the
- * emulation uses a quarter in its worst row.
+ * about u / sqrt(3) of its length, and that of the result as much again; together sqrt(2 / 3) u times the length. A row
+ * can be shorter than its terms by chance, or vanish where they cancel, as ds of a first token does. Hence four times u,
+ * of the row's length and the mean row's together; of that the emulation uses a quarter in its worst row.
  *
- * lse is a float on both sides. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). The
- * units add these products exactly; the portable kernels scale one factor first, so that each addition rounds, by
- * 2^-24 (D + 8) 4 sqrt(D) at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than
- * a missing key changes. */
+ * lse is a float. Its scores are sums of D products of numbers below 2, scaled by 1 / sqrt(D). The units add these
+ * products exactly; the portable kernels scale one factor first, so that each addition rounds, by 2^-24 (D + 8) 4 sqrt(D)
+ * at most, which is 2^-11 for D = 128. That is 2^-13 of the mean lse, about 4, and less than a missing key changes. A
+ * probability is as precise as its score: where all else is fp32, too, rows may be 2^-11 of their length off. */
 #define PARTS_OF_ROUNDOFF 4.0
 #define PART_OF_LSE       0x1p-13
+#define PART_IN_FP32      0x1p-11
 
 /* ---- buffers */
 
-/* What both read, what the portable kernels compute, what the units compute, and scratch. */
-enum { QKV, D_Y, Y, LSE, D_QKV, UNITS_Y, UNITS_LSE, UNITS_D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, BUFFERS };
+enum { QKV, D_Y, Y, LSE, D_QKV, KEYS_T, VALUES_T, DELTA, D_QUERIES, BUFFERS };
 
 struct trial {
     struct operations *operations;
-    struct attention_units *units;
-    size_t rows, head_size; /* of y */
+    size_t rows, head_size;  /* of y */
+    double *qkv, *d_y;       /* what was drawn */
+    double *y, *lse, *d_qkv; /* the sums on the host */
     struct buffer buffers[BUFFERS];
 };
 
-/* `count` elements drawn from the key, or stale ones (key 0); stale is what is BEHIND them, too. */
+/* `count` elements drawn from the key, or stale ones (key 0), with stale ones BEHIND them; `numbers` become what was drawn. */
 static int create(struct compute *compute, struct buffer *buffer, enum element_type type, size_t count,
-                  uint64_t key) {
-    const size_t bytes = count * element_size(type) + BEHIND * sizeof(uint16_t);
+                  uint64_t key, double *numbers) {
+    const size_t size = element_size(type), bytes = count * size + BEHIND * sizeof(uint16_t);
     uint16_t *bits = malloc(bytes);
     if (!bits) {
         return error_set("out of memory");
     }
     for (size_t i = 0; i < bytes / sizeof(*bits); i++) {
+        bits[i] = STALE;
+    }
+    for (size_t i = 0; key && i < count; i++) {
         const float number = ((float)random_below(key, i, 2 * LARGEST + 1) - LARGEST) * 0x1p-6f;
-        bits[i] = key && i < count ? element_encode(number, type) : STALE;
+        numbers[i] = (double)number;
+        element_put(bits, i, number, type);
     }
     const int status =
         buffer_create(compute, buffer, bytes) || buffer_write(compute, buffer, 0, bits, bytes) ? -1 : 0;
@@ -71,23 +78,21 @@ static int create_buffers(struct trial *trial) {
         enum element_type type;
         size_t count;
         uint64_t key;
+        double *numbers;
     } wanted[BUFFERS] = {
-        [QKV] = {type, 3 * count, KEY},
-        [D_Y] = {type, count, KEY + 1},
-        [Y] = {type, count, 0},
-        [LSE] = {ELEMENT_FP32, rows, 0},
-        [D_QKV] = {type, 3 * count, 0},
-        [UNITS_Y] = {type, count, 0},
-        [UNITS_LSE] = {ELEMENT_FP32, rows, 0},
-        [UNITS_D_QKV] = {type, 3 * count, 0},
-        [KEYS_T] = {type, padded, 0},
-        [VALUES_T] = {type, padded, 0},
-        [DELTA] = {ELEMENT_FP32, rows, 0},
-        [D_QUERIES] = {ELEMENT_FP32, count, 0},
+        [QKV] = {type, 3 * count, KEY, trial->qkv},
+        [D_Y] = {type, count, KEY + 1, trial->d_y},
+        [Y] = {type, count, 0, NULL},
+        [LSE] = {ELEMENT_FP32, rows, 0, NULL},
+        [D_QKV] = {type, 3 * count, 0, NULL},
+        [KEYS_T] = {type, padded, 0, NULL},
+        [VALUES_T] = {type, padded, 0, NULL},
+        [DELTA] = {ELEMENT_FP32, rows, 0, NULL},
+        [D_QUERIES] = {ELEMENT_FP32, count, 0, NULL},
     };
     for (size_t i = 0; i < BUFFERS; i++) {
-        if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count,
-                   wanted[i].key)) {
+        if (create(trial->operations->compute, &trial->buffers[i], wanted[i].type, wanted[i].count, wanted[i].key,
+                   wanted[i].numbers)) {
             return -1;
         }
     }
@@ -96,19 +101,19 @@ static int create_buffers(struct trial *trial) {
 
 /* ---- comparing */
 
-/* A result's elements as they are stored, on the heap; NULL on failure, also where something was written behind them.
- */
-static void *read_result(struct compute *compute, const char *name, const struct buffer *buffer) {
+/* Reads a result's `count` elements into `found`; -1 also where something was written behind them. */
+static int read_result(struct compute *compute, const char *name, const struct buffer *buffer, size_t count,
+                       double *found) {
     uint16_t *bits = malloc(buffer->bytes);
     int status = bits ? buffer_read(compute, buffer, 0, bits, buffer->bytes) : error_set("out of memory");
+    for (size_t i = 0; i < count && status == 0; i++) {
+        found[i] = (double)element_at(bits, i, buffer->type);
+    }
     for (size_t i = buffer->bytes / sizeof(*bits) - BEHIND; i < buffer->bytes / sizeof(*bits) && status == 0; i++) {
         status = bits[i] == STALE ? 0 : error_set("something was written behind %s", name);
     }
-    if (status) {
-        free(bits);
-        return NULL;
-    }
-    return bits;
+    free(bits);
+    return status;
 }
 
 static double square(double x) {
@@ -116,84 +121,126 @@ static double square(double x) {
 }
 
 /* Rows of `width` elements. */
-static int compare_rows(const char *name, const void *expected, const void *found, enum element_type type,
-                        size_t rows, size_t width) {
-    const double part = type == ELEMENT_FP32 ? PART_OF_LSE : PARTS_OF_ROUNDOFF * element_roundoff(type);
+static int compare_rows(const char *name, const double *expected, const double *found, double part, size_t rows,
+                        size_t width) {
     double total = 0.0;
     for (size_t i = 0; i < rows * width; i++) {
-        total += square((double)element_at(expected, i, type));
+        total += square(expected[i]);
     }
     const double mean = sqrt(total / (double)rows);
     for (size_t row = 0; row < rows; row++) {
         double length = 0.0, difference = 0.0;
         for (size_t i = row * width; i < (row + 1) * width; i++) {
-            const double value = (double)element_at(expected, i, type);
-            length += square(value);
-            difference += square((double)element_at(found, i, type) - value);
+            length += square(expected[i]);
+            difference += square(found[i] - expected[i]);
         }
         const double allowed = part * (sqrt(length) + mean);
         if (!(sqrt(difference) <= allowed)) {
-            return error_set("row %zu of %s is %.2g away from that of the portable kernels, and roundings explain "
-                             "no more than %.2g",
-                             row, name, sqrt(difference), allowed);
+            return error_set(
+                "row %zu of %s is %.2g away from the sums on the host, and roundings explain no more than %.2g",
+                row, name, sqrt(difference), allowed);
         }
     }
     return 0;
 }
 
-static int compare(const struct trial *trial, const char *name, size_t expected, size_t found, size_t rows,
+static int compare(const struct trial *trial, const char *name, size_t result, const double *expected, size_t rows,
                    size_t width) {
-    struct compute *compute = trial->operations->compute;
-    void *one = read_result(compute, name, &trial->buffers[expected]);
-    void *other = one ? read_result(compute, name, &trial->buffers[found]) : NULL;
-    const int status = other ? compare_rows(name, one, other, trial->buffers[expected].type, rows, width) : -1;
-    free(one);
-    free(other);
+    const enum element_type type = trial->operations->shape.type;
+    const double part = result == LSE          ? PART_OF_LSE
+                        : type == ELEMENT_FP32 ? PART_IN_FP32
+                                               : PARTS_OF_ROUNDOFF * element_roundoff(type);
+    double *found = malloc(rows * width * sizeof *found);
+    if (!found) {
+        return error_set("out of memory");
+    }
+    const int status =
+        read_result(trial->operations->compute, name, &trial->buffers[result], rows * width, found) ||
+                compare_rows(name, expected, found, part, rows, width)
+            ? -1
+            : 0;
+    free(found);
     return status;
 }
 
-static int run_forward(struct trial *trial, struct dropout dropout) {
-    struct operations *operations = trial->operations;
-    const struct buffer *b = trial->buffers;
-    const struct token_shape tokens = {1, SEQUENCE};
-    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
-    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
-    attention_forward(operations, tokens, &values, &scratch, dropout);
-    attention_units_forward(trial->units, tokens, &b[QKV], dropout, &b[UNITS_Y], &b[UNITS_LSE]);
-    return compare(trial, "y", Y, UNITS_Y, trial->rows, trial->head_size) ||
-           compare(trial, "lse", LSE, UNITS_LSE, trial->rows, 1);
+/* ---- both passes */
+
+static struct attention_sums sums_of(const struct trial *trial, struct dropout dropout) {
+    return (struct attention_sums){SEQUENCE, trial->rows / SEQUENCE, trial->head_size, dropout, trial->qkv};
 }
 
-/* One pass after the other, so that an error of the first one is not looked for in the second; forward there is a kernel with
- * dropout and one without. */
+static int run_forward(struct trial *trial, struct dropout dropout) {
+    const struct buffer *b = trial->buffers;
+    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
+    const struct attention_sums sums = sums_of(trial, dropout);
+    attention_forward(trial->operations, (struct token_shape){1, SEQUENCE}, &values, &scratch, dropout);
+    return attention_sums_forward(&sums, trial->y, trial->lse) ||
+                   compare(trial, "y", Y, trial->y, trial->rows, trial->head_size) ||
+                   compare(trial, "lse", LSE, trial->lse, trial->rows, 1)
+               ? -1
+               : 0;
+}
+
+/* From the device's y, so that an error of the forward pass is not looked for here. */
+static int run_backward(struct trial *trial, struct dropout dropout) {
+    struct compute *compute = trial->operations->compute;
+    const struct buffer *b = trial->buffers;
+    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
+    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
+    const struct attention_sums sums = sums_of(trial, dropout);
+    buffer_zero(compute, &b[D_QKV], 0, b[D_QKV].bytes - BEHIND * sizeof(uint16_t));
+    attention_backward(trial->operations, (struct token_shape){1, SEQUENCE}, &values, &scratch, dropout, &b[D_Y],
+                       &b[D_QKV]);
+    return read_result(compute, "y", &b[Y], trial->rows * trial->head_size, trial->y) ||
+                   attention_sums_backward(&sums, trial->y, trial->d_y, trial->d_qkv) ||
+                   compare(trial, "d_qkv", D_QKV, trial->d_qkv, 3 * trial->rows, trial->head_size)
+               ? -1
+               : 0;
+}
+
+/* Forward there may be a kernel with dropout and one without; backward a CPU's work-items take blocks of a head, or a whole one
+ * where heads are enough for its cores. */
 static int run(struct trial *trial) {
     struct operations *operations = trial->operations;
-    const struct buffer *b = trial->buffers;
-    const struct token_shape tokens = {1, SEQUENCE};
     const struct dropout none = {0}, dropout = {0.25f, KEY, UINT32_MAX - 5U};
-    const struct attention_values values = {&b[QKV], &b[Y], &b[LSE]};
-    const struct attention_scratch scratch = {&b[KEYS_T], &b[VALUES_T], &b[DELTA], &b[D_QUERIES]};
-    if (run_forward(trial, none) || run_forward(trial, dropout)) {
-        return -1;
+    const size_t cores = operations->head_cores;
+    int status = run_forward(trial, none) || run_forward(trial, dropout) ? -1 : 0;
+    for (size_t i = 0; i <= (cores ? 1 : 0) && status == 0; i++) {
+        operations->head_cores = i;
+        status = run_backward(trial, dropout);
     }
-    attention_backward(operations, tokens, &values, &scratch, dropout, &b[D_Y], &b[D_QKV]);
-    attention_units_backward(trial->units, tokens, &values, dropout, &b[D_Y], &b[DELTA], &b[UNITS_D_QKV]);
-    return compare(trial, "d_qkv", D_QKV, UNITS_D_QKV, 3 * trial->rows, trial->head_size);
+    operations->head_cores = cores;
+    return status;
 }
 
-int attention_check(struct operations *operations, struct attention_units *units) {
-    const size_t heads = (size_t)operations->shape.heads;
+int attention_check(struct operations *operations) {
+    const size_t heads = (size_t)operations->shape.heads, rows = SEQUENCE * heads;
+    const size_t head_size = (size_t)operations->shape.channels / heads, count = rows * head_size;
+    double *numbers = malloc((8 * count + rows) * sizeof *numbers);
+    if (!numbers) {
+        return error_set("out of memory");
+    }
     struct trial trial = {
         .operations = operations,
-        .units = units,
-        .rows = SEQUENCE * heads,
-        .head_size = (size_t)operations->shape.channels / heads,
+        .rows = rows,
+        .head_size = head_size,
+        .qkv = numbers,
+        .d_y = numbers + 3 * count,
+        .y = numbers + 4 * count,
+        .d_qkv = numbers + 5 * count,
+        .lse = numbers + 8 * count,
     };
-    const int status = create_buffers(&trial) || run(&trial) ? -1 : 0;
-    for (size_t i = 0; i < BUFFERS; i++) {
-        buffer_release(operations->compute, &trial.buffers[i]);
+    struct compute *compute = operations->compute;
+    int status = create_buffers(&trial);
+    if (status == 0) {
+        status = run(&trial) == 0 ? 0 : compute->failure ? -1 : 1;
     }
-    compute_forget(operations->compute);
+    for (size_t i = 0; i < BUFFERS; i++) {
+        buffer_release(compute, &trial.buffers[i]);
+    }
+    compute_forget(compute);
+    free(numbers);
     return status;
 }
 
@@ -243,22 +290,39 @@ int attention_check_pairs(struct operations *operations) {
 
 /* ---- choosing */
 
-/* On the device's unit if it is right; NULL with the reason why not. */
-static struct attention_units *find_units(struct operations *operations) {
+/* As attention_check, which is done unless it passed in an earlier run. */
+static int check_once(struct operations *operations, const char *kernels) {
+    const struct operation_shape *shape = &operations->shape;
+    char what[sizeof operations->attention_by + 96], key[CHECKSUM_SIZE];
+    snprintf(what, sizeof what, "attention by %s, %" PRId64 " heads, %" PRId64 " channels, %s", kernels,
+             shape->heads, shape->channels, element_name(shape->type));
+    if (self_test_passed(operations->compute, what, key)) {
+        return 0;
+    }
+    const int status = attention_check(operations);
+    if (status == 0) {
+        self_test_keep(operations->compute, key);
+    }
+    return status;
+}
+
+/* Opens the device's unit if it is right; false with the reason why not. */
+static bool find_units(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
+    struct attention_units **units = &operations->attention_units;
     struct mma_unit unit;
-    struct attention_units *units;
     if (attention_units_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
-        return NULL;
+        return false;
     }
-    if (attention_units_open(operations->compute, &wanted, &unit, &units) == 0 &&
-        (operations->compute->device.model || attention_check(operations, units) == 0)) {
-        return units;
+    if (attention_units_open(operations->compute, &wanted, &unit, units) == 0 &&
+        (operations->compute->device.model || check_once(operations, attention_units_name(*units)) == 0)) {
+        return true;
     }
-    attention_units_close(units);
+    attention_units_close(*units);
+    *units = NULL;
     error_prefix("%s", unit.name);
-    return NULL;
+    return false;
 }
 
 /* Takes over the error that keeps attention from units. */
@@ -268,7 +332,7 @@ static void say_why_portable(struct operations *operations) {
     error_clear();
 }
 
-int attention_open_units(struct operations *operations) {
+static int choose(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
     if (operations->attention_products && (operations->compute->dry || attention_check_pairs(operations) == 0)) {
@@ -282,13 +346,20 @@ int attention_open_units(struct operations *operations) {
     }
     if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
         snprintf(text, size, "portable kernels");
-        return 0;
-    }
-    operations->attention_units = find_units(operations);
-    if (operations->attention_units) {
+    } else if (find_units(operations)) {
         snprintf(text, size, "%s", attention_units_name(operations->attention_units));
     } else {
         say_why_portable(operations);
     }
     return 0;
+}
+
+int attention_open_units(struct operations *operations) {
+    struct compute *compute = operations->compute;
+    if (choose(operations)) {
+        return -1;
+    }
+    const bool is_verified = !compute->verify || operations->attention_units;
+    const int status = is_verified ? 0 : check_once(operations, operations->attention_by);
+    return status > 0 ? self_test_refuse(compute, "attention", "") : status;
 }

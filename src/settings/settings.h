@@ -19,6 +19,8 @@ struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
     bool profile;
+    bool
+        unverified; /* nothing is computed: the device's results are not compared with the host's; no option of programs */
     /* As in struct compute_options; no options of programs. */
     const struct gpu_model *model;
     bool record, dry;

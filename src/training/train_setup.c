@@ -190,6 +190,7 @@ static void warn_shared_device(const struct trainer *trainer) {
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
+    settings->device.unverified = settings->plan_only;
     if (type_choice_open(&settings->device, settings->dtype, (size_t)settings->model.n_embd, trainer->ranks,
                          &trainer->compute, &choice)) {
         return -1;

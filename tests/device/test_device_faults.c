@@ -1,5 +1,5 @@
 /* A device that fails under hc_train, played by tests/support/faulty_opencl.c: what is said, and that the run can
- * go on. */
+ * go on; and a device that computes nonsense, which no program takes. */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -13,8 +13,12 @@
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char train_program[] = HC_PROGRAMS "/hc_train";
 
@@ -61,18 +65,96 @@ static void failure_while_waiting_is_said(void **state) {
 
 static void what_devices_and_compilers_say_is_shown(void **state) {
     (void)state;
-    setenv("XDG_CACHE_HOME", scratch_path("cache"), 1); /* where no program is */
+    setenv("XDG_CACHE_HOME", scratch_path("empty-cache"), 1); /* where no program is */
     train_where("HC_NAME", "a device" HOSTILE_TEXT, "named");
     assert_shown(child_message());
     assert_failed(train_where("HC_LOG", "line one" HOSTILE_TEXT "\nline two", "uncompiled"), 1, "cannot compile ");
     assert_shown(child_message());
     assert_non_null(strstr(child_message(), "\n  | line one\\x1b[31m\n  | forged"));
     assert_non_null(strstr(child_message(), "\n  | line two\n"));
-    unsetenv("XDG_CACHE_HOME");
+    setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
 }
 
+/* ---- a device whose kernels, of one name, compute nothing */
+
+/* Takes the verdicts out of the cache, which are the smallest entries, and leaves the programs. */
+static void forget_verdicts(void) {
+    struct stat status;
+    DIR *folder = opendir(scratch_path("cache/hctrain"));
+    assert_non_null(folder);
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (fstatat(dirfd(folder), entry->d_name, &status, 0) == 0 && S_ISREG(status.st_mode) &&
+            status.st_size < 200) {
+            assert_int_equal(unlinkat(dirfd(folder), entry->d_name, 0), 0);
+        }
+    }
+    closedir(folder);
+}
+
+/* Runs a program on it when nothing is known of the device. */
+static void check_refused(const char *kernel, const char *failed, const char *const *arguments) {
+    char fault[80], preload[512];
+    snprintf(fault, sizeof fault, "HC_FAULT=%s 0 1", kernel);
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
+    const char *const environment[] = {fault, preload, NULL};
+    forget_verdicts();
+    const int status = child_finish(child_start_with(&(struct child_setup){.environment = environment}, arguments));
+    assert_failed(status, 1, failed);
+    assert_failed(status, 1, " failed its self-test against sums on the host: ");
+    assert_failed(status, 1, "--device pocl");
+}
+
+#define CHECK_REFUSED(kernel, failed, ...)                                                                         \
+    check_refused((kernel), (failed), (const char *const[]){__VA_ARGS__, "--device", "pocl", NULL})
+#define NEW_RUN                                                                                                    \
+    train_program, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
+        scratch_path("nonsense"), "--start-over"
+
+static void nonsense_is_refused_in_every_class_of_kernels(void **state) {
+    (void)state;
+    CHECK_REFUSED("gemm_panels", "matrix multiplication by cblas of device ", NEW_RUN, "--gemm", "cblas");
+    CHECK_REFUSED("gemm_panels", "matrix multiplication by portable of device ", NEW_RUN, "--gemm", "portable");
+    CHECK_REFUSED("XgemmDirectTN", "matrix multiplication by clblast of device ", NEW_RUN, "--gemm", "clblast");
+    CHECK_REFUSED("Xgemm", "matrix multiplication by clblast of device ", NEW_RUN, "--gemm", "clblast");
+    CHECK_REFUSED("attention_forward", "attention of device ", NEW_RUN);
+    CHECK_REFUSED("attention_backward_keys", "attention of device ", NEW_RUN);
+    CHECK_REFUSED("attention_backward_queries", "attention of device ", NEW_RUN);
+}
+
+static void every_program_refuses_nonsense(void **state) {
+    (void)state;
+    const char *checkpoint = scratch_path("healthy/ckpt-20"), *failed = "matrix multiplication by ";
+    CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_bench", "--config", scratch_path("tiny.conf"));
+    CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_eval", "--checkpoint", checkpoint, "--data",
+                  scratch_path("data"));
+    CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_sample", "--checkpoint", checkpoint);
+    CHECK_REFUSED("gemm_panels", failed, HC_PROGRAMS "/hc_probe", "--checkpoint", HC_TEST_DATA "/golden/rc",
+                  "--batch", HC_TEST_DATA "/golden/rc/batch.safetensors", "--out", scratch_path("probed"));
+}
+
+/* What passed is not tested again, until the driver changes; --plan-only computes nothing. */
+static void a_verdict_is_kept_for_a_driver(void **state) {
+    (void)state;
+    static const char fault[] = "attention_forward 0 1";
+    forget_verdicts();
+    assert_done(TRAIN("healthy-again"));
+    train_with(fault, "believed");
+    assert_null(strstr(child_message(), "self-test"));
+    setenv("HC_DRIVER", "2.718", 1);
+    assert_failed(train_with(fault, "refused"), 1,
+                  "driver 2.718) failed its self-test against sums on the host: row 0 of y ");
+    setenv("LD_PRELOAD", HC_PRELOADED, 1);
+    setenv("HC_FAULT", fault, 1);
+    assert_done(TRAIN("planned", "--plan-only"));
+    unsetenv("LD_PRELOAD");
+    unsetenv("HC_FAULT");
+    unsetenv("HC_DRIVER");
+}
+
+/* The device is known to compute right when it begins to fail. PoCL keeps kernels for all children. */
 static int set_up(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS);
+    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1) ||
+           setenv("POCL_CACHE_DIR", scratch_path("kernels"), 1) || TRAIN("healthy");
 }
 
 int main(void) {
@@ -81,6 +163,9 @@ int main(void) {
         cmocka_unit_test(lost_device_leaves_a_checkpoint),
         cmocka_unit_test(failure_while_waiting_is_said),
         cmocka_unit_test(what_devices_and_compilers_say_is_shown),
+        cmocka_unit_test(nonsense_is_refused_in_every_class_of_kernels),
+        cmocka_unit_test(every_program_refuses_nonsense),
+        cmocka_unit_test(a_verdict_is_kept_for_a_driver),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_end);
 }

@@ -2,7 +2,8 @@
  * that they are what they are not:
  *
  *   HC_FAULT="clFinish -36 100"   from the 100th call of that function on it returns this code and does nothing
- *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name
+ *   HC_FAULT="adamw -36 8"        the same for launches of the kernel of that name; with the code 0 they succeed and compute nothing
+ *   HC_DRIVER="7.1"               the driver's version
  *   HC_GPU="units"                devices are GPUs with matrix units, of which there is an emulation
  *   HC_GPU="no-units"             GPUs of AMD's whose matrix units do not compile
  *   HC_NAME="any text"            what devices call themselves
@@ -39,9 +40,10 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
     cl_int code;
     char name[64] = "";
     clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL);
-    return fails("clEnqueueNDRangeKernel", &code) || fails(name, &code)
-               ? code
-               : next(queue, kernel, dimensions, offset, global, local, count, events, event);
+    if (!fails("clEnqueueNDRangeKernel", &code) && !fails(name, &code)) {
+        return next(queue, kernel, dimensions, offset, global, local, count, events, event);
+    }
+    return code || !event ? code : clEnqueueMarkerWithWaitList(queue, count, events, event);
 }
 
 cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *result) {
@@ -74,9 +76,12 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
     const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
     const int units = strcmp(gpu(), "units") == 0;
-    const char *name = getenv("HC_NAME");
+    const char *name = getenv("HC_NAME"), *driver = getenv("HC_DRIVER");
     if (name && (what == CL_DEVICE_NAME || what == CL_DRIVER_VERSION)) {
         return tell(name, strlen(name) + 1, room, value, bytes);
+    }
+    if (driver && what == CL_DRIVER_VERSION) {
+        return tell(driver, strlen(driver) + 1, room, value, bytes);
     }
     if (!*gpu()) {
         return next(id, what, room, value, bytes);
