@@ -97,8 +97,7 @@ bool figure_repeats(const json_t *runs, size_t index, size_t first) {
     return kind_of(runs, index) == kind_of(runs, first);
 }
 
-/* The variant of a kind of runs, or the first run's name where another kind is of the same variant, or the variant is not known. */
-static const char *kind_label(const json_t *runs, size_t kind) {
+const char *figure_kind_label(const json_t *runs, size_t kind) {
     const char *variant = figure_variant(json_array_get(runs, kind));
     bool alone = *variant != '\0';
     for (size_t i = 0; alone && i < json_array_size(runs); i++) {
@@ -110,7 +109,7 @@ static const char *kind_label(const json_t *runs, size_t kind) {
 const char *figure_kind_name(const json_t *runs, size_t kind, size_t count) {
     const json_t *run = json_array_get(runs, kind);
     const double seed = figure_number(run, "record.settings.seed");
-    const char *label = kind_label(runs, kind);
+    const char *label = figure_kind_label(runs, kind);
     size_t size;
     char *name = name_buffer(&size);
     snprintf(name, size, count > 1 ? "%s (%.0f runs)" : "%s (seed %.0f)", label, count > 1 ? (double)count : seed);

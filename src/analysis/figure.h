@@ -120,8 +120,9 @@ bool figure_is_first(const json_t *runs, size_t index);
 /* Whether run `index` repeats run `first`, or is it. */
 bool figure_repeats(const json_t *runs, size_t index, size_t first);
 
-/* "<variant> (3 runs)", or "<variant> (seed 1)" of one; the first run's name where other kinds are of that variant. Valid as
- * figure_name. */
+/* The variant of a kind of runs, or the first run's name where other kinds are of that variant or it is not known; and
+ * "<label> (3 runs)", or "<label> (seed 1)" of one. Valid as figure_name. */
+const char *figure_kind_label(const json_t *runs, size_t kind);
 const char *figure_kind_name(const json_t *runs, size_t kind, size_t count);
 
 /* For legends: the name of a run that has no repeats, figure_kind_name of the first of those that are repeats,

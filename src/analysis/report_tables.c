@@ -175,10 +175,10 @@ static void add_estimate(FILE *page, const json_t *estimate, bool difference) {
     fputs("</td>", page);
 }
 
-static void add_variant(FILE *page, const json_t *variant, const json_t *baselines) {
+static void add_variant(FILE *page, const json_t *runs, const json_t *variant, const json_t *baselines) {
     const char *name;
     json_t *unused;
-    fprintf(page, "<tr><td>%s</td>", json_string_value(json_object_get(variant, "residual")));
+    fprintf(page, "<tr><td>%s</td>", figure_kind_label(runs, (size_t)figure_number(variant, "kind")));
     add_number(page, 0, figure_number(variant, "n_streams"));
     add_number(page, SIGNIFICANT, figure_number(variant, "learning_rate"));
     add_number(page, 0, (double)json_array_size(json_object_get(variant, "runs")));
@@ -193,7 +193,7 @@ static void add_variant(FILE *page, const json_t *variant, const json_t *baselin
 
 /* What a reader of the table has to know of one variant. */
 static void add_notes_of(FILE *page, const json_t *runs, const json_t *variant, size_t *fewest_pairs) {
-    const char *residual = json_string_value(json_object_get(variant, "residual")), *name;
+    const char *name;
     json_t *difference;
     const json_t *one;
     size_t i;
@@ -205,7 +205,8 @@ static void add_notes_of(FILE *page, const json_t *runs, const json_t *variant, 
         const char *why = json_string_value(json_object_get(difference, "why"));
         const size_t pairs = (size_t)json_integer_value(json_object_get(difference, "pairs"));
         if (why) {
-            fprintf(page, " %s has no difference to %s: %s.", residual, name, why);
+            fprintf(page, " %s has no difference to %s: %s.",
+                    figure_kind_label(runs, (size_t)figure_number(variant, "kind")), name, why);
         } else {
             *fewest_pairs = pairs < *fewest_pairs ? pairs : *fewest_pairs;
         }
@@ -273,7 +274,7 @@ static void add_variants(const json_t *analysis, FILE *page) {
         }
         begin_rows(page);
         json_array_foreach(variants, i, variant) {
-            add_variant(page, variant, baselines);
+            add_variant(page, json_object_get(analysis, "runs"), variant, baselines);
         }
         end_table(page);
         add_notes(page, analysis, comparison);

@@ -208,6 +208,8 @@ static void variants_are_compared_at_the_same_seed(void **state) {
     assert_holds(
         page,
         "copy is left out: another run has its seed. young is left out: its last evaluation is at an earlier");
+    assert_holds(page, "<tr><td>rc-1</td>"); /* two kinds of rc are told apart by their first runs */
+    assert_holds(page, "<tr><td>fast</td>");
     assert_holds(page, "mhc has no difference to rc: no runs of the same seed.");
     assert_holds(page, "Too few pairs: one alone has no interval.");
     assert_holds(page, "Evaluation batches of these runs depend on the seed");
