@@ -20,7 +20,8 @@ import portability
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMITS = os.path.join(HERE, "hot_kernels.txt")
 DOCUMENT = portability.DOCUMENT
-ELSEWHERE = ("attention.cl", "gemm.cl", "gemm_blocks.cl", "gemm_parts.cl")  # matrix products and attention have checks of their own
+ELSEWHERE = ("attention.cl", "gemm.cl", "gemm_blocks.cl", "gemm_parts.cl",  # matrix products and attention have checks of their own
+             "loops.cl")  # a self-test
 AMD = ("gfx90a", "gfx1100", "gfx942")
 CLANG = 15  # which the counts of loads are of: clang 19 divides some vectors of 16 bits
 

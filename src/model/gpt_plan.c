@@ -3,6 +3,7 @@
 #include "src/model/gpt.h"
 #include "src/model/row_gradients.h"
 #include "src/operations/attention_check.h"
+#include "src/operations/loops.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -396,7 +397,11 @@ int gpt_create(struct gpt *gpt) {
         row_gradients_create(gpt)) {
         return -1;
     }
-    return attention_open_units(&gpt->operations);
+    return attention_open_units(&gpt->operations) ||
+                   (gpt->compute->verify &&
+                    operations_check_loops(&gpt->operations, gpt_tokens(gpt), gpt->parameters.total))
+               ? -1
+               : 0;
 }
 
 void gpt_release(struct gpt *gpt) {

@@ -119,6 +119,7 @@ static void nonsense_is_refused_in_every_class_of_kernels(void **state) {
     CHECK_REFUSED("attention_forward", "attention of device ", NEW_RUN);
     CHECK_REFUSED("attention_backward_keys", "attention of device ", NEW_RUN);
     CHECK_REFUSED("attention_backward_queries", "attention of device ", NEW_RUN);
+    CHECK_REFUSED("loop_turns", "a long loop of device ", NEW_RUN, "--residual", "mhc_lite", "--n-streams", "6");
 }
 
 static void every_program_refuses_nonsense(void **state) {

@@ -222,9 +222,10 @@ static int list_products(struct compute *compute) {
 /* Programs that do not belong to an operation. */
 static int list_others(struct list *list, struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
+    static const char *const loops[] = {"loops.cl", NULL};
     list->rare = false;
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_products(compute) ||
-                       build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
+                       build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
     if (compute->gemm_close) { /* compute_close would close a device */
         compute->gemm_close(compute);

@@ -1,0 +1,75 @@
+#include "src/operations/loops.h"
+#include "runtime/device/self_test.h"
+#include "runtime/system/error.h"
+#include "src/operations/kernels.h"
+
+enum {
+    MANY = 1 << 15, /* turns of a work-item that any device makes */
+    OUTER = 256,
+    INNER = 512,           /* of the self-test, 2^17 together */
+    TURNS_PER_COLUMN = 32, /* of a token's map, at most: mhc_lite makes 18 to 22 a permutation */
+    TURNS_PER_VECTOR = 4,  /* of a row, at most: kernels walk it a few times */
+};
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Turns of the work-item that makes most of them, at most. */
+static size_t most_turns(const struct operations *operations, size_t tokens, size_t parameters) {
+    const struct compute *compute = operations->compute;
+    const struct operation_shape *shape = &operations->shape;
+    const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in a turn */
+    const size_t row = groups_for((size_t)(shape->streams * shape->channels), step);
+    const size_t map = chunk_rows(tokens, map_chunks(compute, shape)).per_chunk * operations->columns;
+    const size_t mix = chunk_rows(tokens, row_chunks(compute)).per_chunk * row;
+    const size_t logits = groups_for((size_t)shape->vocabulary, step);
+    const size_t norm = groups_for(parameters, square_chunks(compute) * step);
+    return larger(larger(map * TURNS_PER_COLUMN, mix * TURNS_PER_VECTOR), larger(logits * TURNS_PER_VECTOR, norm));
+}
+
+static int run(struct compute *compute, const struct kernel *kernel, const struct buffer *sums) {
+    uint32_t drawn[5] = {0, 1, 22, 333, 4444}, sum = 0, found = 0;
+    for (int i = 0; i < OUTER * INNER; i++) {
+        sum = 1664525U * sum + drawn[1 + (sum & 3U)];
+    }
+    if (buffer_write(compute, sums, 0, drawn, sizeof drawn)) {
+        return -1;
+    }
+    KERNEL_RUN(compute, kernel, 1, 1, ARG_U32(OUTER), ARG_U32(INNER), ARG_IN_OUT(sums, 5));
+    if (buffer_read(compute, sums, 0, &found, sizeof found)) {
+        return -1;
+    }
+    return found == sum ? 0 : 1;
+}
+
+static int check(struct compute *compute) {
+    const char *const files[] = {"loops.cl", NULL};
+    struct kernel kernel = {0};
+    struct buffer sums = {0};
+    int status = kernel_build(compute, files, NULL, "loop_turns", &kernel);
+    status = status || buffer_create(compute, &sums, 5 * sizeof(uint32_t)) ? -1 : run(compute, &kernel, &sums);
+    buffer_release(compute, &sums);
+    kernel_release(&kernel);
+    return status;
+}
+
+int operations_check_loops(struct operations *operations, size_t tokens, size_t parameters) {
+    struct compute *compute = operations->compute;
+    const size_t turns = most_turns(operations, tokens, parameters);
+    char key[CHECKSUM_SIZE];
+    if (turns < MANY || self_test_passed(compute, "loops", key)) {
+        return 0;
+    }
+    const int status = check(compute);
+    if (status == 0) {
+        self_test_keep(compute, key);
+    } else if (status > 0) {
+        error_set("a work-item of this model makes up to %zu turns of loops, and %d do not come out right (Mesa's "
+                  "llvmpipe "
+                  "and lavapipe of 22.3 leave all loops after 65535)",
+                  turns, OUTER * INNER);
+        return self_test_refuse(compute, "a long loop", "a smaller model or batch, ");
+    }
+    return status;
+}
