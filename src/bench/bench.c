@@ -160,9 +160,12 @@ static void print_result(const struct bench_state *bench, const struct bench_res
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
     message_print(stdout, "step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n",
                   1e3 * step->median, bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
-    message_print(stdout, "speed    %.1f tokens/s, %.0f %% of the %.1f GFLOP/s in matrix products alone\n", speed,
-                  100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate, 1e-9 * model->gemm_rate);
-    message_print(stdout, "memory   %.2f GiB planned, %.2f GiB at most in this process\n",
+    message_print(stdout,
+                  "speed    %.1f tokens/s; the model's FLOPs a second are %.0f %% of the %.1f GFLOP/s that matrix "
+                  "products alone reach\n",
+                  speed, 100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate,
+                  1e-9 * model->gemm_rate);
+    message_print(stdout, "memory   %.2f GiB planned on the device; this process has had %.2f GiB at most\n",
                   (double)model->gpt.plan.total_bytes / 1073741824.0, bench_model_peak_bytes() / 1073741824.0);
     if (bench->settings->ranks) {
         print_split(bench, result);

@@ -307,6 +307,9 @@ static void print_table(const struct comparison *all) {
                       fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
         message_print(stdout, isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
     }
+    message_print(stdout,
+                  "of GEMM  the model's FLOPs a second, relative to the rate of matrix products alone above\n"
+                  "planned  memory on the device; peak: the most that the process has had\n");
     if (find_plain(all)) {
         message_print(
             stdout,

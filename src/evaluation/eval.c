@@ -261,6 +261,11 @@ static void print_figure(const char *name, int digits, double value) {
     }
 }
 
+/* In natural logarithms, whatever the tokens are. */
+static void print_loss(double loss) {
+    print_figure(isnan(loss) ? "loss" : "loss (nats/token)", 6, loss);
+}
+
 static void print_count(const char *name, uint64_t value) {
     message_print(stdout, "%-18s%" PRIu64 "\n", name, value);
 }
@@ -302,7 +307,9 @@ static int report_split(struct evaluation *evaluation) {
                   (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
     const int status = write_json(evaluation, results);
     if (status == 0 && talks(evaluation)) {
-        print_figure("loss", 6, loss);
+        message_print(stdout, "%-18s%s.bin, %s\n", "split", split_name(settings),
+                      settings->eval_iters > 0 ? "random batches" : "the whole file");
+        print_loss(loss);
         print_figure("perplexity", 4, perplexity);
         print_count("tokens", tokens);
         print_rate(evaluation);
@@ -347,7 +354,7 @@ static void print_documents(const struct evaluation *evaluation) {
     print_figure("byte_perplexity", 6, figures.byte_perplexity);
     print_figure("bits_per_byte", 6, figures.bits_per_byte);
     print_figure("token_perplexity", 4, figures.token_perplexity);
-    print_figure("loss", 6, figures.loss);
+    print_loss(figures.loss);
     print_rate(evaluation);
 }
 

@@ -120,8 +120,10 @@ static int prepare_and_tell(const struct settings *settings, struct prepare_sett
         message_print(stdout, "; asked for: %g %%%s", 100.0 * prepare->val_fraction,
                       prepare->kind == DOCUMENT_CHUNKS ? "" : " of the documents");
     }
-    message_print(stdout, "), from %" PRIu64 " bytes; unigram entropy %.4f nats\n", report.source_bytes,
-                  report.unigram_entropy);
+    message_print(stdout,
+                  "), from %" PRIu64 " bytes of files\n         unigram entropy %.4f nats: the loss of a model "
+                  "that knows only how often each token occurs\n",
+                  report.source_bytes, report.unigram_entropy);
     return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 

@@ -29,7 +29,7 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
                  facts->units.refusal ? facts->units.refusal : "");
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
         snprintf(choice->reason, sizeof choice->reason,
-                 "a model of %zu channels is taken to gain too little from %s, one of %d or more to do",
+                 "a model of %zu channels is too narrow to gain from %s; bf16 is chosen from %d channels on",
                  facts->channels, facts->units.unit, WIDE);
     } else if (facts->units.unit) {
         choice->type = ELEMENT_BF16;

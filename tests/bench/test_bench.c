@@ -157,6 +157,7 @@ static void test_compare(void **state) {
     char *text = scratch_read(output, &(size_t){0});
     assert_non_null(text);
     assert_non_null(strstr(text, "vocabulary 300 (as given)"));
+    assert_non_null(strstr(text, "of GEMM  the model's FLOPs a second"));
     assert_non_null(strstr(text, "to rc    time of a step divided by that of rc in the same round"));
     free(text);
 }

@@ -401,7 +401,13 @@ static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
     (void)state;
     size_t predicted;
     const double expected = whole_split_of_the_plain_model(&predicted);
-    assert_done(EVAL("--data", scratch_path("data"), "--json", scratch_path("split.json")));
+    const char *output = scratch_path("split.txt");
+    assert_done(CHILD_RUN_WRITING(output, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--data",
+                                  scratch_path("data"), "--json", scratch_path("split.json")));
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(text);
+    assert_non_null(strstr(text, "split             val.bin, the whole file\nloss (nats/token) "));
+    free(text);
     json_t *figures = read_figures("split.json");
     assert_true(figure(figures, "tokens") == (double)predicted);
     assert_near("loss", figure(figures, "loss"), expected, TOLERANCE);

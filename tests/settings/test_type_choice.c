@@ -72,7 +72,7 @@ static void decisions_are_those_of_the_table(void **state) {
         {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "products on AVX512_BF16", ""},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 255},
          ELEMENT_FP32,
-         "a model of 255 channels is taken to gain too little from AVX512_BF16, one of 256 or more to do",
+         "a model of 255 channels is too narrow to gain from AVX512_BF16; bf16 is chosen from 256 channels on",
          ""},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_LACKS, false, 768},
          ELEMENT_FP32,

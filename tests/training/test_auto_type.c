@@ -42,7 +42,7 @@ static void assert_told(const char *text, bool expected) {
 /* Why a narrow model is in fp32 on a CPU: it has no units for bf16, or some that would not gain, or cannot be used. */
 static void assert_told_of_the_cpu(void) {
     if (!strstr(child_message(), " is no GPU, and no units for bf16 were found\n") &&
-        !strstr(child_message(), " channels is taken to gain too little from ")) {
+        !strstr(child_message(), " channels is too narrow to gain from ")) {
         assert_told(" would multiply bf16 in fp32: ", true);
     }
 }
