@@ -23,6 +23,9 @@ struct path path_of(const char *format, ...) __attribute__((format(printf, 1, 2)
  * whoever goes on with it learns what is wrong. */
 bool files_exist(const char *path);
 
+/* Whether the path itself is a symbolic link. */
+bool files_is_link(const char *path);
+
 /* Whether both are there and one file. */
 bool files_are_same(const char *a, const char *b);
 
@@ -108,6 +111,9 @@ void files_stage_clean(const char *parent);
 int files_remove(const char *path);
 int files_remove_folder(const char *path);
 
-/* The same in two steps, so that the folder is whole or absent at every moment: it is first moved to a temporary name,
- * where the file system can do that. */
-int files_discard_folder(const char *path);
+/* Removes from a folder the regular files `names` (ends with NULL), in this order, and the folder itself if nothing else is in it. Such a
+ * folder is first moved to a temporary name, so that it is whole or absent at every moment, where the file system can do that. */
+int files_discard_members(const char *folder, const char *const *names);
+
+/* Whether a folder has anything else than regular files of these names: 1 or 0; -1 where that cannot be told. */
+int files_has_others(const char *folder, const char *const *names);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,24 +124,71 @@ void files_stage_abandon(char *staging) {
     }
 }
 
-int files_discard_folder(const char *path) {
+/* ---- what is to go */
+
+struct members {
+    const char *folder;
+    const char *const *names; /* ends with NULL */
+};
+
+/* 1: not a regular file of these names. */
+static int is_other(void *context, const char *name) {
+    const struct members *members = context;
+    const char *const *known = members->names;
+    struct stat status;
+    while (*known != NULL && strcmp(*known, name) != 0) {
+        known++;
+    }
+    if (*known == NULL) {
+        return 1;
+    }
+    const struct path path = path_of("%s/%s", members->folder, name);
+    return lstat(path.text, &status) != 0 ? error_set_errno("cannot look at %s", path.text)
+                                          : !S_ISREG(status.st_mode);
+}
+
+int files_has_others(const char *folder, const char *const *names) {
+    return files_each(folder, is_other, &(struct members){folder, names});
+}
+
+static int remove_members(const char *folder, const char *const *names) {
+    struct stat status;
+    for (; *names != NULL; names++) {
+        const struct path path = path_of("%s/%s", folder, *names);
+        if (lstat(path.text, &status) == 0 && S_ISREG(status.st_mode) && unlink(path.text) != 0) {
+            return error_set_errno("cannot remove %s", path.text);
+        }
+    }
+    return rmdir(folder) == 0 || errno == ENOTEMPTY || errno == EEXIST
+               ? 0
+               : error_set_errno("cannot remove %s", folder);
+}
+
+int files_discard_members(const char *folder, const char *const *names) {
     struct destination from;
     struct stat status;
-    if (lstat(path, &status) != 0) {
-        return error_set_errno("cannot remove %s", path);
+    if (lstat(folder, &status) != 0) {
+        return error_set_errno("cannot remove %s", folder);
     }
     if (!S_ISDIR(status.st_mode)) { /* a link, too: what it leads to is somebody else's */
-        return error_set("cannot remove %s: it is not a folder", path);
+        return error_set("cannot remove %s: it is not a folder", folder);
     }
-    char *aside = destination_find(path, &from) == 0 ? temporary_make(&from, NULL) : NULL;
+    const int others = files_has_others(folder, names);
+    if (others != 0) {
+        return others < 0 ? -1 : remove_members(folder, names);
+    }
+    char *aside = destination_find(folder, &from) == 0 ? temporary_make(&from, NULL) : NULL;
     if (aside == NULL) {
-        return error_prefix("cannot remove %s", path);
+        return error_prefix("cannot remove %s", folder);
     }
-    const bool moved = rename(path, aside) == 0; /* replaces the empty folder */
+    const bool moved = rename(folder, aside) == 0; /* replaces the empty folder */
     if (!moved) {
         rmdir(aside);
     }
-    const int result = files_remove_folder(moved ? aside : path);
+    const int result = remove_members(moved ? aside : folder, names);
+    if (moved && rename(aside, folder) == 0) { /* something was put into it meanwhile */
+        files_sync(from.parent.text);
+    }
     free(aside);
     return result;
 }

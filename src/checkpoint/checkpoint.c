@@ -20,9 +20,41 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
                : 0;
 }
 
+/* The files of a checkpoint. state.json is last: what has it is complete. */
+static const char *const members[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
+static const char *const members_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
+
+/* What is at the place of a checkpoint that is to be written: 1 if it has to be kept beside it, 0 if not, -1 with an error. */
+static int look_at_older(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return errno == ENOENT ? 0 : error_set_errno("cannot look at it");
+    }
+    if (S_ISLNK(status.st_mode)) {
+        return error_set("it is a symbolic link, and what that leads to is no part of this run: remove the link");
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return error_set("there is something else than a folder of this name");
+    }
+    const int others = files_has_others(path, members), own = others > 0 ? checkpoint_is_own(path) : 1;
+    if (own == 0 && (files_exist(path_of("%s/%s", path, WEIGHTS_FILE).text) ||
+                     files_exist(path_of("%s/config.json", path).text))) {
+        return error_set("the folder there is no checkpoint of this program's: move it away");
+    }
+    return own < 0 ? -1 : others;
+}
+
+/* Beside other files, which stay. */
+static int move_beside(const char *path, char *staging, bool optimizer) {
+    const int status = files_move_into(path, staging, optimizer ? members : members_without_moments);
+    files_stage_abandon(staging);
+    return status;
+}
+
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
     char *staging = NULL;
-    if (files_stage_begin(path, &staging)) {
+    const int others = look_at_older(path);
+    if (others < 0 || files_stage_begin(path, &staging)) {
         return error_prefix("cannot save checkpoint %s", path);
     }
     if (fill(staging, gpt, content)) {
@@ -30,7 +62,9 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
         files_stage_abandon(staging);
         return -1;
     }
-    return files_stage_commit(path, staging) ? error_prefix("cannot save checkpoint %s", path) : 0;
+    return (others ? move_beside(path, staging, content->optimizer) : files_stage_commit(path, staging))
+               ? error_prefix("cannot save checkpoint %s", path)
+               : 0;
 }
 
 int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
@@ -136,12 +170,27 @@ char *checkpoint_newest(const char *out_dir) {
     return path;
 }
 
+int checkpoint_is_own(const char *path) {
+    const char *name = strrchr(path, '/');
+    const int64_t named = checkpoint_iteration_of(name ? name + 1 : path);
+    int64_t iteration = -1;
+    const int found = checkpoint_recognise(path, &iteration);
+    return found == 1 ? named < 0 || named == iteration : found;
+}
+
+int checkpoint_remove(const char *path) {
+    return files_discard_members(path, members);
+}
+
 int checkpoint_prune(const char *out_dir, int64_t keep) {
-    int64_t *iterations;
+    int64_t *iterations, kept = 0;
     size_t count;
-    int status = list(out_dir, false, &iterations, &count); /* links neither count nor go */
-    for (size_t i = keep > 0 ? (size_t)keep : 0; status == 0 && i < count; i++) {
-        status = files_discard_folder(path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]).text);
+    int status = list(out_dir, false, &iterations, &count); /* without links */
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
+        const int own = checkpoint_is_own(path.text);
+        kept += own > 0;
+        status = own < 0 || (own > 0 && kept > keep && checkpoint_remove(path.text)) ? -1 : 0;
     }
     free(iterations);
     return status;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MOST_STATE_BYTES ((size_t)1 << 20)
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
@@ -173,6 +174,25 @@ static int open_state(const char *folder, struct training_state *state, struct l
         *json = NULL;
     }
     return status;
+}
+
+static bool is_file(const char *folder, const char *name) {
+    struct stat status;
+    return lstat(path_of("%s/%s", folder, name).text, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+int checkpoint_recognise(const char *folder, int64_t *iteration) {
+    json_t *json = NULL;
+    if (!is_file(folder, "config.json") || !is_file(folder, WEIGHTS_FILE) || !is_file(folder, "state.json")) {
+        return 0;
+    }
+    const int status = json_file_read(path_of("%s/%s", folder, "state.json").text, MOST_STATE_BYTES, &json);
+    const json_t *number = json_object_get(json, "iteration"), *checksums = json_object_get(json, "checksums");
+    const bool ours = checkpoint_is_count(number, 0) && json_object_get(checksums, "config.json") &&
+                      json_object_get(checksums, WEIGHTS_FILE);
+    *iteration = json_integer_value(number);
+    json_decref(json);
+    return status == 0 ? ours : status == JSON_FILE_INVALID ? 0 : -1;
 }
 
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {

@@ -41,5 +41,9 @@ bool checkpoint_is_count(const json_t *number, json_int_t least);
  * heap memory; settings may be NULL. Nothing is verified. */
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings);
 
+/* Whether the folder is a checkpoint that this program wrote: it has config.json, weights and a state.json with checksums of them, all
+ * regular files. *iteration is that of state.json. 1 or 0; -1 with an error where that cannot be told. */
+int checkpoint_recognise(const char *folder, int64_t *iteration);
+
 /* The same for going on: the loss's scale too, and the checksums are verified. */
 int checkpoint_resume_state(const char *folder, struct training_state *state, struct loss_scale *scale);

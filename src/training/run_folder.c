@@ -78,10 +78,23 @@ static int refuse_entry(const char *folder, const char *name, const char *path) 
 
 /* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
 static int refuse_stranger(const char *folder, const char *name, const char *path) {
-    const bool stranger = is_checkpoint(name) && access(path_of("%s/config.json", path).text, F_OK) != 0;
-    return stranger ? error_set("%s/%s is no checkpoint of this program's: move it away before starting over",
-                                folder, name)
-                    : 0;
+    const int own = is_checkpoint(name) ? checkpoint_is_own(path) : 1;
+    if (own == 0) {
+        return error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder,
+                         name);
+    }
+    return own < 0 ? -1 : 0;
+}
+
+/* For run_folder_check_links: what a run would write to or replace. */
+static int refuse_link(const char *folder, const char *name, const char *path) {
+    const bool written = is_record(name) || strcmp(name, RUN_SETTINGS) == 0 || strcmp(name, RUN_TRACE) == 0 ||
+                         strcmp(name, CHECKPOINT_BEST) == 0 || strcmp(name, RUN_VALIDATION) == 0;
+    return written && files_is_link(path)
+               ? error_set("%s/%s is a symbolic link, and what it leads to would be written over: put the file or "
+                           "folder itself there, or remove the link",
+                           folder, name)
+               : 0;
 }
 
 static int for_each_entry(const char *path, int (*visit)(const char *folder, const char *name, const char *path));
@@ -114,7 +127,7 @@ static int remove_entry(const char *folder, const char *name, const char *path) 
     if (!is_checkpoint(name) && !is_record(name) && !event_file_is_name(name)) {
         return 0;
     }
-    return is_folder ? files_discard_folder(path) : remove_file(path);
+    return is_folder ? checkpoint_remove(path) : remove_file(path);
 }
 
 struct entry_visit {
@@ -133,6 +146,10 @@ static int for_each_entry(const char *path, int (*visit)(const char *folder, con
 
 int run_folder_check_free(const char *path) {
     return for_each_entry(path, refuse_entry);
+}
+
+int run_folder_check_links(const char *path) {
+    return for_each_entry(path, refuse_link);
 }
 
 int run_folder_clear(const char *path) {

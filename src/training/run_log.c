@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 struct cut {
     const struct training_state *state;
     uint64_t end; /* of the last line that the run has got to */
+    bool found;   /* a line of a run, kept or not */
 };
 
 /* A line belongs to what a run has done: its steps before where it stands, and its evaluations. */
@@ -23,38 +23,89 @@ static void note_line(void *context, const struct record_line *line) {
     struct cut *cut = context;
     const int64_t at = json_integer_value(json_object_get(line->object, "iter"));
     const bool evaluation = json_object_get(line->object, "val_loss") != NULL;
+    cut->found |= line->object != NULL;
     if (line->object && at < (evaluation ? cut->state->evaluated_at + 1 : cut->state->iteration)) {
         cut->end = line->end;
     }
 }
 
-/* Cutting is one step for the file system: whatever happens, the lines before stay. */
-static int cut_off_later_lines(FILE *file, const struct training_state *state) {
-    struct cut cut = {.state = state};
-    struct stat status;
-    if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) {
-        return error_set("it is not a regular file");
-    }
-    if (record_lines_read(file, note_line, &cut)) {
-        return -1;
-    }
-    return ftruncate(fileno(file), (off_t)cut.end) == 0 && fseeko(file, 0, SEEK_END) == 0
-               ? 0
-               : error_set_errno("cannot cut off lines of later iterations");
+/* Whether the file begins as a run's lines do; one without a whole line may be what a full disk has left of the first. */
+static bool is_torn_line(FILE *file) {
+    static const char beginning[] = "{\"iter\":";
+    char text[sizeof beginning];
+    rewind(file);
+    const size_t bytes = fread(text, 1, sizeof beginning - 1, file);
+    return memcmp(text, beginning, bytes) == 0;
 }
 
-/* Without `makes`, a file that is missing stays so and *file is NULL. */
+/* Copies the lines that the run has got to. */
+static int copy_lines(FILE *from, FILE *to, const struct training_state *state) {
+    struct cut cut = {.state = state};
+    char block[8192];
+    if (record_lines_read(from, note_line, &cut)) {
+        return -1;
+    }
+    if (!cut.found && !is_torn_line(from)) {
+        return error_set("no line of it is of a run: it would be lost; move it away");
+    }
+    rewind(from);
+    for (uint64_t left = cut.end; left > 0;) {
+        const size_t wanted = left < sizeof block ? (size_t)left : sizeof block;
+        const size_t got = fread(block, 1, wanted, from);
+        if (got == 0) {
+            return ferror(from) ? error_set_errno("cannot read") : error_set("it became shorter while it was read");
+        }
+        if (fwrite(block, 1, got, to) != got) {
+            return error_set_errno("cannot write the copy");
+        }
+        left -= got;
+    }
+    return files_flush(to, "the copy");
+}
+
+/* Fills the new file, which stays empty where there is no old one. */
+static int fill_anew(const char *path, const char *staging, const struct training_state *state) {
+    uint64_t bytes;
+    const int descriptor = files_exist(path) ? files_open(path, path, &bytes) : -1;
+    if (descriptor < 0) {
+        return files_exist(path) ? -1 : 0;
+    }
+    FILE *from = fdopen(descriptor, "r"), *to = from ? fopen(staging, "we") : NULL;
+    int status = to ? copy_lines(from, to, state) : error_set_errno("cannot begin the copy");
+    if (to && fclose(to) != 0 && status == 0) {
+        status = error_set_errno("cannot write the copy");
+    }
+    if (from) {
+        fclose(from);
+    } else {
+        close(descriptor);
+    }
+    return status ? error_prefix("%s", path) : 0;
+}
+
+/* Writes the file anew and puts that into its place, in one step for the file system: whatever happens, the lines before stay, and other
+ * names that the old file has, such as those of a backup by links, keep it as it was. Without `makes`, a file that is missing stays so and
+ * *file is NULL. */
 static int open_lines(const char *out_dir, const char *name, bool makes, const struct training_state *state,
                       FILE **file) {
     const struct path path = path_of("%s/%s", out_dir, name);
+    char *staging = NULL;
     *file = NULL;
     if (!makes && !files_exist(path.text)) {
         return 0;
     }
-    *file = fopen(path.text, "a+e");
-    return !*file                              ? error_set_errno("cannot write %s", path.text)
-           : cut_off_later_lines(*file, state) ? error_prefix("%s", path.text)
-                                               : 0;
+    if (files_stage_file(path.text, &staging)) {
+        return -1;
+    }
+    if (fill_anew(path.text, staging, state)) {
+        files_stage_abandon(staging);
+        return -1;
+    }
+    if (files_stage_commit(path.text, staging)) {
+        return -1;
+    }
+    *file = fopen(path.text, "ae");
+    return *file ? 0 : error_set_errno("cannot write %s", path.text);
 }
 
 /* TensorBoard draws a chart for each tag, with a line for each folder: validation's losses have the tag of training's, "loss", in

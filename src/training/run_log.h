@@ -32,7 +32,8 @@ struct step_metrics {
     int64_t skipped;   /* steps left out so far, this one included */
 };
 
-/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. Of a resumed one what
+/* Opens the files in out_dir, which a run that is not resumed must find empty or missing. They are written anew. A file that has no line of a run
+ * is refused. Of a resumed one what
  * follows the last line that the run has got to is cut off, whether that file is written on or not: steps from
  * state->iteration on and evaluations after state->evaluated_at, which a killed run, or a branch that was given up, left. So
  * the files read like those of one run. */

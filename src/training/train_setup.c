@@ -118,7 +118,7 @@ static int take_out_dir(struct trainer *trainer) {
         (!train_settings_resume(settings) && !files_exist(settings->out_dir))) {
         return 0;
     }
-    if (run_folder_open(&trainer->folder, settings->out_dir)) {
+    if (run_folder_open(&trainer->folder, settings->out_dir) || run_folder_check_links(trainer->folder.path.text)) {
         return -1;
     }
     return train_settings_resume(settings) || settings->start_over

@@ -27,6 +27,24 @@ static void make_folder(const char *run, const char *name) {
     assert_int_equal(files_make_folder(scratch_path(path)), 0);
 }
 
+/* With what tells a checkpoint, and nothing else. */
+static void make_checkpoint(const char *run, const char *name, long iteration) {
+    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
+    char path[128], state[160];
+    make_folder(run, name);
+    snprintf(state, sizeof state,
+             "{\"iteration\": %ld, \"checksums\": {\"config.json\": \"\", \"model.safetensors\": \"\"}}",
+             iteration);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s/%s", run, name, files[i]);
+        scratch_write(path, state, strlen(state));
+    }
+}
+
+static int entries(const char *path) {
+    return scratch_entries(scratch_path(path));
+}
+
 static void assert_newest(const char *run, const char *name) {
     char *path = checkpoint_newest(scratch_path(run));
     assert_non_null(path);
@@ -41,10 +59,10 @@ static void test_other_names_are_no_checkpoints(void **state) {
     }
     assert_null(checkpoint_newest(scratch_path("names")));
     assert_non_null(strstr(error_text(), "there is no checkpoint in "));
-    make_folder("names", "ckpt-0");
+    make_checkpoint("names", "ckpt-0", 0);
     assert_newest("names", "ckpt-0");
-    make_folder("names", "ckpt-9");
-    make_folder("names", "ckpt-10");
+    make_checkpoint("names", "ckpt-9", 9);
+    make_checkpoint("names", "ckpt-10", 10);
     assert_newest("names", "ckpt-10");
     assert_int_equal(checkpoint_prune(scratch_path("names"), 1), 0);
     assert_int_equal(scratch_entries(scratch_path("names")), LOOKALIKES + 1);
@@ -53,8 +71,8 @@ static void test_other_names_are_no_checkpoints(void **state) {
 
 static void test_files_are_no_checkpoints_and_links_stay(void **state) {
     (void)state;
-    make_folder("kinds", "ckpt-5");
-    make_folder("kinds", "elsewhere");
+    make_checkpoint("kinds", "ckpt-5", 5);
+    make_checkpoint("kinds", "elsewhere", 98);
     scratch_write("kinds/ckpt-99", "notes", 5);
     assert_int_equal(symlink("elsewhere", scratch_path("kinds/ckpt-98")), 0);
     assert_newest("kinds", "ckpt-98");
@@ -62,13 +80,53 @@ static void test_files_are_no_checkpoints_and_links_stay(void **state) {
     assert_true(files_exist(scratch_path("kinds/ckpt-5")));
     assert_int_equal(checkpoint_prune(scratch_path("kinds"), 0), 0);
     assert_false(files_exist(scratch_path("kinds/ckpt-5")));
-    assert_int_equal(scratch_entries(scratch_path("kinds")), 3);
+    assert_int_equal(entries("kinds"), 3);
+    assert_int_equal(entries("kinds/elsewhere"), 4);
+}
+
+/* Whatever else has the name of a checkpoint stays, and takes no place of one that is kept. */
+static void test_what_is_no_checkpoint_stays(void **state) {
+    (void)state;
+    make_checkpoint("others", "ckpt-1", 1);
+    make_checkpoint("others", "ckpt-2", 2);
+    make_folder("others", "ckpt-3"); /* photographs */
+    scratch_write("others/ckpt-3/photo", "mine", 4);
+    make_checkpoint("others", "ckpt-4", 2); /* a copy under another name */
+    make_checkpoint("others", "ckpt-5", 5); /* an export */
+    assert_int_equal(unlink(scratch_path("others/ckpt-5/state.json")), 0);
+    make_checkpoint("others", "ckpt-6", 6); /* damaged */
+    scratch_write("others/ckpt-6/state.json", "{", 1);
+    assert_int_equal(checkpoint_prune(scratch_path("others"), 1), 0);
+    assert_false(files_exist(scratch_path("others/ckpt-1")));
+    assert_int_equal(entries("others"), 5);
+    assert_int_equal(entries("others/ckpt-2"), 4);
+    assert_int_equal(entries("others/ckpt-3"), 1);
+    assert_int_equal(entries("others/ckpt-4"), 4);
+    assert_int_equal(entries("others/ckpt-5"), 3);
+    assert_int_equal(entries("others/ckpt-6"), 4);
+    assert_int_equal(checkpoint_prune(scratch_path("others"), 0), 0);
+    assert_int_equal(entries("others"), 4);
+}
+
+/* Files that a checkpoint does not have stay in its folder. */
+static void test_other_files_stay(void **state) {
+    (void)state;
+    make_checkpoint("notes", "ckpt-1", 1);
+    scratch_write("notes/ckpt-1/notes.txt", "mine", 4);
+    make_folder("notes", "ckpt-1/plots");
+    assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
+    assert_int_equal(entries("notes/ckpt-1"), 2);
+    assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
+    assert_int_equal(entries("notes/ckpt-1"), 2);
+    assert_int_equal(entries("notes"), 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_names_are_no_checkpoints),
         cmocka_unit_test(test_files_are_no_checkpoints_and_links_stay),
+        cmocka_unit_test(test_what_is_no_checkpoint_stays),
+        cmocka_unit_test(test_other_files_stay),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

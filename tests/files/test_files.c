@@ -467,26 +467,37 @@ static void test_remove_folder(void **state) {
     assert_error("not a folder");
 }
 
-static void test_discard_folder(void **state) {
+static void test_discard_members(void **state) {
     (void)state;
+    static const char *const names[] = {"a", "b", "c", NULL};
     const char *parent = scratch_path("discards");
-    assert_int_equal(files_make_folder(scratch_path("discards/one/deep")), 0);
-    scratch_write("discards/one/deep/file", "x", 1);
+    assert_int_equal(files_make_folder(scratch_path("discards/one")), 0);
     const char *file = scratch_write("discards/file", "kept", 4);
-    assert_int_equal(files_discard_folder(scratch_path("discards/one")), 0);
+    scratch_write("discards/one/a", "x", 1);
+    scratch_write("discards/one/c", "x", 1);
+    assert_int_equal(files_has_others(scratch_path("discards/one"), names), 0);
+    assert_int_equal(files_discard_members(scratch_path("discards/one"), names), 0);
     assert_int_equal(scratch_entries(parent), 1);
-    assert_int_equal(files_discard_folder(scratch_path("discards/one")), -1);
+    assert_int_equal(files_discard_members(scratch_path("discards/one"), names), -1);
     assert_error("one: No such file");
-    assert_int_equal(files_discard_folder(file), -1);
+    assert_int_equal(files_discard_members(file, names), -1);
     assert_error("file: it is not a folder");
-    assert_int_equal(files_make_folder(scratch_path("discards/archive")), 0);
-    assert_int_equal(symlink(scratch_path("discards/archive"), scratch_path("discards/link")), 0);
-    assert_int_equal(files_discard_folder(scratch_path("discards/link")), -1);
-    assert_true(files_exist(scratch_path("discards/archive")));
-    assert_int_equal(unlink(scratch_path("discards/link")), 0);
-    assert_int_equal(files_discard_folder(scratch_path("discards/archive")), 0);
-    assert_int_equal(scratch_entries(parent), 1);
+    assert_int_equal(files_has_others(scratch_path("discards/one"), names), -1);
+
+    /* A folder, a link and a file of another name stay, and so the folder that they are in. */
+    assert_int_equal(files_make_folder(scratch_path("discards/archive/b")), 0);
+    scratch_write("discards/archive/a", "x", 1);
+    scratch_write("discards/archive/notes", "mine", 4);
+    assert_int_equal(symlink("../file", scratch_path("discards/archive/c")), 0);
+    assert_int_equal(symlink("archive", scratch_path("discards/link")), 0);
+    assert_int_equal(files_discard_members(scratch_path("discards/link"), names), -1);
+    assert_int_equal(scratch_entries(scratch_path("discards/archive")), 4);
+    assert_int_equal(files_has_others(scratch_path("discards/archive"), names), 1);
+    assert_int_equal(files_discard_members(scratch_path("discards/archive"), names), 0);
+    assert_int_equal(scratch_entries(scratch_path("discards/archive")), 3);
+    assert_content(scratch_path("discards/archive/notes"), "mine");
     assert_content(file, "kept");
+    assert_int_equal(scratch_entries(parent), 3);
 }
 
 static int count_name(void *context, const char *name) {
@@ -557,7 +568,7 @@ int main(void) {
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_remove_folder),
-        cmocka_unit_test(test_discard_folder),
+        cmocka_unit_test(test_discard_members),
         cmocka_unit_test(test_each),
         cmocka_unit_test(test_exist),
         cmocka_unit_test(test_close_text),

@@ -1027,6 +1027,118 @@ static void too_little_address_space_is_said(void **state) {
 #endif
 }
 
+/* ---- names that lead elsewhere */
+
+/* A copy of a run as backups make it (cp -al): other names of the same files. */
+static void copy_by_links(const char *from, const char *to) {
+    assert_done(CHILD_RUN("/bin/cp", "-al", scratch_path(from), scratch_path(to)));
+}
+
+static void assert_has_text(const char *path, const char *expected) {
+    size_t bytes;
+    char *text = scratch_read(scratch_path(path), &bytes);
+    assert_non_null(text);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* Going on with one of them leaves the other one as it is. */
+static void hard_linked_copy_of_a_run_is_its_own(void **state) {
+    (void)state;
+    static const char *const files[] = {"metrics.jsonl", "h_statistics.jsonl", "settings.conf",
+                                        "ckpt-6/state.json"};
+    assert_done(TRAIN("linked", "--max-iters", "6", "--checkpoint-interval", "3", "--statistics-interval", "1"));
+    assert_int_equal(files_make_folder(scratch_path("linked-before/ckpt-6")), 0);
+    for (int i = 0; i < 4; i++) {
+        copy(run_path("linked", files[i]), run_path("linked-before", files[i]));
+    }
+    copy_by_links("linked", "linked-copy");
+    assert_done(RESUME("linked-copy", "--eval-iters", "1", "--eval-interval", "6")); /* into ckpt-6/state.json */
+    remove_checkpoint("linked-copy", 6);
+    assert_done(RESUME("linked-copy", "--max-iters", "5", "--learning-rate", "1e-3", "--eval-iters", "0"));
+    for (int i = 0; i < 4; i++) {
+        assert_same_file(run_path("linked", files[i]), run_path("linked-before", files[i]));
+    }
+    assert_int_equal(count_lines("linked-copy/metrics.jsonl"), 5);
+    assert_done(TRAIN("linked-once", "--max-iters", "3", "--statistics-interval", "1"));
+    assert_done(RESUME("linked-once", "--max-iters", "5", "--learning-rate", "1e-3"));
+    assert_same_metrics("linked-copy", "linked-once");
+}
+
+/* Nothing is written through links, whatever they lead to. */
+static void links_in_a_run_are_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {"metrics.jsonl", "h_statistics.jsonl", "settings.conf", "trace.json"};
+    assert_done(TRAIN("links", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "1"));
+    for (int i = 0; i < 4; i++) {
+        unlink(scratch_path(run_path("links", names[i])));
+        scratch_write("thesis", "# 1\n# 2\n", 8);
+        link_to("../thesis", run_path("links", names[i]));
+        assert_failed(RESUME("links", "--max-iters", "4"), FAILED, "is a symbolic link");
+        assert_failed(TRAIN("links", "--start-over", "--max-iters", "4"), FAILED, "is a symbolic link");
+        assert_has_text("thesis", "# 1\n# 2\n");
+        assert_int_equal(unlink(scratch_path(run_path("links", names[i]))), 0);
+    }
+    assert_int_equal(rename(scratch_path("links/ckpt-best"), scratch_path("best-of-others")), 0);
+    link_to("../best-of-others", "links/ckpt-best");
+    assert_failed(RESUME("links", "--max-iters", "4"), FAILED, "is a symbolic link");
+    assert_int_equal(unlink(scratch_path("links/ckpt-best")), 0);
+    assert_done(RESUME("links", "--max-iters", "4"));
+    assert_int_equal(scratch_entries(scratch_path("best-of-others")), 3);
+}
+
+/* A checkpoint that is a link is resumed, and not written to. */
+static void linked_checkpoint_is_only_read(void **state) {
+    (void)state;
+    assert_done(TRAIN("lender", "--max-iters", "2"));
+    copy("lender/ckpt-2/state.json", "lent.json");
+    assert_int_equal(files_make_folder(scratch_path("borrower")), 0);
+    link_to("../lender/ckpt-2", "borrower/ckpt-2");
+    assert_done(RESUME("borrower", "--max-iters", "2", "--eval-iters", "1"));
+    assert_int_equal(count_evaluations("borrower", 2), 1);
+    assert_same_file("lender/ckpt-2/state.json", "lent.json");
+    assert_done(RESUME("borrower", "--max-iters", "3"));
+    assert_int_equal(files_remove_folder(scratch_path("borrower/ckpt-3")), 0);
+    link_to("../lender/ckpt-2", "borrower/ckpt-3");
+    assert_failed(TRAIN("borrower", "--init-from", "resume"), FAILED, "is of iteration 2");
+}
+
+/* A text of that name that is no record of a run; but a line that a full disk has torn is one. */
+static void texts_named_like_records_are_kept(void **state) {
+    (void)state;
+    assert_done(TRAIN("texts", "--max-iters", "2"));
+    scratch_write("texts/metrics.jsonl", "my notes\nof the run\n", 20);
+    assert_failed(RESUME("texts", "--max-iters", "4"), FAILED, "no line of it is of a run");
+    assert_has_text("texts/metrics.jsonl", "my notes\nof the run\n");
+    scratch_write("texts/metrics.jsonl", "mine", 4);
+    assert_failed(RESUME("texts", "--max-iters", "4"), FAILED, "no line of it is of a run");
+    scratch_write("texts/metrics.jsonl", "{\"iter\":0,\"lo", 12);
+    assert_done(RESUME("texts", "--max-iters", "4"));
+    assert_int_equal(count_lines("texts/metrics.jsonl"), 2);
+}
+
+/* ---- what else is in folders of checkpoints */
+
+/* They are pruned, left by a run that starts over, and written over. */
+static void other_files_outlive_checkpoints(void **state) {
+    (void)state;
+    assert_done(TRAIN("annotated", "--max-iters", "3", "--checkpoint-interval", "2"));
+    scratch_write("annotated/ckpt-2/notes.txt", "mine", 4);
+    scratch_write("annotated/ckpt-3/notes.txt", "mine", 4);
+    assert_done(RESUME("annotated", "--max-iters", "4", "--keep-checkpoints", "1"));
+    assert_int_equal(scratch_entries(scratch_path("annotated/ckpt-2")), 1);
+    assert_int_equal(scratch_entries(scratch_path("annotated/ckpt-3")), 1);
+    assert_failed(TRAIN("annotated", "--start-over", "--max-iters", "4"), FAILED,
+                  "is no checkpoint of this program's");
+    assert_int_equal(files_remove(scratch_path("annotated/ckpt-2")), 0);
+    assert_int_equal(files_remove(scratch_path("annotated/ckpt-3")), 0);
+    scratch_write("annotated/ckpt-4/notes.txt", "mine", 4);
+    assert_done(TRAIN("annotated", "--start-over", "--max-iters", "4"));
+    assert_done(TRAIN("not-annotated", "--max-iters", "4"));
+    assert_has_text("annotated/ckpt-4/notes.txt", "mine");
+    assert_same_checkpoint("annotated", "not-annotated", "ckpt-4");
+}
+
 /* ---- all of them */
 
 /* Beside the corpus: a run with two checkpoints, and a text that is soon scored. */
@@ -1088,6 +1200,11 @@ int main(int argc, char **argv) {
         TEST(checkpoint_of_another_name_is_refused),
         TEST(run_without_any_settings_is_refused),
         TEST(too_little_address_space_is_said),
+        TEST(hard_linked_copy_of_a_run_is_its_own),
+        TEST(links_in_a_run_are_refused),
+        TEST(linked_checkpoint_is_only_read),
+        TEST(texts_named_like_records_are_kept),
+        TEST(other_files_outlive_checkpoints),
     };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
