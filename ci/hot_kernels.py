@@ -2,7 +2,8 @@
 
 NVIDIA (sm_86): loads of 16 and of 32 bits from global memory, in the PTX that clang makes; where ptxas is there, also its stack and
 spills, and where nvdisasm is there, too (PyPI: nvidia-cuda-nvdisasm), loads in the machine's code. AMD (gfx90a, gfx1100, and gfx942
-where a clang knows it): scratch memory and spilled registers. Exit status as of ci/portability.py, whose list of programs and
+where a clang knows it): scratch memory and spilled registers. And no kernel may convert vectors of fp16 in global memory: of vloada_half4 and its like
+NVIDIA's own compiler makes 16-bit loads and stores, which clang's library hides. Exit status as of ci/portability.py, whose list of programs and
 compilers these are.
 """
 import argparse
@@ -117,6 +118,26 @@ def count_amd(tools, target, program):
             for kernel, figures in portability.compile_amd(tools, target, program).items()}
 
 
+def fp16_failures(tools, target, path, jobs):
+    """Texts of the programs that convert vectors of fp16 in global memory; of those of the same files one in fp16 is looked at."""
+    programs = {}
+    for program in portability.read_programs(path, False):
+        if program.files not in programs or "-DACT=2" in program.options:
+            programs[program.files] = program
+
+    def one(program):
+        command = portability.clang_command(tools, target, "-target", portability.TRIPLES["NVIDIA"], "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", *program.options)
+        try:
+            code = portability.run(command, program.text.encode())[0]
+        except portability.Failure as failure:
+            return [f"{program.label}: {failure}"]
+        called = re.findall(rb"call .*@_Z\d+(v(?:load|store)a?_half\d\w*)PU3AS1", code)
+        return [f"{program.label}: {name.decode()} of global memory" for name in sorted(set(called))]
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return [text for texts in pool.map(one, programs.values()) for text in texts]
+
+
 def count_all(tools, targets, programs, jobs):
     """({"file kernel": {target's name: highest counts of all programs}}, [texts of failures])"""
     found, failures = {}, []
@@ -210,6 +231,8 @@ def main():
     limits = limits_read()
     found, failures = count_all(tools, targets, hot_programs(options.programs, options.all or options.update), options.jobs)
     failures += judge(found, limits)
+    if targets:
+        failures += fp16_failures(tools, targets[0], options.programs, options.jobs)
     if options.table:
         print(table(found, limits))
     if options.update and others:

@@ -81,8 +81,11 @@ INLINED quad_t quad_load(__global const act_t *from, int quad) {
     const int left = HEAD_SIZE - 4 * quad;
     return (float4)(ACT_LOAD_SCALAR(from), left > 1 ? ACT_LOAD_SCALAR(from + 1) : 0.0f,
                     left > 2 ? ACT_LOAD_SCALAR(from + 2) : 0.0f, left > 3 ? ACT_LOAD_SCALAR(from + 3) : 0.0f);
-#elif ACT == 2
+#elif ACT == 2 && !defined(FP16_IN_PRIVATE)
     return vloada_half4(0, from);
+#elif ACT == 2
+    const ushort4 stored = *(__global const ushort4 *)from;
+    return vload_half4(0, (const half *)&stored);
 #else
     return *(__global const quad_t *)from;
 #endif
