@@ -1,3 +1,4 @@
+#include "runtime/device/build_log.h"
 #include "runtime/device/compute.h"
 #include "runtime/device/kernel_sources.h"
 #include "runtime/device/program_cache.h"
@@ -97,11 +98,12 @@ static int compile(struct compute *compute, const struct recipe *recipe, cl_prog
     if (code == CL_SUCCESS) {
         return 0;
     }
-    char *log = build_log(compute, *program);
+    char *log = build_log(compute, *program), *located = log ? build_log_locate(recipe->text, log) : NULL;
     /* the first line by itself says enough where a program is only tried */
     error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", recipe->names,
               device_error_name(code), compute->device.name, recipe->options);
-    error_quote(log ? log : "no log");
+    error_quote(located ? located : log ? log : "no log");
+    free(located);
     free(log);
     clReleaseProgram(*program);
     *program = NULL;

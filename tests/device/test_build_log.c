@@ -1,0 +1,68 @@
+/* Places in the logs of kernels' compilers: files and lines of ours where a compiler has lines of all of the text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/device/build_log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Line 6 of it is b.cl's second. */
+static const char text[] = "#line 1 \"a.cl\"\n"
+                           "int a1;\n"
+                           "int a2;\n"
+                           "#line 1 \"b.cl\"\n"
+                           "int b1;\n"
+                           "int b2;\n"
+                           "\n";
+
+static void assert_located(const char *log, const char *expected) {
+    char *located = build_log_locate(text, log);
+    assert_non_null(located);
+    assert_string_equal(located, expected);
+    free(located);
+}
+
+static void lines_of_all_files_become_those_of_one(void **state) {
+    (void)state;
+    /* NVIDIA, Mesa, AMD's comgr, Intel, and older styles */
+    assert_located("<kernel>:6:4: error: use of undeclared identifier 'x'\nint b2;\n   ^\n",
+                   "b.cl:2:4: error: use of undeclared identifier 'x'\nint b2;\n   ^\n");
+    assert_located("input.cl:2:5: warning: unused", "a.cl:1:5: warning: unused");
+    assert_located("/tmp/comgr-1/input/CompileSource:3:1: error: x", "a.cl:2:1: error: x");
+    assert_located("1:5:1: error: x\n3 errors generated.\n", "b.cl:1:1: error: x\n3 errors generated.\n");
+    assert_located("error (6:12): no such thing", "error (b.cl:2:12): no such thing");
+    assert_located("ptxas error at line 6, near x", "ptxas error at line 2 of b.cl, near x");
+    assert_located("note: <kernel>:5:1: here\r\n<kernel>:6:1: there", "note: b.cl:1:1: here\r\nb.cl:2:1: there");
+}
+
+static void other_lines_stay(void **state) {
+    (void)state;
+    static const char *const logs[] = {
+        "",
+        "\n\n",
+        "no log",
+        "/tmp/pocl/b.cl:2:4: error: named by the directive",
+        "<kernel>:0:1: error: before all",
+        "<kernel>:1:1: error: a directive is of no file",
+        "<kernel>:8:1: error: behind all",
+        "<kernel>:99999999999999999999999:1: error: behind all",
+        "baseline 6",
+        "line six",
+    };
+    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+        assert_located(logs[i], logs[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_of_all_files_become_those_of_one),
+        cmocka_unit_test(other_lines_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
