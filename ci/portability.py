@@ -243,6 +243,8 @@ def compile_spirv(tools, target, program):
         command = clang_command(tools, target, "-target", "spirv64", "-O1", "-c")
         module = run(command + list(program.options), program.text.encode())[0]
     run([tools.validator, "--target-env", "opencl2.1", "-"], module)
+    if spirv.Module(module).by_value:
+        raise Failure("a function takes or returns a structure by value, copies of which Mesa's compiler keeps in memory: hand over a pointer")
     return {name: Figures(None, 0, 0) for name in re.findall(r"__kernel\s+void\s+(\w+)", program.text)}
 
 

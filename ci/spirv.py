@@ -21,6 +21,7 @@ CAPABILITIES = {1: "Shader", 9: "Float16", 10: "Float64", 11: "Int64", 22: "Int1
 ENTRY_POINT, CAPABILITY, TYPE_BOOL, TYPE_INT, TYPE_FLOAT, TYPE_VECTOR = 15, 17, 20, 21, 22, 23
 TYPE_ARRAY, TYPE_RUNTIME_ARRAY, TYPE_STRUCT, TYPE_POINTER = 28, 29, 30, 32
 CONSTANT, FUNCTION, FUNCTION_CALL, VARIABLE, LOAD, STORE = 43, 54, 57, 59, 61, 62
+DECORATE, PARAMETER_ATTRIBUTE, BY_VALUE = 71, 38, (2, 3)  # the last two: ByVal, Sret
 ACCESS_CHAIN, IN_BOUNDS_ACCESS_CHAIN, POINTER_ACCESS_CHAIN, IN_BOUNDS_POINTER_ACCESS_CHAIN = 65, 66, 67, 70
 CHAINS = {ACCESS_CHAIN: 3, IN_BOUNDS_ACCESS_CHAIN: 3, POINTER_ACCESS_CHAIN: 4, IN_BOUNDS_POINTER_ACCESS_CHAIN: 4}  # first index
 
@@ -76,6 +77,7 @@ class Module:
         if len(words) < 5 or words[0] != MAGIC:
             raise ValueError("this is no SPIR-V")
         self.capabilities, self.types, self.constants, self.type_of = set(), {}, {}, {}
+        self.by_value = 0  # structures that functions take or return as copies
         self.entries = {}  # function: its name
         self.variables = []  # (result, storage class, function that it lies in or None)
         self.chains = []  # (base, indices, function)
@@ -92,6 +94,8 @@ class Module:
     def _take(self, code, words):
         if code == CAPABILITY:
             self.capabilities.add(CAPABILITIES.get(words[0], str(words[0])))
+        elif code == DECORATE and words[1] == PARAMETER_ATTRIBUTE and words[2] in BY_VALUE:
+            self.by_value += 1
         elif code == ENTRY_POINT:
             # behind the name stand all variables of the module, whether used or not
             self.entries[words[1]] = struct.pack(f"<{len(words) - 2}I", *words[2:]).split(b"\0")[0].decode()

@@ -115,32 +115,30 @@ struct rows {
     int stride, last;
 };
 
-/* Rows from `first` on of a head's matrix [T, stride]. */
-INLINED struct rows rows_of(__global const act_t *matrix, int stride, int first, int sequence) {
-    return (struct rows){matrix + (size_t)first * stride, stride, sequence - 1 - first};
-}
+/* Initialises rows from `first` on of a head's matrix [T, stride]. */
+#define ROWS_OF(matrix, stride, first, sequence)                                                                   \
+    {(matrix) + (size_t)(first) * (stride), (stride), (sequence) - 1 - (first)}
 
 /* Of the row `row` + `more`, of which `more` is the same for all work-items. A quad past the row's end may be any. */
-INLINED quad_t rows_quad(struct rows rows, int row, int more, int quad) {
+INLINED quad_t rows_quad(const struct rows *rows, int row, int more, int quad) {
     const int in_row = min(quad, HEAD_QUADS - 1);
-    __global const char *from = (__global const char *)(rows.at + (size_t)min(more, rows.last) * rows.stride);
-    const int element = min(row, max(rows.last - more, 0)) * rows.stride + 4 * in_row;
+    __global const char *from = (__global const char *)(rows->at + (size_t)min(more, rows->last) * rows->stride);
+    const int element = min(row, max(rows->last - more, 0)) * rows->stride + 4 * in_row;
     return quad_load((__global const act_t *)(from + (uint)element * (uint)sizeof(act_t)), in_row);
 }
 
-/* ---- a work-item */
+/* ---- a work-item. Structures are handed over by pointers, also by functions that fill them: Mesa's compiler keeps copies of
+ * them in memory. */
 struct lane {
     int item, x, y;
 };
 
-INLINED struct lane this_lane(void) {
-    const int item = get_local_id(0);
-    return (struct lane){item, item % ACROSS, item / ACROSS};
-}
+/* Initialises the one that runs this. */
+#define THIS_LANE {get_local_id(0), get_local_id(0) % ACROSS, get_local_id(0) / ACROSS}
 
 /* Where a quad of the lane's row number i lies in the tile; its own is quad x. */
-INLINED int tile_at(struct lane lane, int i, int quad) {
-    return ((lane.y * ACROSS + lane.y % 8) ^ quad) + i * ITEMS;
+INLINED int tile_at(const struct lane *lane, int i, int quad) {
+    return ((lane->y * ACROSS + lane->y % 8) ^ quad) + i * ITEMS;
 }
 
 /* ---- scores
@@ -155,7 +153,7 @@ INLINED int slice_at(int slot, int more, int quad) {
 }
 
 /* Of the slot `slot` + `more`. */
-INLINED quad_t slot_quad(struct rows rows, struct rows columns, int slot, int more, int quad) {
+INLINED quad_t slot_quad(const struct rows *rows, const struct rows *columns, int slot, int more, int quad) {
     const int column = slot % ACROSS * 4 + slot / ACROSS;
     if (more + SHARE_SLOTS <= ROWS) {
         return rows_quad(rows, slot, more, quad);
@@ -169,15 +167,16 @@ INLINED quad_t slot_quad(struct rows rows, struct rows columns, int slot, int mo
 }
 
 /* A work-item's share of slice number `slice`. */
-INLINED void slice_fetch(struct lane lane, struct rows rows, struct rows columns, int slice, quad_t *quads) {
+INLINED void slice_fetch(const struct lane *lane, const struct rows *rows, const struct rows *columns, int slice,
+                         quad_t *quads) {
     UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
-        quads[n] = slot_quad(rows, columns, lane.item / SLICE_QUADS, n * SHARE_SLOTS,
-                             slice * SLICE_QUADS + lane.item % SLICE_QUADS);
+        quads[n] = slot_quad(rows, columns, lane->item / SLICE_QUADS, n * SHARE_SLOTS,
+                             slice * SLICE_QUADS + lane->item % SLICE_QUADS);
     }
 }
 
-INLINED void slice_put(struct lane lane, int slice, const quad_t *quads, __local float4 *stage) {
-    const int quad = lane.item % SLICE_QUADS, slot = lane.item / SLICE_QUADS;
+INLINED void slice_put(const struct lane *lane, int slice, const quad_t *quads, __local float4 *stage) {
+    const int quad = lane->item % SLICE_QUADS, slot = lane->item / SLICE_QUADS;
     const bool there = HEAD_QUADS % SLICE_QUADS == 0 || slice * SLICE_QUADS + quad < HEAD_QUADS;
     UNROLL_LANES(SLICE_SHARE) for (int n = 0; n < SLICE_SHARE; n++) {
         if ((n + 1) * SHARE_SLOTS <= SLICE_SLOTS || slot + n * SHARE_SLOTS < SLICE_SLOTS) {
@@ -186,14 +185,14 @@ INLINED void slice_put(struct lane lane, int slice, const quad_t *quads, __local
     }
 }
 
-INLINED void slice_multiply(struct lane lane, __local const float4 *stage, float (*scores)[4]) {
+INLINED void slice_multiply(const struct lane *lane, __local const float4 *stage, float (*scores)[4]) {
     ROLLED for (int quad = 0; quad < SLICE_QUADS; quad++) {
         float4 rows[LANE_ROWS];
         UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-            rows[i] = stage[slice_at(lane.y, i * DOWN, quad)];
+            rows[i] = stage[slice_at(lane->y, i * DOWN, quad)];
         }
         UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            const float4 column = stage[slice_at(lane.x, ROWS + n * ACROSS, quad)];
+            const float4 column = stage[slice_at(lane->x, ROWS + n * ACROSS, quad)];
             UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
                 scores[i][n] += rows[i].x * column.x;
                 scores[i][n] += rows[i].y * column.y;
@@ -205,8 +204,8 @@ INLINED void slice_multiply(struct lane lane, __local const float4 *stage, float
 }
 
 /* scores = the rows times the columns. Others may still be reading the stage before, and after. */
-INLINED void scores_multiply(struct lane lane, struct rows rows, struct rows columns, __local float4 *stage,
-                             float (*scores)[4]) {
+INLINED void scores_multiply(const struct lane *lane, const struct rows *rows, const struct rows *columns,
+                             __local float4 *stage, float (*scores)[4]) {
     quad_t quads[SLICE_SHARE];
     slice_fetch(lane, rows, columns, 0, quads);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
@@ -226,27 +225,27 @@ INLINED void scores_multiply(struct lane lane, struct rows rows, struct rows col
 }
 
 /* The lane's own scores, to the tile. */
-INLINED void tile_put(struct lane lane, float (*scores)[4], __local float4 *tile) {
+INLINED void tile_put(const struct lane *lane, float (*scores)[4], __local float4 *tile) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-        tile[tile_at(lane, i, lane.x)] = (float4)(scores[i][0], scores[i][1], scores[i][2], scores[i][3]);
+        tile[tile_at(lane, i, lane->x)] = (float4)(scores[i][0], scores[i][1], scores[i][2], scores[i][3]);
     }
 }
 
 /* ---- sums */
 
 /* A work-item's share of a chunk of the rows from `first` on. */
-INLINED void chunk_fetch(struct lane lane, struct rows rows, int chunk, int first, quad_t *quads) {
+INLINED void chunk_fetch(const struct lane *lane, const struct rows *rows, int chunk, int first, quad_t *quads) {
     UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
-        quads[n] = rows_quad(rows, lane.item / CHUNK_QUADS, first + n * (ITEMS / CHUNK_QUADS),
-                             chunk * CHUNK_QUADS + lane.item % CHUNK_QUADS);
+        quads[n] = rows_quad(rows, lane->item / CHUNK_QUADS, first + n * (ITEMS / CHUNK_QUADS),
+                             chunk * CHUNK_QUADS + lane->item % CHUNK_QUADS);
     }
 }
 
 /* The sums of one chunk += the tile's columns from quad `first` on times the rows in the stage. */
-INLINED void chunk_add(struct lane lane, __local const float4 *tile, int first, int chunk,
+INLINED void chunk_add(const struct lane *lane, __local const float4 *tile, int first, int chunk,
                        __local const float4 *stage, float4 (*sums)[SUM_ROOM]) {
     ROLLED for (int pair = 0; pair < CHUNK_ROWS / 2; pair++) {
-        __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + lane.x;
+        __local const float4 *from = stage + pair * 2 * CHUNK_QUADS + lane->x;
         float factors[LANE_ROWS][2];
         UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
             __local const float *two =
@@ -268,8 +267,8 @@ INLINED void chunk_add(struct lane lane, __local const float4 *tile, int first, 
 
 /* sums += the tile times COLUMNS rows. The tile may just have been written; others may still be reading the stage before, and both
  * after. */
-INLINED void sums_add(struct lane lane, __local const float4 *tile, struct rows rows, __local float4 *stage,
-                      float4 (*sums)[SUM_ROOM]) {
+INLINED void sums_add(const struct lane *lane, __local const float4 *tile, const struct rows *rows,
+                      __local float4 *stage, float4 (*sums)[SUM_ROOM]) {
     quad_t quads[CHUNK_SHARE];
     chunk_fetch(lane, rows, 0, 0, quads);
     UNROLL_LANES(CHUNKS) for (int chunk = 0; chunk < CHUNKS; chunk++) {
@@ -277,7 +276,7 @@ INLINED void sums_add(struct lane lane, __local const float4 *tile, struct rows 
             const bool ends = first + CHUNK_ROWS == COLUMNS;
             barrier(CLK_LOCAL_MEM_FENCE);
             UNROLL_LANES(CHUNK_SHARE) for (int n = 0; n < CHUNK_SHARE; n++) {
-                stage[lane.item + n * ITEMS] = QUAD_VALUE(quads[n]);
+                stage[lane->item + n * ITEMS] = QUAD_VALUE(quads[n]);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             if (!ends || chunk + 1 < CHUNKS) {
@@ -297,13 +296,13 @@ INLINED void sums_clear(float4 (*sums)[SUM_ROOM]) {
 }
 
 /* The sums of each row, times its factor, to the first `count` rows of a head. */
-INLINED void sums_store(struct lane lane, float4 (*sums)[SUM_ROOM], const float *factors, __global act_t *to,
+INLINED void sums_store(const struct lane *lane, float4 (*sums)[SUM_ROOM], const float *factors, __global act_t *to,
                         int stride, int count) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         UNROLL_LANES(SUM_QUADS) for (int n = 0; n < SUM_QUADS; n++) {
-            const int quad = n * ACROSS + lane.x;
-            if (lane.y + i * DOWN < count && quad < HEAD_QUADS) {
-                quad_store(factors[i] * sums[i][n], to + (lane.y + i * DOWN) * stride + 4 * quad, quad);
+            const int quad = n * ACROSS + lane->x;
+            if (lane->y + i * DOWN < count && quad < HEAD_QUADS) {
+                quad_store(factors[i] * sums[i][n], to + (lane->y + i * DOWN) * stride + 4 * quad, quad);
             }
         }
     }
@@ -320,36 +319,40 @@ struct place {
 };
 
 /* There are `blocks` blocks a head, and inverse = UINT_MAX / blocks, with which AMD's compiler keeps a division in scalar registers. */
-INLINED struct place place_of(int sequence, uint blocks, uint inverse, float rate, uint2 key, ulong first_row) {
+INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, uint2 key, ulong first_row,
+                        struct place *place) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
     const uint head = group - least * blocks < blocks ? least : least + 1, block = group - head * blocks;
-    struct place place;
-    place.head = head;
-    place.token = (size_t)(head / HEADS) * sequence;
-    place.column = head % HEADS * HEAD_SIZE;
-    place.first = (KEYS_STAY ? block : blocks - 1 - block) * ROWS;
-    place.count = sequence - place.first;
-    place.dropout = (struct dropout){rate, key.x, key.y, first_row + place.token, sequence};
-    return place;
+    place->head = head;
+    place->token = (size_t)(head / HEADS) * sequence;
+    place->column = head % HEADS * HEAD_SIZE;
+    place->first = (KEYS_STAY ? block : blocks - 1 - block) * ROWS;
+    place->count = sequence - place->first;
+    place->dropout.rate = rate;
+    place->dropout.key0 = key.x;
+    place->dropout.key1 = key.y;
+    place->dropout.first_row = first_row + place->token;
+    place->dropout.sequence = sequence;
 }
 
 /* Dropout in the tile, whose elements each work-item treats its own of: what is dropped becomes zero and the rest grows; or, to `mark`
  * it only, negative. Philox is too long to be written out for each element. */
-INLINED void tile_drop(struct lane lane, struct place place, int start, bool mark, __local float4 *tile) {
+INLINED void tile_drop(const struct lane *lane, const struct place *place, int start, bool mark,
+                       __local float4 *tile) {
     ROLLED for (int i = 0; i < 4 * LANE_ROWS; i++) {
-        const int row = place.first + lane.y + i / 4 * DOWN, column = start + 4 * lane.x + i % 4;
-        const float factor = attention_factor(&place.dropout, place.column / HEAD_SIZE, KEYS_STAY ? column : row,
+        const int row = place->first + lane->y + i / 4 * DOWN, column = start + 4 * lane->x + i % 4;
+        const float factor = attention_factor(&place->dropout, place->column / HEAD_SIZE, KEYS_STAY ? column : row,
                                               KEYS_STAY ? row : column);
-        __local float *element = (__local float *)(tile + tile_at(lane, i / 4, lane.x)) + i % 4;
+        __local float *element = (__local float *)(tile + tile_at(lane, i / 4, lane->x)) + i % 4;
         *element *= !mark ? factor : factor == 0.0f ? -1.0f : 1.0f;
     }
 }
 
 #if !KEYS_STAY
 /* What the work-items of a row have, put together; all get it. Others may still be reading `stage` before, and after. */
-INLINED void rows_combine(struct lane lane, bool highest, __local float4 *stage, float *values) {
-    __local float *own = (__local float *)stage + lane.item;
-    __local const float4 *row = stage + lane.y * (ACROSS / 4);
+INLINED void rows_combine(const struct lane *lane, bool highest, __local float4 *stage, float *values) {
+    __local float *own = (__local float *)stage + lane->item;
+    __local const float4 *row = stage + lane->y * (ACROSS / 4);
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         own[i * ITEMS] = values[i];
@@ -379,17 +382,17 @@ struct softmax {
 };
 
 /* Keys after a query do not count. */
-INLINED void scores_mask(struct lane lane, int first, int start, float (*scores)[4]) {
+INLINED void scores_mask(const struct lane *lane, int first, int start, float (*scores)[4]) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            scores[i][n] = 4 * lane.x - lane.y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
+            scores[i][n] = 4 * lane->x - lane->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
         }
     }
 }
 
 /* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
-INLINED void softmax_add(struct lane lane, struct softmax *softmax, __local float4 *stage, float (*scores)[4],
-                         float4 (*y)[SUM_ROOM]) {
+INLINED void softmax_add(const struct lane *lane, struct softmax *softmax, __local float4 *stage,
+                         float (*scores)[4], float4 (*y)[SUM_ROOM]) {
     float highest[LANE_ROWS];
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         highest[i] = softmax->highest[i];
@@ -414,8 +417,8 @@ INLINED void softmax_add(struct lane lane, struct softmax *softmax, __local floa
 }
 
 /* y = its sum / the softmax's, and lse. */
-INLINED void softmax_finish(struct lane lane, const struct softmax *softmax, struct place place, int sequence,
-                            __local float4 *stage, float4 (*sums)[SUM_ROOM], __global act_t *y,
+INLINED void softmax_finish(const struct lane *lane, const struct softmax *softmax, const struct place *place,
+                            int sequence, __local float4 *stage, float4 (*sums)[SUM_ROOM], __global act_t *y,
                             __global float *lse) {
     float factors[LANE_ROWS];
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
@@ -423,14 +426,14 @@ INLINED void softmax_finish(struct lane lane, const struct softmax *softmax, str
     }
     rows_combine(lane, false, stage, factors);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-        if (lane.y + i * DOWN < place.count && lane.x == 0) {
-            lse[place.head * sequence + place.first + lane.y + i * DOWN] =
+        if (lane->y + i * DOWN < place->count && lane->x == 0) {
+            lse[place->head * sequence + place->first + lane->y + i * DOWN] =
                 (softmax->highest[i] + log2(factors[i])) * LN2;
         }
         factors[i] = 1.0f / factors[i];
     }
-    sums_store(lane, sums, factors, y + (place.token + place.first) * MODEL_WIDTH + place.column, MODEL_WIDTH,
-               place.count);
+    sums_store(lane, sums, factors, y + (place->token + place->first) * MODEL_WIDTH + place->column, MODEL_WIDTH,
+               place->count);
 }
 
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
@@ -438,10 +441,11 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
                                    float dropout_rate, uint key0, uint key1, ulong first_row, __global act_t *y,
                                    __global float *lse) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
-    const struct lane lane = this_lane();
-    const struct place place = place_of(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row);
+    const struct lane here = THIS_LANE, *lane = &here;
+    struct place place;
+    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows queries = rows_of(head, QKV_ROW, place.first, sequence);
+    const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
     const int end = min(place.first + ROWS, sequence); /* of the keys */
     float scores[LANE_ROWS][4];
     float4 sums[LANE_ROWS][SUM_ROOM];
@@ -452,18 +456,20 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        scores_multiply(lane, queries, rows_of(head + MODEL_WIDTH, QKV_ROW, start, sequence), stage, scores);
+        const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence);
+        scores_multiply(lane, &queries, &keys, stage, scores);
         if (start + COLUMNS > place.first) {
             scores_mask(lane, place.first, start, scores);
         }
         softmax_add(lane, &softmax, stage, scores, sums);
         tile_put(lane, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(lane, place, start, false, tile);
+            tile_drop(lane, &place, start, false, tile);
         }
-        sums_add(lane, tile, rows_of(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence), stage, sums);
+        sums_add(lane, tile, &values, stage, sums);
     }
-    softmax_finish(lane, &softmax, place, sequence, stage, sums, y, lse);
+    softmax_finish(lane, &softmax, &place, sequence, stage, sums, y, lse);
 }
 #endif
 
@@ -479,12 +485,12 @@ INLINED void scores_powers(float (*scores)[4], const float *lse) {
 }
 
 /* p = 0 for keys after a query, and for queries past the end. */
-INLINED void powers_mask(struct lane lane, int first, int start, int sequence, float (*scores)[4]) {
+INLINED void powers_mask(const struct lane *lane, int first, int start, int sequence, float (*scores)[4]) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            const int ahead = 4 * lane.x - lane.y, row_ahead = first - start + i * DOWN - n;
+            const int ahead = 4 * lane->x - lane->y, row_ahead = first - start + i * DOWN - n;
             const bool masked =
-                KEYS_STAY ? ahead < row_ahead || 4 * lane.x >= sequence - start - n : ahead > row_ahead;
+                KEYS_STAY ? ahead < row_ahead || 4 * lane->x >= sequence - start - n : ahead > row_ahead;
             scores[i][n] = masked ? 0.0f : scores[i][n];
         }
     }
@@ -492,10 +498,10 @@ INLINED void powers_mask(struct lane lane, int first, int start, int sequence, f
 
 /* ds from dp, and what is multiplied with dy from the tile's p, which is negative where it was dropped; both in place. `grown` is what
  * the others are multiplied with. */
-INLINED void tile_backward(struct lane lane, float grown, const float *delta, float (*d_p)[4],
+INLINED void tile_backward(const struct lane *lane, float grown, const float *delta, float (*d_p)[4],
                            __local float4 *tile) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-        __local float *own = (__local float *)(tile + tile_at(lane, i, lane.x));
+        __local float *own = (__local float *)(tile + tile_at(lane, i, lane->x));
         UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
             const float factor = own[n] < 0.0f ? 0.0f : grown;
             d_p[i][n] = fabs(own[n]) * (factor * d_p[i][n] - delta[KEYS_STAY ? n : i]);
@@ -506,19 +512,19 @@ INLINED void tile_backward(struct lane lane, float grown, const float *delta, fl
 
 #if !KEYS_STAY
 /* delta = <y, dy> of the lane's rows, also to memory. */
-INLINED void rows_delta(struct lane lane, struct rows y, struct rows d_y, __local float4 *stage,
-                        __global float *delta_rows, float *delta) {
+INLINED void rows_delta(const struct lane *lane, const struct rows *y, const struct rows *d_y,
+                        __local float4 *stage, __global float *delta_rows, float *delta) {
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
         delta[i] = 0.0f;
-        ROLLED for (int quad = lane.x; quad < HEAD_QUADS; quad += ACROSS) {
-            const quad_t a = rows_quad(y, lane.y, i * DOWN, quad), b = rows_quad(d_y, lane.y, i * DOWN, quad);
+        ROLLED for (int quad = lane->x; quad < HEAD_QUADS; quad += ACROSS) {
+            const quad_t a = rows_quad(y, lane->y, i * DOWN, quad), b = rows_quad(d_y, lane->y, i * DOWN, quad);
             delta[i] += sum4(QUAD_VALUE(a) * QUAD_VALUE(b));
         }
     }
     rows_combine(lane, false, stage, delta);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-        if (lane.y + i * DOWN <= y.last && lane.x == 0) {
-            delta_rows[lane.y + i * DOWN] = delta[i];
+        if (lane->y + i * DOWN <= y->last && lane->x == 0) {
+            delta_rows[lane->y + i * DOWN] = delta[i];
         }
     }
 }
@@ -529,46 +535,49 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
                                             uint blocks, uint inverse, float dropout_rate, uint key0, uint key1,
                                             ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
-    const struct lane lane = this_lane();
-    const struct place place = place_of(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row);
+    const struct lane here = THIS_LANE, *lane = &here;
+    struct place place;
+    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
     const size_t rows_at = place.head * sequence + place.first, narrow = place.token * MODEL_WIDTH + place.column;
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows queries = rows_of(head, QKV_ROW, place.first, sequence);
-    const struct rows d_out = rows_of(d_y + narrow, MODEL_WIDTH, place.first, sequence);
+    const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
+    const struct rows out = ROWS_OF(y + narrow, MODEL_WIDTH, place.first, sequence);
+    const struct rows d_out = ROWS_OF(d_y + narrow, MODEL_WIDTH, place.first, sequence);
     const int end = min(place.first + ROWS, sequence); /* of the keys */
     float lse[LANE_ROWS], delta[LANE_ROWS], factors[LANE_ROWS], scores[LANE_ROWS][4];
     float4 sums[LANE_ROWS][SUM_ROOM];
-    rows_delta(lane, rows_of(y + narrow, MODEL_WIDTH, place.first, sequence), d_out, stage, delta_all + rows_at,
-               delta);
+    rows_delta(lane, &out, &d_out, stage, delta_all + rows_at, delta);
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
-        lse[i] = LOG2E * lse_all[rows_at + min(lane.y + i * DOWN, place.count - 1)];
+        lse[i] = LOG2E * lse_all[rows_at + min(lane->y + i * DOWN, place.count - 1)];
         factors[i] = SCALE;
     }
     sums_clear(sums);
     for (int start = 0; start < end; start += COLUMNS) {
-        const struct rows keys = rows_of(head + MODEL_WIDTH, QKV_ROW, start, sequence);
-        scores_multiply(lane, queries, keys, stage, scores);
+        const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, start, sequence);
+        const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence);
+        scores_multiply(lane, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
         if (start + COLUMNS > place.first) {
             powers_mask(lane, place.first, start, sequence, scores);
         }
         tile_put(lane, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(lane, place, start, true, tile);
+            tile_drop(lane, &place, start, true, tile);
         }
-        scores_multiply(lane, d_out, rows_of(head + 2 * MODEL_WIDTH, QKV_ROW, start, sequence), stage, scores);
+        scores_multiply(lane, &d_out, &values, stage, scores);
         tile_backward(lane, 1.0f / (1.0f - dropout_rate), delta, scores, tile);
         tile_put(lane, scores, tile);
-        sums_add(lane, tile, keys, stage, sums);
+        sums_add(lane, tile, &keys, stage, sums);
     }
     sums_store(lane, sums, factors, d_qkv + (place.token + place.first) * QKV_ROW + place.column, QKV_ROW,
                place.count);
 }
 #else
 /* A number of each of the lane's columns, times factor; past the last one any. */
-INLINED void columns_load(struct lane lane, __global const float *from, int last, float factor, float *values) {
+INLINED void columns_load(const struct lane *lane, __global const float *from, int last, float factor,
+                          float *values) {
     UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-        values[n] = factor * from[min(4 * lane.x + n, last)];
+        values[n] = factor * from[min(4 * lane->x + n, last)];
     }
 }
 
@@ -578,20 +587,21 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
                                          int sequence, uint blocks, uint inverse, float dropout_rate, uint key0,
                                          uint key1, ulong first_row, __global act_t *d_qkv) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
-    const struct lane lane = this_lane();
-    const struct place place = place_of(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row);
+    const struct lane here = THIS_LANE, *lane = &here;
+    struct place place;
+    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
     const size_t head_at = place.head * sequence, narrow = place.token * MODEL_WIDTH + place.column;
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
-    const struct rows keys = rows_of(head + MODEL_WIDTH, QKV_ROW, place.first, sequence);
-    const struct rows values = rows_of(head + 2 * MODEL_WIDTH, QKV_ROW, place.first, sequence);
+    const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, place.first, sequence);
+    const struct rows values = ROWS_OF(head + 2 * MODEL_WIDTH, QKV_ROW, place.first, sequence);
     float of_columns[4], scores[LANE_ROWS][4], factors[LANE_ROWS];
     float4 d_keys[LANE_ROWS][SUM_ROOM], d_values[LANE_ROWS][SUM_ROOM];
     sums_clear(d_keys);
     sums_clear(d_values);
     for (int start = place.first; start < sequence; start += COLUMNS) {
-        const struct rows queries = rows_of(head, QKV_ROW, start, sequence);
-        const struct rows d_out = rows_of(d_y + narrow, MODEL_WIDTH, start, sequence);
-        scores_multiply(lane, keys, queries, stage, scores);
+        const struct rows queries = ROWS_OF(head, QKV_ROW, start, sequence);
+        const struct rows d_out = ROWS_OF(d_y + narrow, MODEL_WIDTH, start, sequence);
+        scores_multiply(lane, &keys, &queries, stage, scores);
         columns_load(lane, lse_all + head_at + start, queries.last, LOG2E, of_columns);
         scores_powers(scores, of_columns);
         if (place.first + ROWS > start || start + COLUMNS > sequence) {
@@ -599,15 +609,15 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
         }
         tile_put(lane, scores, tile);
         if (dropout_rate > 0.0f) {
-            tile_drop(lane, place, start, true, tile);
+            tile_drop(lane, &place, start, true, tile);
         }
-        scores_multiply(lane, values, d_out, stage, scores);
+        scores_multiply(lane, &values, &d_out, stage, scores);
         columns_load(lane, delta_all + head_at + start, queries.last, 1.0f, of_columns);
         tile_backward(lane, 1.0f / (1.0f - dropout_rate), of_columns, scores, tile);
-        sums_add(lane, tile, d_out, stage, d_values);
+        sums_add(lane, tile, &d_out, stage, d_values);
         barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads P any more */
         tile_put(lane, scores, tile);
-        sums_add(lane, tile, queries, stage, d_keys);
+        sums_add(lane, tile, &queries, stage, d_keys);
     }
     __global act_t *d_rows = d_qkv + (place.token + place.first) * QKV_ROW + place.column;
     UNROLL_LANES(LANE_ROWS) for (int i = 0; i < LANE_ROWS; i++) {
