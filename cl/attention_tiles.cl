@@ -58,7 +58,7 @@
 
 /* What native_exp2 is on NVIDIA; clang, which compiles for its devices where they are not, lacks that. */
 INLINED float power_of_two(float x) {
-#ifdef __NVPTX__
+#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION)
     float y;
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;

@@ -6,9 +6,9 @@
  *   VEC_MAX  the widest vector that suits the device
  *   ACT      how activations are stored: 0 fp32, 1 bf16, 2 fp16; what is not told is fp32
  *
- * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC),  or by LANE_STEPS, so that one
- * source serves both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on GPUs.
- */
+ * A row of `width` elements is walked as  for (c = lane * VEC; c < width; c += LANES * VEC),  or by LANE_STEPS,
+ * so that one source serves both kinds of device: explicit vectors without barriers on CPUs, coalesced lanes on
+ * GPUs. */
 #pragma OPENCL FP_CONTRACT ON
 
 #define CONCAT_(a, b) a##b
@@ -24,8 +24,9 @@
 #define UNROLL(n)
 #endif
 
-/* The same for what only the lanes of a GPU need unrolled: their share of a row is a few registers each, that of a single
- * work-item on a CPU an array in its cache, and few lanes are a test of the CPU's, which would be long in compiling. */
+/* The same for what only the lanes of a GPU need unrolled: their share of a row is a few registers each, that of
+ * a single work-item on a CPU an array in its cache, and few lanes are a test of the CPU's, which would be long
+ * in compiling. */
 #if LANES < 32
 #define UNROLL_LANES(n)
 #else
@@ -35,28 +36,29 @@
 /* For a private array that whole vectors are kept in: one that crosses a line of the cache costs twice. */
 #define ALIGNED __attribute__((aligned(64)))
 
-/* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time, and who loads
- * the whole soon has to wait for all parts. */
+/* Stores a vector of this type to private memory on a CPU, at any place. PoCL moves by vstore 16 bytes at a time,
+ * and who loads the whole soon has to wait for all parts. */
 #define STORE_PRIVATE(type, v, p)                                                                                  \
     do {                                                                                                           \
         typedef type kept_t __attribute__((aligned(2)));                                                           \
         *(__private kept_t *)(p) = (v);                                                                            \
     } while (0)
 
-/* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get local memory:
- * where all calls of a function pass the same array, LLVM writes its address into the function, and there PoCL 3.1 does not find
- * it: all threads share it then. */
+/* For helpers that get private arrays: those stay in registers only if nothing is called. And for those that get
+ * local memory: where all calls of a function pass the same array, LLVM writes its address into the function, and
+ * there PoCL 3.1 does not find it: all threads share it then. */
 #define INLINED static inline __attribute__((always_inline))
 
-/* For what a kernel gets and, as it is built, does not use: where clspv has addresses of buffers, it crashes on a pointer
- * without any use. */
+/* For what a kernel gets and, as it is built, does not use: where clspv has addresses of buffers, it crashes on a
+ * pointer without any use. */
 #ifdef CLSPV_ADDRESSES
 #define UNUSED_POINTER(pointer) prefetch(pointer, 1)
 #else
 #define UNUSED_POINTER(pointer)
 #endif
 
-/* The work-item's place among those that share its row, and the row's place in the work-group, which has GROUP_ROWS of them. */
+/* The work-item's place among those that share its row, and the row's place in the work-group, which has
+ * GROUP_ROWS of them. */
 #ifndef GROUP_ROWS
 #define GROUP_ROWS 1
 #endif
@@ -75,10 +77,10 @@
 
 /* ---- vectors of VEC floats
  *
- * In global memory a vector lies on a multiple of its size: buffers do, the parts of an arena begin there, and VEC divides what a
- * row is counted in. Told that, NVIDIA's compiler moves a vector by one instruction and not number by number. VEC_LOAD_ANY and
- * VEC_STORE_ANY are for places that are not such a multiple. In local and private memory both take any place.
- */
+ * In global memory a vector lies on a multiple of its size: buffers do, the parts of an arena begin there, and
+ * VEC divides what a row is counted in. Told that, NVIDIA's compiler moves a vector by one instruction and not
+ * number by number. VEC_LOAD_ANY and VEC_STORE_ANY are for places that are not such a multiple. In local and
+ * private memory both take any place. */
 #if VEC == 1
 typedef float vec_t;
 #define VEC_LOAD_ANY(p)     (*(p))
@@ -161,11 +163,10 @@ static inline float highest16(float16 v) {
 /* ---- activations: stored as act_t, computed in float
  *
  * ACT_LOAD(p) and ACT_STORE(v, p) move VEC of them, in global memory, on a multiple of a vector's size as above;
- * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n = 1, 2, 4, 8,
- * 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds to nearest even; NaN stays
- * NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by its bits, and fp16 goes through vload_half
- * and vstore_half, which every device has.
- */
+ * ACT_LOAD_ANY and ACT_STORE_ANY from and to any place. act_load<n>(p) and act_store<n>(v, p) move n of them, n =
+ * 1, 2, 4, 8, 16, and take any place, too. ACT_ROUND(v) is what a load gives after v was stored. Storing rounds
+ * to nearest even; NaN stays NaN. Neither type needs an extension: bf16, the upper half of a float, is rounded by
+ * its bits, and fp16 goes through vload_half and vstore_half, which every device has. */
 #ifndef ACT
 #define ACT 0
 #endif
@@ -188,8 +189,9 @@ typedef float act_t;
 
 #elif ACT == 1
 typedef ushort act_t;
-/* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the bit odd. A NaN
- * could carry on into infinity; instead it becomes quiet, so that a payload in the lower half alone is not lost. */
+/* Adding 0x7fff and the lowest bit that stays carries into it where the rest is above a half, or is one and the
+ * bit odd. A NaN could carry on into infinity; instead it becomes quiet, so that a payload in the lower half
+ * alone is not lost. */
 #define BF16(width, n, READ, WRITE)                                                                                \
     static inline float##n act_load##width(__global const act_t *p) {                                              \
         return as_float##n(convert_uint##n(READ) << 16);                                                           \
@@ -227,14 +229,15 @@ static inline vec_t act_round(vec_t v) {
 #define ACT_ROUND(v) act_round(v)
 
 #else
-#ifdef __NVPTX__
+#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION)
 #define FP16_IN_PRIVATE
 #endif
 #ifdef FP16_IN_PRIVATE
 typedef ushort act_t;
-/* Bits move between global and private memory as whole vectors of ushort, and are converted in private memory: NVIDIA's compiler
- * makes 16-bit loads and stores of vloada_half4 and vstorea_half4_rte. Elsewhere those are vectors by themselves, and quicker to
- * compile (on llvmpipe in 3/5 of the time). A test defines FP16_IN_PRIVATE on PoCL. */
+/* Bits move between global and private memory as whole vectors of ushort, and are converted in private memory:
+ * NVIDIA's compiler (clang for its targets defines __NVPTX__, its own OpenCL __NV_CL_C_VERSION) makes 16-bit
+ * loads and stores of vloada_half4 and vstorea_half4_rte. Elsewhere those are vectors by themselves, and quicker
+ * to compile (on llvmpipe in 3/5 of the time). A test defines FP16_IN_PRIVATE on PoCL. */
 #define FP16(width, n, READ, WRITE)                                                                                \
     static inline float##n act_load##width(__global const act_t *p) {                                              \
         const ushort##n stored = READ;                                                                             \
@@ -262,7 +265,8 @@ FP16_OF(_vector, VEC, *(__global const act_vec_t *)p, *(__global act_vec_t *)p =
 #else
 typedef half act_t;
 #define act_load1(p)      vload_half(0, p)
-/* Two one by one, since clspv does not come to an end of vload_half2(0, p), nor where pairs are stored and read one by one. */
+/* Two one by one, since clspv does not come to an end of vload_half2(0, p), nor where pairs are stored and read
+ * one by one. */
 #define act_load2(p)      ((float2)(vload_half(0, p), vload_half(1, p)))
 #define act_load4(p)      vload_half4(0, p)
 #define act_load8(p)      vload_half8(0, p)
@@ -312,10 +316,9 @@ static inline vec_t act_round(vec_t v) {
  *   GROUP_TOTAL(values, scratch, i)                  the i-th sum
  *   GROUP_STORE_TOTALS(to, values, count, scratch)   writes all of them to `to`, a lane each
  *
- * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS) bytes, declared at
- * the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however many numbers there are; totals
- * stay until the next use of the same scratch.
- */
+ * scratch is GROUP_SCRATCH(name), or GROUP_SUMS_SCRATCH(name, count), which is 4 count (LANES + GROUP_PARTS)
+ * bytes, declared at the beginning of the kernel. All lanes come to GROUP_SUMS, which has three barriers however
+ * many numbers there are; totals stay until the next use of the same scratch. */
 #if LANES == 1
 #define GROUP_SCRATCH(name)
 #define GROUP_SUMS_SCRATCH(name, count)
@@ -325,8 +328,8 @@ static inline vec_t act_round(vec_t v) {
 #define GROUP_TOTAL(values, name, i) ((values)[i])
 #define GROUP_BARRIER()
 #else
-/* Of each number GROUP_PARTS work-items add a part of what the lanes have, then whoever reads the total adds the parts. With the
- * gaps between numbers neighbouring work-items read neighbouring banks of local memory. */
+/* Of each number GROUP_PARTS work-items add a part of what the lanes have, then whoever reads the total adds the
+ * parts. With the gaps between numbers neighbouring work-items read neighbouring banks of local memory. */
 #define GROUP_PARTS     (LANES >= 64 ? 8 : LANES >= 16 ? 4 : LANES >= 4 ? 2 : 1)
 #define GROUP_DISTANCE  (LANES + GROUP_PARTS)
 #define GROUP_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
@@ -398,7 +401,8 @@ INLINED float group_max(float x, __local float *scratch) {
         (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                        \
     }
 
-/* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float each. */
+/* Sums of products that a lane has many of side by side: vectors where its registers are wide, else one float
+ * each. */
 #if LANES == 1
 typedef vec_t products_t;
 #define PRODUCTS(v)     (v)
@@ -412,9 +416,9 @@ typedef float products_t;
 /* Steps that a lane takes along a row of `width` elements, for private arrays that hold its share of it. */
 #define SLOTS(width) (((width) / VEC + LANES - 1) / LANES)
 
-/* Those steps as a loop: slot counts them, c is the first of the step's VEC elements. Every lane makes the same number of turns,
- * known to the compiler, which only then unrolls the loop and keeps arrays indexed by slot in registers; the last turn may be
- * empty. `width` is a constant. */
+/* Those steps as a loop: slot counts them, c is the first of the step's VEC elements. Every lane makes the same
+ * number of turns, known to the compiler, which only then unrolls the loop and keeps arrays indexed by slot in
+ * registers; the last turn may be empty. `width` is a constant. */
 #define LANE_STEPS(slot, c, width)                                                                                 \
     UNROLL_LANES(SLOTS(width))                                                                                     \
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                              \
@@ -433,8 +437,8 @@ static inline uint4 philox(uint4 counter, uint2 key) {
 }
 
 /* Factor of dropout for element `element` of row `row` at one site: 0 with probability rate, else 1/(1-rate).
- * key: of this iteration and site; row: number of the token row in the global batch, so that the way in which rows are
- * divided among ranks and micro-steps changes nothing. */
+ * key: of this iteration and site; row: number of the token row in the global batch, so that the way in which
+ * rows are divided among ranks and micro-steps changes nothing. */
 static inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
     const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), key);
     /* two selections instead of a switch on two bits, which oclgrind 21.10 gets wrong */

@@ -39,7 +39,7 @@ INLINED void element_store2(float2 x, __global void *to, ulong at, int type) {
         *(__global ushort2 *)((__global ushort *)to + at) =
             (ushort2)(element_round_bf16(x.x), element_round_bf16(x.y));
     else
-#ifdef __NVPTX__ /* see FP16_IN_PRIVATE in common.cl */
+#if defined(__NVPTX__) || defined(__NV_CL_C_VERSION) /* see FP16_IN_PRIVATE in common.cl */
     {
         ushort2 stored;
         vstore_half2_rte(x, 0, (half *)&stored);
