@@ -24,7 +24,8 @@ static const char train_program[] = HC_PROGRAMS "/hc_train";
 #define COMMON(run, device)                                                                                        \
     "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir", scratch_path(run),     \
         "--n-layer", "1", "--max-iters", "6", "--eval-interval", "3", "--checkpoint-interval", "3",                \
-        "--batch-size", "2", "--gradient-accumulation-steps", "2", "--log-interval", "1", "--device", device
+        "--batch-size", "2", "--gradient-accumulation-steps", "2", "--log-interval", "1", "--lr-decay-iters",      \
+        "20", "--warmup-iters", "2", "--device", device
 
 /* Whether the file has the text in it. */
 static bool says(const char *path, const char *text) {
