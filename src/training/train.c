@@ -116,6 +116,7 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     struct progress progress;
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
+    progress.shown = trainer->progress.shown; /* a log gets no more lines than from training alone */
     progress.task = "evaluating train.bin: ";
     progress_show(&progress, "batches", 0, batches, "", false);
     int status =
