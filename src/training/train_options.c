@@ -76,12 +76,11 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("eval_interval", &settings->eval_interval, "250", 1, 1e12, "iterations between evaluations"),
         INT("eval_iters", &settings->eval_iters, "20", 0, 1e6,
             "batches of each split in an evaluation, 0 for none"),
-        CHOICE(
-            "eval_batches", &settings->eval_batches, "auto", EVAL_BATCHES_WORDS,
-            "which tokens the validation loss is of; with all but by_seed runs of any seed are scored on the same "
-            "ones. whole: all of val.bin; sampled: eval_iters batches at fixed places; auto: the whole where "
-            "it is at most 8 times as long as those batches; by_seed: eval_iters batches at places that "
-            "depend on the seed, as in runs that were begun when this setting did not exist"),
+        CHOICE("eval_batches", &settings->eval_batches, "auto", EVAL_BATCHES_WORDS,
+               "tokens that the validation loss is computed on. auto: all of val.bin if it has at most 8 times the "
+               "tokens of eval_iters batches, else as sampled; whole: all of val.bin; sampled: eval_iters batches "
+               "at places that are the same for every seed; by_seed: at places that depend on the seed, as in runs "
+               "begun before this setting existed"),
         INT("checkpoint_interval", &settings->checkpoint_interval, "250", 1, 1e12,
             "iterations between checkpoints"),
         INT("keep_checkpoints", &settings->keep_checkpoints, "2", 1, 1e6,
