@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 
-def follow(run, patience=600.0):
-    """Yields each line's iteration and its other fields as a dictionary; ends when nothing has come for `patience` seconds (0: at the end of the file)."""
+def follow(run, timeout_seconds=600.0):
+    """Yields each line's iteration and its other fields as a dictionary; ends when nothing has come for `timeout_seconds` (0: at the end of the file)."""
     quiet_since = time.monotonic()
     with open(Path(run) / "metrics.jsonl", encoding="utf-8") as file:
         text = ""

@@ -123,7 +123,8 @@ def interruption(played):
     expect([call[0] for call in played.calls()], ["hc_prepare", "hc_train", "hc_eval", "hc_train"])
     expect_in("| sHC | 3.225 / not run yet (20 of 30) |", played.report())
     expect_in("| RC | 3.347 / 2.855 (-0.492) | 3.328 / 2.500 (-0.828) |", played.report())
-    expect_in(f"--scale tiny --out {shlex.quote(str(played.out))} --only table1\n", played.report())
+    asked = shlex.join(["--models", "M", "--corpora", "openwebtext", "--variants", "rc,shc", "--programs", str(played.folder)])
+    expect_in(f"--scale tiny --out {shlex.quote(str(played.out))} --only table1 {asked}\n", played.report())
 
     _, calls = played.run(*words)
     expect([call[0] for call in calls], ["hc_train", "hc_eval"])
@@ -141,6 +142,7 @@ def failures(played):
     said, calls = played.run(*words, "--keep-going", status=1)
     expect([call[0] for call in calls], ["hc_train", "hc_train", "hc_eval"])
     expect_in("paper.py: these failed:\n  hc_train ended with status 1: ", said)
+    expect_in(" --keep-going\n", played.report())
 
     _, calls = played.run("--only", "throughput")
     expect(len(calls), 9)
@@ -164,6 +166,31 @@ def launchers(played):
     expect_in("--micro-batch 3 does not divide the 8 sequences of an iteration of model M", said)
     said, _ = played.run("--ranks", "4", "--only", "table1", "--variants", "hc", "--dry-run")
     expect_in(f"$ mpirun -np 4 {shlex.quote(str(played.folder / 'hc_train'))} --config", said)
+
+
+def report_command(played):
+    """The command in a report gives every option that differs from its default, so that it means the same when it is typed again."""
+    options = {"--ranks": "2", "--launcher": "srun -n 2", "--device": "gpu:1", "--seed": "7", "--micro-batch": "2", "--variants": "hc", "--data": "fineweb_edu=a b",
+               "--paloma": "c d"}
+    played.run("--report", "--keep-going", *(word for option in options.items() for word in option), "--", "--recompute", "layer")
+    line = next(line for line in played.report().splitlines() if " --only table1 " in line)
+    words = shlex.split(line)
+    for option, value in {**options, "--models": "M", "--corpora": "openwebtext", "--programs": str(played.folder)}.items():
+        expect(words.count(option), 1)
+        expect(words[words.index(option) + 1], value)
+    expect_in("--keep-going", words)
+    expect(words[-3:], ["--", "--recompute", "layer"])
+    expect_in("What has not been run yet (all of it without --models, --corpora, --variants):\n\n    python3 ", played.report())
+    subprocess.run([sys.executable, PAPER, "--scale", "tiny", "--programs", played.folder, "--out", played.out, "--report"], check=True)
+    expect_in("What has not been run yet:\n\n    python3 ", played.report())
+
+
+def dry_run(played):
+    """Of the costs one line for each device, model and variant: the real thing stops at the first micro-batch that fits."""
+    said, _ = played.run("--only", "costs", "--dry-run")
+    commands = [line.partition(" --batch-size ")[0] for line in said.splitlines() if line.startswith("$ ")]
+    expect(len(commands), len(set(commands)))
+    expect(said.count(" --ledger "), 3 * 11 + 3 * 7 - 3)  # mhc, mhc_lite and shc with four streams are among both
 
 
 def refusals(played):
@@ -226,6 +253,8 @@ def main():
         interruption(played)
         failures(played)
         launchers(played)
+        report_command(played)
+        dry_run(played)
         refusals(played)
         tiny(Path(sys.argv[1]).resolve(), Path(name))
 

@@ -82,8 +82,9 @@ def settings_of(*configs):
 class Work:
     """What is asked for, where things are, and programs that are started one after the other."""
 
-    def __init__(self, options, more, programs, shared):
-        self.options, self.more, self.programs = options, more, programs
+    def __init__(self, options, changed, more, programs, shared):
+        """changed: the options that differ from their defaults, for the report's commands."""
+        self.options, self.changed, self.more, self.programs = options, changed, more, programs
         self.text = shared / "data/shakespeare/shakespeare.txt"
         self.paper_configs = {model: shared / "configs" / f"{model}.conf" for model in MODELS}
         self.scale = scales(shared)[options.scale]
@@ -149,7 +150,9 @@ class Work:
 
     def source(self, corpus):
         """Where a corpus comes from: a folder of token files, or of text."""
-        return self.out / "tiny" / corpus if self.options.scale == "tiny" else Path(self.options.data[corpus]).resolve()
+        if self.options.scale == "tiny":
+            return self.out / "tiny" / corpus
+        return Path(self.options.data.get(corpus, f"data/corpus/{corpus}")).resolve()
 
     def data(self, corpus):
         """The folder of its token files."""
@@ -288,7 +291,8 @@ class Work:
         rows = int(settings["batch_size"]) * int(settings["gradient_accumulation_steps"]) // report.DEVICES[device]
         for size in sizes:
             if self.bench(self.out / "costs" / f"{name}.json", "--ledger", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16",
-                          "--residual", variant, "--n-streams", streams, "--batch-size", size, "--gradient-accumulation-steps", rows // size):
+                          "--residual", variant, "--n-streams", streams, "--batch-size", size,
+                          "--gradient-accumulation-steps", rows // size) or self.options.dry_run:
                 break
 
 
@@ -298,7 +302,8 @@ def costs(work):
             work.roofline(device, model, variant, report.streams_of(variant))
     for variant in ("mhc", "mhc_lite", "shc"):
         for streams in range(2, 9):
-            work.roofline("a6000", "M", variant, streams, (8,))
+            if streams != report.streams_of(variant):  # that one is in report.COSTED
+                work.roofline("a6000", "M", variant, streams, (8,))
 
 
 def throughput(work):
@@ -364,7 +369,7 @@ def parse(arguments):
     parser.add_argument("--seed", type=int, default=1337, help="of every run (1337)")
     parser.add_argument("--micro-batch", type=int, default=0, metavar="N", help="sequences at a time on each device, where memory is short: iterations "
                         "keep their number of sequences")
-    parser.add_argument("--data", action=Data, default={corpus: f"data/corpus/{corpus}" for corpus in CORPORA}, metavar="CORPUS=DIR",
+    parser.add_argument("--data", action=Data, default={}, metavar="CORPUS=DIR",
                         help="its token files, or JSON lines that hc_prepare makes them of (data/corpus/CORPUS)")
     parser.add_argument("--paloma", type=Path, default=Path("data/corpus/paloma"), metavar="DIR", help="Paloma's data (data/corpus/paloma)")
     parser.add_argument("--programs", type=Path, metavar="DIR", help="folder of hc_train and the others (build/, or where the PATH has them)")
@@ -375,8 +380,10 @@ def parse(arguments):
     options = parser.parse_args(arguments[:end])
     if options.ranks < 1 or options.micro_batch < 0:
         parser.error("--ranks and --micro-batch are numbers of at least 1")
+    not_of_parts = ("scale", "out", "only", "report", "dry_run")  # what report.command() adds itself, and what would keep it from running
+    changed = {name: value for name, value in vars(options).items() if name not in not_of_parts and value != parser.get_default(name)}
     options.out = options.out or Path(f"out/paper-{options.scale}")
-    return parser, options, arguments[end + 1:]
+    return parser, options, changed, arguments[end + 1:]
 
 
 def find_programs(folder):
@@ -393,9 +400,9 @@ def find_programs(folder):
 
 
 def main():
-    parser, options, more = parse(sys.argv[1:])
+    parser, options, changed, more = parse(sys.argv[1:])
     programs, shared = find_programs(options.programs)
-    work = Work(options, more, programs, shared)
+    work = Work(options, changed, more, programs, shared)
     if options.report:
         report.write(work)
         return

@@ -63,19 +63,23 @@ def short(path):
     return str(path.relative_to(here) if here in path.parents else path)
 
 
+def option_words(name, value):
+    """The words of the command line that give an option of paper.py this value."""
+    flag = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    if isinstance(value, dict):
+        return [word for key, text in value.items() for word in (flag, f"{key}={text}")]
+    if name == "launcher":
+        return [flag, shlex.join(value)]
+    return [flag, ",".join(value) if isinstance(value, list) else str(value)]
+
+
 def command(work, part):
     """What runs a part with the options that this report was made with."""
-    options = work.options
-    words = ["python3", short(Path(__file__).with_name("paper.py")), "--scale", options.scale, "--out", short(work.out), "--only", part]
-    words += ["--launcher", shlex.join(options.launcher)] if options.launcher else []
-    for name, default in (("ranks", 1), ("device", "auto"), ("seed", 1337), ("micro_batch", 0)):
-        if getattr(options, name) != default:
-            words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    for corpus, folder in options.data.items():
-        if folder != f"data/corpus/{corpus}":
-            words += ["--data", f"{corpus}={folder}"]
-    if options.paloma != Path("data/corpus/paloma"):
-        words += ["--paloma", str(options.paloma)]
+    words = ["python3", short(Path(__file__).with_name("paper.py")), "--scale", work.options.scale, "--out", short(work.out), "--only", part]
+    for name, value in work.changed.items():
+        words += option_words(name, value)
     return shlex.join(words + (["--", *work.more] if work.more else []))
 
 
@@ -83,7 +87,8 @@ def part(work, name, title, lines):
     """A section; where something is missing, with the command that runs it."""
     text = "\n".join(lines)
     if MISSING in text:
-        text += f"\nWhat has not been run yet:\n\n    {command(work, name)}\n"
+        narrowed = ", ".join(f"--{choice}" for choice in ("models", "corpora", "variants") if choice in work.changed)
+        text += f"\nWhat has not been run yet{f' (all of it without {narrowed})' if narrowed else ''}:\n\n    {command(work, name)}\n"
     return f"## {title}\n\n{text}"
 
 
