@@ -110,7 +110,16 @@ static int is_link(const char *path) {
     return lstat(path, &status) ? error_set_errno("cannot look at %s", path) : S_ISLNK(status.st_mode);
 }
 
-/* Appends the iterations of those that are folders, and with `links` of links to folders. */
+bool checkpoint_has_files(const char *path) {
+    for (const char *const *name = members; *name; name++) {
+        if (files_exist(path_of("%s/%s", path, *name).text)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Appends the iterations of those that are folders with a file of a checkpoint, and with `links` of links to such folders. */
 static int take_folders(const char *out_dir, bool links, struct dirent *const *entries, size_t count,
                         int64_t *iterations, size_t *taken) {
     for (size_t i = 0; i < count; i++) {
@@ -119,7 +128,7 @@ static int take_folders(const char *out_dir, bool links, struct dirent *const *e
         if (link < 0 || found < 0) {
             return -1;
         }
-        if (found) {
+        if (found && checkpoint_has_files(path.text)) {
             iterations[(*taken)++] = checkpoint_iteration_of(entries[i]->d_name);
         }
     }

@@ -250,12 +250,28 @@ static size_t next_part(const struct corpus_reader *reader, const char *text, si
     return cut > 0 || waits ? cut : end_of_characters(text, bytes);
 }
 
+/* Whether none of the sources is compressed. The first one is open, and its first bytes have been read; of the others these are
+ * read here. A source that cannot be read fails later, when its turn comes. */
+static bool all_are_plain(const struct corpus_reader *reader) {
+    const struct prepare_settings *settings = reader->settings;
+    bool plain = input_is_plain(reader->input);
+    for (size_t i = 1; plain && i < settings->source_count; i++) {
+        struct input *input = NULL;
+        char first;
+        size_t got;
+        plain = input_open(settings->sources[i], settings->stop_descriptor, &input) == 0 &&
+                input_read(input, &first, 1, &got) == 0 && input_is_plain(input);
+        input_close(input);
+    }
+    return plain;
+}
+
 /* Chunks are sized when the first text has come, by what is known of how much there will be: so that a few of them are held out. Of
  * files that are not compressed, and of what is read already, it is known exactly. */
 static void choose_chunks(struct corpus_reader *reader) {
     const bool is_all = reader->settings->source_count == 1 && reader->at_end;
     const bool begins = reader->documents == 0 && reader->skip == 0; /* else an earlier reader made no plan */
-    if (begins && (is_all || input_is_plain(reader->input))) {
+    if (begins && (is_all || (reader->total > 0 && all_are_plain(reader)))) {
         open_split(reader, is_all ? reader->text.size : reader->total);
         reader->split_before = reader->split;
     }

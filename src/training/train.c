@@ -116,7 +116,9 @@ static int measure_losses(struct trainer *trainer, double *train_loss, double *v
     struct progress progress;
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
-    progress.shown = trainer->progress.shown; /* a log gets no more lines than from training alone */
+    if (!progress.terminal) { /* a log gets no more lines than from training alone */
+        progress.shown = trainer->progress.shown;
+    }
     progress.task = "evaluating train.bin: ";
     progress_show(&progress, "batches", 0, batches, "", false);
     int status =

@@ -265,7 +265,7 @@ static int take_data(struct trainer *trainer, const char *folder) {
 }
 
 /* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
- * to take their place must be better still, on the same data. Where they are gone the next ones take it. Rank 0's
+ * to take their place must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's
  * folder counts, since all ranks must do the same. */
 static int take_best(struct trainer *trainer) {
     struct training_state *state = &trainer->state;
@@ -279,8 +279,9 @@ static int take_best(struct trainer *trainer) {
             best.best_iteration = -1;
         }
     }
-    const bool same_data = strcmp(best.val_digest, state->val_digest) == 0;
-    if (same_data && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
+    const bool comparable =
+        strcmp(best.val_digest, state->val_digest) == 0 && !trainer->settings->evaluation_changed;
+    if (comparable && best.best_iteration > state->iteration && best.best_val_loss < state->best_val_loss) {
         state->best_iteration = best.best_iteration;
         state->best_val_loss = best.best_val_loss;
     }
@@ -302,6 +303,11 @@ static int resume(struct trainer *trainer, const char *folder) {
                          trainer->state.seed);
     }
     settings->seed = (int64_t)trainer->state.seed;
+    if (settings->evaluation_changed && trainer->state.best_iteration >= 0) {
+        forget_best(&trainer->state);
+        message_print(trainer->console,
+                      "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
+    }
     trainer->saved_at = trainer->state.iteration;
     trainer->saved_evaluation = trainer->state.evaluated_at;
     trainer->seconds_before = trainer->state.seconds;

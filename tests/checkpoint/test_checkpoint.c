@@ -119,6 +119,8 @@ static void test_other_files_stay(void **state) {
     assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
     assert_int_equal(entries("notes/ckpt-1"), 2);
     assert_int_equal(entries("notes"), 1);
+    make_checkpoint("notes", "ckpt-0", 0); /* what is left of ckpt-1 is no checkpoint */
+    assert_newest("notes", "ckpt-0");
 }
 
 int main(void) {

@@ -224,6 +224,23 @@ static void test_share(void **state) {
     free(text);
 }
 
+/* A compressed source holds more text than bytes, so the whole is not divided by its stored bytes. */
+static void test_share_of_compressed_text(void **state) {
+    (void)state;
+    char out[600], first[600], command[1400];
+    char *text = make_text(600000, 7);
+    snprintf(first, sizeof first, "%s", scratch_write("plain.txt", text, 100000));
+    scratch_write("packed.txt", text + 100000, strlen(text) - 100000);
+    snprintf(command, sizeof command, "gzip -f '%s'", scratch_path("packed.txt"));
+    assert_int_equal(system(command), 0);
+    snprintf(out, sizeof out, "%s", scratch_path("mixed"));
+    assert_int_equal(RUN("--out", out, first, scratch_path("packed.txt.gz")), 0);
+    json_t *meta = read_meta(out);
+    assert_true(meta_real(meta, "held_out_fraction") > 0.06 && meta_real(meta, "held_out_fraction") < 0.14);
+    json_decref(meta);
+    free(text);
+}
+
 static void test_seed_and_repeat(void **state) {
     (void)state;
     char source[600], digests[3][CHECKSUM_SIZE];
@@ -426,6 +443,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_of_compressed_text),
         cmocka_unit_test(test_seed_and_repeat),
         cmocka_unit_test(test_several_sources_and_stdin),
         cmocka_unit_test(test_val_file),

@@ -108,16 +108,36 @@ static void older_runs_go_on_as_they_were(void **state) {
     assert_same_metrics("at-once", "in-parts");
 }
 
+/* Losses on other tokens do not compare: the next evaluation makes a new best checkpoint, even with a higher loss. */
+static void best_loss_is_of_the_same_tokens(void **state) {
+    (void)state;
+    assert_done(TRAIN("best", "--max-iters", "2", "--eval-iters", "3", "--eval-batches", "sampled"));
+    json_t *saved = json_load_file(scratch_path("best/ckpt-2/state.json"), 0, NULL);
+    json_object_set_new(saved, "best_val_loss", json_real(0.001));
+    assert_int_equal(json_dump_file(saved, scratch_path("best/ckpt-2/state.json"), 0), 0);
+    json_decref(saved);
+    assert_done(TRAIN("best", "--init-from", "resume", "--max-iters", "4", "--eval-iters", "3"));
+    saved = json_load_file(scratch_path("best/ckpt-4/state.json"), 0, NULL);
+    assert_true(json_number_value(json_object_get(saved, "best_val_loss")) == 0.001);
+    json_decref(saved);
+    assert_done(
+        TRAIN("best", "--init-from", "resume", "--max-iters", "6", "--eval-iters", "3", "--eval-batches", "whole"));
+    assert_non_null(strstr(child_message(), "other tokens than before"));
+    saved = json_load_file(scratch_path("best/ckpt-6/state.json"), 0, NULL);
+    assert_true(json_number_value(json_object_get(saved, "best_val_loss")) > 1.0);
+    assert_int_equal(json_integer_value(json_object_get(saved, "best_iteration")), 6);
+    json_decref(saved);
+}
+
 static int begin(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) || TRAIN("source", "--max-iters", "2") ? -1 : 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seeds_are_scored_on_the_same_tokens),
-        cmocka_unit_test(places_may_depend_on_the_seed),
-        cmocka_unit_test(a_small_split_is_scored_whole),
-        cmocka_unit_test(older_runs_go_on_as_they_were),
+        cmocka_unit_test(seeds_are_scored_on_the_same_tokens), cmocka_unit_test(places_may_depend_on_the_seed),
+        cmocka_unit_test(a_small_split_is_scored_whole),       cmocka_unit_test(older_runs_go_on_as_they_were),
+        cmocka_unit_test(best_loss_is_of_the_same_tokens),
     };
     return cmocka_run_group_tests(tests, begin, scratch_end);
 }
