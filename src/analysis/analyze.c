@@ -206,11 +206,12 @@ static int add_run(const struct job *job, const char *path, json_t *runs) {
     return add_checkpoints(job, path, run);
 }
 
-/* Whether a name in a folder makes it a run directory. */
+/* Whether a name in a folder makes it a run directory; *context: whether the name of an evaluation of documents does. */
 static int is_of_run(void *context, const char *name) {
-    (void)context;
-    return strcmp(name, RUN_LOG_METRICS) == 0 || strcmp(name, RUN_LOG_STATISTICS) == 0 ||
-           strcmp(name, RUN_SETTINGS) == 0 || checkpoint_iteration_of(name) >= 0;
+    const bool *evaluations = context;
+    return (*evaluations && run_record_is_evaluation(name)) || strcmp(name, RUN_LOG_METRICS) == 0 ||
+           strcmp(name, RUN_LOG_STATISTICS) == 0 || strcmp(name, RUN_SETTINGS) == 0 ||
+           checkpoint_iteration_of(name) >= 0;
 }
 
 /* Run directories in a folder. */
@@ -227,7 +228,7 @@ static int find_run(void *context, const char *name) {
     if (stat(path.text, &status) != 0 || !S_ISDIR(status.st_mode) || is_checkpoint(path.text)) {
         return 0;
     }
-    const int is_run = files_each(path.text, is_of_run, NULL);
+    const int is_run = files_each(path.text, is_of_run, &(bool){true});
     if (is_run <= 0) {
         return is_run;
     }
@@ -245,15 +246,30 @@ static int compare_paths(const void *a, const void *b) {
     return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The run directories in a folder that is none itself. */
+/* Adds a folder that holds no run directory as a run if it has evaluations of documents. If it has none, that is an error, or
+ * with `waits` a line on stderr. */
+static int add_evaluations(const struct job *job, const char *folder, json_t *runs) {
+    const int has_some = files_each(folder, is_of_run, &(bool){true});
+    if (has_some != 0) {
+        return has_some < 0 ? -1 : add_run(job, folder, runs);
+    }
+    if (job->settings->waits) {
+        message_print(stderr, "waiting  %s: no run is here yet\n", folder);
+        return 0;
+    }
+    return error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
+                     ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
+                     ", eval-NAME.json or ckpt-N of a run directory, and it "
+                     "has no config.json of a checkpoint",
+                     folder);
+}
+
+/* Adds the run directories in a folder that is none itself, or else the folder if it has evaluations of documents. */
 static int add_folder(const struct job *job, const char *folder, json_t *runs) {
     struct found found = {.folder = folder};
     int result = files_each(folder, find_run, &found);
     if (result == 0 && found.count == 0) {
-        result = error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
-                           ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS " or ckpt-N of a run directory, and it has no "
-                           "config.json of a checkpoint",
-                           folder);
+        result = add_evaluations(job, folder, runs);
     }
     if (found.count > 0) {
         qsort(found.paths, found.count, sizeof *found.paths, compare_paths);
@@ -267,7 +283,11 @@ static int add_folder(const struct job *job, const char *folder, json_t *runs) {
 }
 
 static int add_input(const struct job *job, const char *path, json_t *runs) {
-    const int is_run = is_checkpoint(path) ? 1 : files_each(path, is_of_run, NULL);
+    if (job->settings->waits && !files_exist(path)) {
+        message_print(stderr, "waiting  %s: it is not there yet\n", path);
+        return 0;
+    }
+    const int is_run = is_checkpoint(path) ? 1 : files_each(path, is_of_run, &(bool){false});
     return is_run < 0 ? -1 : is_run > 0 ? add_run(job, path, runs) : add_folder(job, path, runs);
 }
 
@@ -311,7 +331,7 @@ static bool has_content(const json_t *run) {
 
 static int check_content(const json_t *runs, const struct analyze_settings *settings) {
     const json_t *run;
-    bool any = settings->bench != NULL;
+    bool any = settings->bench || settings->waits;
     size_t i;
     json_array_foreach(runs, i, run) {
         any = any || has_content(run);

@@ -12,6 +12,7 @@ struct analyze_settings {
     int64_t samples;       /* sequences of block_size tokens, spread evenly over the split */
     int64_t batch_size;    /* sequences at a time */
     bool all_checkpoints;  /* of a run directory; else the newest one */
+    bool waits;            /* runs may not have begun: inputs without a run are reported on stderr and left out */
     const char *bench;     /* what hc_bench --compare --json wrote, or NULL */
     const char *baselines; /* names of residual variants that others are compared with, see comparison.h */
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */

@@ -1,10 +1,12 @@
 #include "src/analysis/comparison.h"
+#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/mean_interval.h"
 #include "src/analysis/figure.h"
 #include "src/variants/residual.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,37 +128,140 @@ static void add_variant(struct comparison *comparison, size_t kind) {
 
 /* ---- differences */
 
-/* How many settings of two runs differ, SIZE_MAX where their losses do not compare at all. */
-static size_t count_differences(const json_t *a, const json_t *b) {
-    const json_t *first = settings_of(a), *second = settings_of(b), *value;
-    size_t shared = 0, equal = 0;
-    const char *name;
-    const json_t *data = json_object_get(first, "data_dir"), *other_data = json_object_get(second, "data_dir");
-    if ((data != other_data && !json_equal(data, other_data)) || strcmp(batches_of(a), batches_of(b)) != 0) {
-        return SIZE_MAX;
+/* How the settings of a baseline's run differ from those of a variant's run. */
+struct contrast {
+    size_t count;            /* of all settings that differ */
+    json_t *noted, *barring; /* names of those that a reader has to know of, and that forbid a comparison; owned */
+};
+
+static bool is_listed(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return true;
+        }
     }
-    json_object_foreach((json_t *)first, name, value) {
-        const json_t *other = json_object_get(second, name);
-        shared += other != NULL;
-        equal += other && json_equal(value, other);
-    }
-    return json_object_size(first) + json_object_size(second) - shared - equal;
+    return false;
 }
 
-/* The baseline of this name for a variant, NULL: there is none. */
-static const json_t *find_baseline(const struct comparison *comparison, const json_t *variant, const char *name) {
+/* Where the name of a setting that differs belongs. NULL: it is of the residual connection, which is what is compared, or
+ * training does the same with either value. noted: variants need learning rates of their own, and others change losses by
+ * rounding. barring: all others. */
+static json_t *place_of(const struct contrast *contrast, const char *name) {
+    static const char *const unimportant[] = {
+        "seed",         "residual",        "n_streams",           "stream_expand",   "stream_reduce",
+        "log_interval", "tensorboard",     "statistics_interval", "rank_timeout",    "checkpoint_interval",
+        "recompute",    "shard_optimizer", "keep_checkpoints",    "allreduce_bucket"};
+    static const char *const noted[] = {"learning_rate", "min_lr",          "dtype",        "device",
+                                        "gemm",          "allreduce_dtype", "eval_interval"};
+    if (is_listed(name, unimportant, sizeof unimportant / sizeof *unimportant) ||
+        residual_setting_at(residual_setting_find(name), NULL)) {
+        return NULL;
+    }
+    return is_listed(name, noted, sizeof noted / sizeof *noted) ? contrast->noted : contrast->barring;
+}
+
+/* Whether a setting's values mean different things. They do not where two paths lead to one folder of data, as far as it is on this
+ * machine, or where eval_iters differ and evaluations are of the whole split, which has no batches. */
+static bool differs(const json_t *run, const json_t *other, const char *name) {
+    const json_t *ours = json_object_get(settings_of(run), name),
+                 *theirs = json_object_get(settings_of(other), name);
+    const bool both_whole = strcmp(batches_of(run), "whole") == 0 && strcmp(batches_of(other), "whole") == 0;
+    if (strcmp(name, "eval_batches") == 0) {
+        return strcmp(batches_of(run), batches_of(other)) != 0;
+    }
+    if ((ours && theirs && json_equal(ours, theirs)) || (both_whole && strcmp(name, "eval_iters") == 0)) {
+        return false;
+    }
+    return strcmp(name, "data_dir") != 0 || !json_is_string(ours) || !json_is_string(theirs) ||
+           !files_are_same(json_string_value(ours), json_string_value(theirs));
+}
+
+static struct contrast contrast_make(const json_t *run, const json_t *other) {
+    struct contrast contrast = {0, json_array(), json_array()};
+    json_t *names = json_object(), *value;
+    const char *name;
+    json_object_update(names, (json_t *)settings_of(run));
+    json_object_update_missing(names, (json_t *)settings_of(other));
+    json_object_foreach(names, name, value) {
+        if (differs(run, other, name)) {
+            contrast.count++;
+            json_array_append_new(place_of(&contrast, name), json_string(name));
+        }
+    }
+    json_decref(names);
+    return contrast;
+}
+
+static void contrast_release(struct contrast *contrast) {
+    json_decref(contrast->noted);
+    json_decref(contrast->barring);
+    *contrast = (struct contrast){0};
+}
+
+static bool is_nearer(const struct contrast *a, const struct contrast *b) {
+    const size_t ours = json_array_size(a->barring), theirs = json_array_size(b->barring);
+    return ours < theirs || (ours == theirs && a->count < b->count);
+}
+
+static const json_t *first_run(const struct comparison *comparison, const json_t *variant) {
+    return json_array_get(comparison->runs, (size_t)figure_number(variant, "kind"));
+}
+
+/* The nearest variant of this name, and how its settings differ, which the caller releases; NULL: there is none. */
+static const json_t *find_baseline(const struct comparison *comparison, const json_t *variant, const char *name,
+                                   struct contrast *nearest) {
     const json_t *best = NULL, *other;
-    size_t least = SIZE_MAX, i;
+    size_t i;
     json_array_foreach(comparison->variants, i, other) {
         if (other != variant && strcmp(json_string_value(json_object_get(other, "residual")), name) == 0) {
-            const size_t differences =
-                count_differences(json_array_get(comparison->runs, (size_t)figure_number(variant, "kind")),
-                                  json_array_get(comparison->runs, (size_t)figure_number(other, "kind")));
-            best = differences < least ? other : best;
-            least = differences < least ? differences : least;
+            struct contrast contrast = contrast_make(first_run(comparison, variant), first_run(comparison, other));
+            if (!best || is_nearer(&contrast, nearest)) {
+                contrast_release(nearest);
+                *nearest = contrast;
+                best = other;
+            } else {
+                contrast_release(&contrast);
+            }
         }
     }
     return best;
+}
+
+/* A setting's value as a page takes it. Valid as figure_plain. */
+static const char *value_text(const json_t *run, const char *name) {
+    const json_t *value = json_object_get(settings_of(run), name);
+    char *text = json_is_string(value) ? strdup(json_string_value(value))
+                 : value               ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
+                                       : strdup("none");
+    const char *plain = figure_plain(text);
+    free(text);
+    return plain;
+}
+
+/* "rc-1 has another n_layer (12 instead of 24), another n_embd (...)"; NULL when memory runs out. */
+static json_t *describe(const json_t *run, const json_t *base, const json_t *names) {
+    enum { MOST_NAMES = 4 };
+    char *text = NULL;
+    size_t bytes, i;
+    const json_t *one;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream) {
+        return NULL;
+    }
+    fprintf(stream, "%s has ", figure_name(base));
+    json_array_foreach(names, i, one) {
+        const char *name = json_string_value(one);
+        if (i < MOST_NAMES) {
+            fprintf(stream, "%sanother %s (%s instead of %s)", i > 0 ? ", " : "", figure_plain(name),
+                    value_text(base, name), value_text(run, name));
+        }
+    }
+    if (i > MOST_NAMES) {
+        fprintf(stream, ", and %zu more settings", i - MOST_NAMES);
+    }
+    json_t *json = fclose(stream) == 0 ? json_string(text) : NULL;
+    free(text);
+    return json;
 }
 
 /* The losses' differences of runs with the same seed; their number. */
@@ -175,14 +280,9 @@ static size_t subtract(const struct comparison *comparison, const json_t *varian
     return count;
 }
 
-static void add_difference(const struct comparison *comparison, json_t *variant, const char *name) {
-    const json_t *base = find_baseline(comparison, variant, name);
-    if (!base || strcmp(json_string_value(json_object_get(variant, "residual")), name) == 0) {
-        return;
-    }
-    json_t *difference = json_object();
-    json_object_set_new(json_object_get(variant, "differences"), name, difference);
-    json_object_set(difference, "kind", json_object_get(base, "kind"));
+/* The means of the differences, or why there are none. */
+static void add_numbers(const struct comparison *comparison, const json_t *variant, const json_t *base,
+                        json_t *difference) {
     if (figure_number(variant, "iter") != figure_number(base, "iter")) {
         json_object_set_new(difference, "why", json_string("its last evaluation is at another iteration"));
         return;
@@ -195,6 +295,28 @@ static void add_difference(const struct comparison *comparison, json_t *variant,
     if (figure_number(difference, "pairs") == 0.0) {
         json_object_set_new(difference, "why", json_string("no runs of the same seed"));
     }
+}
+
+static void add_difference(const struct comparison *comparison, json_t *variant, const char *name) {
+    struct contrast contrast = {0};
+    const json_t *base = strcmp(json_string_value(json_object_get(variant, "residual")), name) == 0
+                             ? NULL
+                             : find_baseline(comparison, variant, name, &contrast);
+    if (base) {
+        const json_t *run = first_run(comparison, variant), *other = first_run(comparison, base);
+        json_t *difference = json_object();
+        json_object_set_new(json_object_get(variant, "differences"), name, difference);
+        json_object_set(difference, "kind", json_object_get(base, "kind"));
+        if (json_array_size(contrast.barring) > 0) {
+            json_object_set_new(difference, "why", describe(run, other, contrast.barring));
+        } else {
+            add_numbers(comparison, variant, base, difference);
+            if (json_array_size(contrast.noted) > 0) {
+                json_object_set_new(difference, "settings", describe(run, other, contrast.noted));
+            }
+        }
+    }
+    contrast_release(&contrast);
 }
 
 /* ---- all of it */

@@ -9,10 +9,12 @@
  *  "variants": [{"residual", "n_streams", "learning_rate", "iter": of the last evaluation, "runs": [index, ...],
  *                "final": ESTIMATE of the last validation loss, "best": ESTIMATE of the lowest one,
  *                "left_out": [{"run": index, "why"}],
- *                "differences": {<baseline>: {"kind": of its runs, "pairs", "final": ESTIMATE, "best": ESTIMATE}
- *                                            or {"why": there are none}}}]}
+ *                "differences": {<baseline>: {"kind": of its runs, "pairs", "final": ESTIMATE, "best": ESTIMATE,
+ *                                             "settings": how its learning rate, dtype or the like differ, if so}
+ *                                            or {"kind", "why": there are none}}}]}
  *
  * A variant is one kind of runs. ESTIMATE is {"mean", "deviation", "half_width"} (see mean_interval.h) without what too few
- * runs do not give. A baseline is the kind of that residual variant with the same data and evaluation batches that has the
- * fewest other settings. NULL with an error: a name that is no residual variant, or no memory. */
+ * runs do not give. A baseline is the kind of that residual variant whose settings differ least. Only settings of the residual
+ * connection, the learning rate, and what changes losses by rounding or not at all may differ; otherwise there is no number.
+ * NULL with an error: a name that is no residual variant, or no memory. */
 json_t *comparison_make(const json_t *runs, const char *baselines);

@@ -208,7 +208,12 @@ static void add_notes_of(FILE *page, const json_t *runs, const json_t *variant, 
             fprintf(page, " %s has no difference to %s: %s.",
                     figure_kind_label(runs, (size_t)figure_number(variant, "kind")), name, why);
         } else {
+            const char *settings = json_string_value(json_object_get(difference, "settings"));
             *fewest_pairs = pairs < *fewest_pairs ? pairs : *fewest_pairs;
+            if (settings) {
+                fprintf(page, " %s is compared with %s although %s.",
+                        figure_kind_label(runs, (size_t)figure_number(variant, "kind")), name, settings);
+            }
         }
     }
 }

@@ -150,6 +150,11 @@ static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     return true;
 }
 
+bool run_record_is_evaluation(const char *file) {
+    char name[NAME_MAX + 1];
+    return evaluation_name(file, name);
+}
+
 struct evaluations {
     json_t *record;
     const char *folder;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* {"steps": {"iter": [...], "loss": [...], "grad_norm": [...], "tokens_per_sec": [...]},
  *  "evaluations": {"iter": [...], "train_loss": [...], "val_loss": [...]},
@@ -16,3 +17,6 @@
  * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
  * run that goes on, is left out. NULL with an error that names the file. */
 json_t *run_record_read(const char *folder);
+
+/* Whether a file's name is eval-<name>.json, of an evaluation of documents. */
+bool run_record_is_evaluation(const char *file);

@@ -89,6 +89,7 @@ static int run(const struct settings *settings) {
                                        .samples = settings->samples,
                                        .batch_size = settings->batch_size,
                                        .all_checkpoints = settings->all_checkpoints,
+                                       .waits = settings->watch > 0,
                                        .bench = settings->bench && *settings->bench ? settings->bench : NULL,
                                        .baselines = settings->baselines};
     int result = computes ? settings_open_device(&settings->device, ELEMENT_FP32, 0, &compute) : 0;
@@ -116,7 +117,8 @@ int main(int argc, char **argv) {
             "baselines", &settings.baselines, "rc,identity",
             "residual variants, separated by commas, that the others' losses are subtracted from at the same seed"),
         INT("watch", &settings.watch, "0", 0, 1e6,
-            "do it again after so many seconds, until Ctrl-C; an open page loads itself again. 0: once"),
+            "do it again after so many seconds, until Ctrl-C, and wait for runs that have not begun; an open page "
+            "loads itself again. 0: once"),
         DEVICE_OPTIONS(&settings.device),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {

@@ -14,10 +14,12 @@
 #include "tests/support/scratch.h"
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ANALYZE(...) CHILD_RUN(HC_PROGRAMS "/hc_analyze", "--out", scratch_path("out"), __VA_ARGS__)
 
@@ -243,6 +245,86 @@ static void evaluation_batches_are_the_same(void **state) {
     remove_out();
 }
 
+/* Compares a run of hc with one of rc whose settings end with these lines; the report. */
+static char *compare_settings(const char *rc, const char *hc) {
+    char text[512];
+    make_folder("pair");
+    snprintf(text, sizeof text, "residual = \"rc\"\nseed = 1\n%s", rc);
+    make_seed("pair/a", text, 9, 3.0);
+    snprintf(text, sizeof text, "residual = \"hc\"\nseed = 1\n%s", hc);
+    make_seed("pair/b", text, 9, 4.0);
+    assert_int_equal(ANALYZE(scratch_path("pair")), 0);
+    assert_int_equal(files_remove_folder(scratch_path("pair")), 0);
+    return read_out("report.html");
+}
+
+static const char compared[] = "<td>+1.0000 (one pair)</td>";
+
+/* A baseline may have other settings of the residual connection and of what does not change training, and another
+ * learning rate, which the report says; with others that differ there is no number, and the report says why. */
+static void baselines_are_of_runs_that_compare(void **state) {
+    (void)state;
+    static const struct {
+        const char *rc, *hc, *says;
+        bool has_number;
+    } cases[] = {
+        {"n_layer = 24\nn_streams = 4\nlog_interval = 1\nsinkhorn_iters = 20\n",
+         "n_layer = 24\nn_streams = 2\nlog_interval = 5\nsinkhorn_iters = 5\n", NULL, true},
+        {"learning_rate = 0.004\ndtype = \"bf16\"\n", "learning_rate = 0.016\ndtype = \"fp32\"\n",
+         " hc is compared with rc although a has another learning_rate (0.004 instead of 0.016), another dtype "
+         "(bf16 "
+         "instead of fp32).",
+         true},
+        {"n_layer = 12\n", "n_layer = 24\n",
+         " hc has no difference to rc: a has another n_layer (12 instead of 24).", false},
+        {"", "<b> = \"<i>\"\n", " hc has no difference to rc: a has another ?b? (none instead of ?i?).", false},
+        {"eval_batches = \"auto\"\neval_iters = 20\n", "eval_batches = \"auto\"\neval_iters = 40\n",
+         "another eval_iters (20 instead of 40)", false},
+        {"eval_batches = \"whole\"\neval_iters = 20\n", "eval_batches = \"whole\"\neval_iters = 40\n", NULL, true},
+        {"eval_batches = \"by_seed\"\n", "", NULL, true},
+        {"data_dir = \"/nowhere/a\"\n", "data_dir = \"/nowhere/b\"\n", "another data_dir (/nowhere/a", false},
+        {"data_dir = \"/nowhere/a\"\n", "data_dir = \"/nowhere/a\"\n", NULL, true},
+        {"data_dir = \"/\"\n", "data_dir = \"/dev/..\"\n", NULL, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *page = compare_settings(cases[i].rc, cases[i].hc);
+        if ((strstr(page, compared) != NULL) != cases[i].has_number) {
+            fail_msg("case %zu has %s number", i, cases[i].has_number ? "no" : "a");
+        }
+        if (cases[i].says) {
+            assert_holds(page, cases[i].says);
+        } else {
+            assert_null(strstr(page, "has no difference to"));
+            assert_null(strstr(page, "is compared with"));
+        }
+        free(page);
+    }
+    remove_out();
+}
+
+/* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has none. */
+static void baselines_are_of_the_same_size(void **state) {
+    (void)state;
+    make_folder("sizes");
+    make_seed("sizes/rc-M", "residual = \"rc\"\nseed = 1\nn_layer = 12\nlearning_rate = 1\n", 9, 3.0);
+    make_seed("sizes/hc-L", "residual = \"hc\"\nseed = 1\nn_layer = 24\nlearning_rate = 1\n", 9, 2.0);
+    make_seed("sizes/hc-M", "residual = \"hc\"\nseed = 1\nn_layer = 12\nlearning_rate = 2\n", 9, 2.5);
+    assert_int_equal(ANALYZE(scratch_path("sizes")), 0);
+    char *page = read_out("report.html");
+    assert_holds(page, "<td>-0.5000 (one pair)</td>");
+    assert_null(strstr(page, "<td>-1.0000 (one pair)</td>"));
+    assert_holds(page, "hc-L has no difference to rc: rc-M has another n_layer (12 instead of 24).");
+    free(page);
+    make_seed("sizes/rc-L", "residual = \"rc\"\nseed = 1\nn_layer = 24\nlearning_rate = 3\n", 9, 2.9);
+    assert_int_equal(ANALYZE(scratch_path("sizes")), 0);
+    page = read_out("report.html");
+    assert_holds(page, "<td>-0.5000 (one pair)</td>");
+    assert_holds(page, "<td>-0.9000 (one pair)</td>");
+    assert_holds(page, "hc-L is compared with rc although rc-L has another learning_rate (3 instead of 1).");
+    free(page);
+    remove_out();
+}
+
 /* The labels of the vertical axis of a picture, which end at the axis, as numbers do and names in legends do not. */
 static size_t read_labels(const char *picture, char labels[][32], size_t most) {
     char *text = read_out(picture), *rest;
@@ -410,6 +492,68 @@ static void a_folder_of_runs_stands_for_them(void **state) {
     assert_false(files_exist(scratch_path("out/report.html")));
 }
 
+/* A folder of evaluations of documents alone is a run, unless runs are in it. */
+static void evaluations_of_documents_are_a_run(void **state) {
+    (void)state;
+    static const char evaluation[] = "{\"word_perplexity\": 123.456}";
+    make_folder("documents");
+    scratch_write("documents/eval-wiki.json", evaluation, strlen(evaluation));
+    assert_int_equal(ANALYZE(scratch_path("documents")), 0);
+    char *page = read_out("report.html");
+    assert_holds(page, "<td>documents</td>");
+    assert_holds(page, "<td>123.46</td>");
+    free(page);
+    make_run("documents/inner");
+    assert_int_equal(ANALYZE(scratch_path("documents")), 0);
+    page = read_out("report.html");
+    assert_holds(page, "<td>inner</td>");
+    assert_null(strstr(page, "<td>documents</td>"));
+    free(page);
+    remove_out();
+}
+
+/* Waits until the report holds a text, for half a minute, which is much longer than it takes. */
+static void await_report(pid_t child, const char *part) {
+    for (int i = 0; i < 600; i++) {
+        size_t bytes;
+        char *page = scratch_read(scratch_path("out/report.html"), &bytes);
+        const bool holds = page && strstr(page, part);
+        free(page);
+        if (holds) {
+            return;
+        }
+        usleep(50000);
+    }
+    kill(child, SIGINT);
+    const int status = child_finish_within(child, 30);
+    fail_msg("the report has no '%s' (status %d): %s", part, status, child_message());
+}
+
+/* --watch waits for runs whose folders are not there or are empty, and for what will be in them; without it they are an error. */
+static void watching_begins_before_the_run(void **state) {
+    (void)state;
+    char out[256], folder[256], empty[256];
+    make_folder("empty");
+    snprintf(empty, sizeof empty, "%s", scratch_path("empty"));
+    snprintf(out, sizeof out, "%s", scratch_path("out"));
+    snprintf(folder, sizeof folder, "%s", scratch_path("new"));
+    const char *const arguments[] = {HC_PROGRAMS "/hc_analyze", "--out", out, "--watch", "1", folder, empty, NULL};
+    assert_int_equal(ANALYZE(folder), 1);
+    const pid_t child = child_start(CHILD_UNLIMITED, arguments);
+    await_report(child, "</html>");
+    make_folder("new");
+    scratch_write("new/metrics.jsonl", "", 0);
+    await_report(child, "<td>new</td>");
+    const char line[] = "{\"iter\":0,\"loss\":4.25}\n";
+    scratch_write("new/metrics.jsonl", line, strlen(line));
+    await_report(child, "<td>4.2500</td>");
+    kill(child, SIGINT);
+    assert_true(child_finish_within(child, 30) >= 0);
+    assert_holds(child_message(), "new: it is not there yet");
+    assert_holds(child_message(), "empty: no run is here yet");
+    remove_out();
+}
+
 static void without_gnuplot_there_are_numbers(void **state) {
     (void)state;
     char *kept = strdup(getenv("PATH"));
@@ -430,6 +574,8 @@ int main(void) {
         cmocka_unit_test(repeats_are_of_one_kind),
         cmocka_unit_test(variants_are_compared_at_the_same_seed),
         cmocka_unit_test(evaluation_batches_are_the_same),
+        cmocka_unit_test(baselines_are_of_runs_that_compare),
+        cmocka_unit_test(baselines_are_of_the_same_size),
         cmocka_unit_test(labels_tell_tics_apart),
         cmocka_unit_test(pictures_of_h_are_over_all_seeds),
         cmocka_unit_test(later_losses_have_a_picture),
@@ -437,6 +583,8 @@ int main(void) {
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_run_that_has_not_begun_is_a_row),
         cmocka_unit_test(a_folder_of_runs_stands_for_them),
+        cmocka_unit_test(evaluations_of_documents_are_a_run),
+        cmocka_unit_test(watching_begins_before_the_run),
         cmocka_unit_test(without_gnuplot_there_are_numbers),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
