@@ -305,6 +305,24 @@ static bool is_repeat(const json_t *a, const json_t *b) {
     return equal;
 }
 
+/* Gives a folder of data that runs name by several paths the first run's path in all of them, so that it counts as the same. Where the
+ * folder is not on this machine, paths are compared as texts. */
+static void unify_data_paths(const json_t *runs) {
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *settings = json_object_get(json_object_get(json_array_get(runs, i), "record"), "settings");
+        const char *path = json_string_value(json_object_get(settings, "data_dir"));
+        for (size_t j = 0; path && j < i; j++) {
+            const json_t *record = json_object_get(json_array_get(runs, j), "record");
+            json_t *first = json_object_get(json_object_get(record, "settings"), "data_dir");
+            if (json_is_string(first) &&
+                (strcmp(json_string_value(first), path) == 0 || files_are_same(json_string_value(first), path))) {
+                json_object_set(settings, "data_dir", first);
+                break;
+            }
+        }
+    }
+}
+
 /* Gives each run the number of the first one that it repeats, or its own. */
 static void number_kinds(json_t *runs) {
     for (size_t i = 0; i < json_array_size(runs); i++) {
@@ -353,6 +371,7 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
         result = add_input(&job, settings->inputs[i], runs);
     }
     token_file_close(job.file);
+    unify_data_paths(runs);
     number_kinds(runs);
     if (result || check_content(runs, settings) || !(comparison = comparison_make(runs, settings->baselines)) ||
         (settings->bench && json_file_read(settings->bench, MOST_BENCH_BYTES, &bench))) {

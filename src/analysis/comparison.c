@@ -1,5 +1,4 @@
 #include "src/analysis/comparison.h"
-#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/mean_interval.h"
@@ -160,8 +159,7 @@ static json_t *place_of(const struct contrast *contrast, const char *name) {
     return is_listed(name, noted, sizeof noted / sizeof *noted) ? contrast->noted : contrast->barring;
 }
 
-/* Whether a setting's values mean different things. They do not where two paths lead to one folder of data, as far as it is on this
- * machine, or where eval_iters differ and evaluations are of the whole split, which has no batches. */
+/* Whether a setting's values mean different things. eval_iters do not where evaluations are of the whole split. */
 static bool differs(const json_t *run, const json_t *other, const char *name) {
     const json_t *ours = json_object_get(settings_of(run), name),
                  *theirs = json_object_get(settings_of(other), name);
@@ -169,11 +167,10 @@ static bool differs(const json_t *run, const json_t *other, const char *name) {
     if (strcmp(name, "eval_batches") == 0) {
         return strcmp(batches_of(run), batches_of(other)) != 0;
     }
-    if ((ours && theirs && json_equal(ours, theirs)) || (both_whole && strcmp(name, "eval_iters") == 0)) {
+    if (both_whole && strcmp(name, "eval_iters") == 0) {
         return false;
     }
-    return strcmp(name, "data_dir") != 0 || !json_is_string(ours) || !json_is_string(theirs) ||
-           !files_are_same(json_string_value(ours), json_string_value(theirs));
+    return !ours || !theirs || !json_equal(ours, theirs);
 }
 
 static struct contrast contrast_make(const json_t *run, const json_t *other) {

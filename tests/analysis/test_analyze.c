@@ -302,6 +302,23 @@ static void baselines_are_of_runs_that_compare(void **state) {
     remove_out();
 }
 
+/* Runs that name one folder of data by two paths are of one kind. */
+static void data_have_several_paths(void **state) {
+    (void)state;
+    make_folder("paths");
+    make_seed("paths/rc-1", "residual = \"rc\"\nseed = 1\ndata_dir = \"/dev/..\"\n", 9, 3.0);
+    make_seed("paths/rc-2", "residual = \"rc\"\nseed = 2\ndata_dir = \"/\"\n", 9, 3.5);
+    make_seed("paths/rc-3", "residual = \"rc\"\nseed = 3\ndata_dir = \"/dev\"\n", 9, 9.0);
+    assert_int_equal(ANALYZE(scratch_path("paths")), 0);
+    char *text = read_out("analysis.json");
+    json_t *json = json_loads(text, 0, NULL);
+    assert_estimate(json_object_get(variant_of(json, 0), "final"), 3.25, 12.7062 * 0.25);
+    assert_int_equal(json_integer_value(json_object_get(variant_of(json, 1), "kind")), 2);
+    json_decref(json);
+    free(text);
+    remove_out();
+}
+
 /* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has none. */
 static void baselines_are_of_the_same_size(void **state) {
     (void)state;
@@ -576,6 +593,7 @@ int main(void) {
         cmocka_unit_test(evaluation_batches_are_the_same),
         cmocka_unit_test(baselines_are_of_runs_that_compare),
         cmocka_unit_test(baselines_are_of_the_same_size),
+        cmocka_unit_test(data_have_several_paths),
         cmocka_unit_test(labels_tell_tics_apart),
         cmocka_unit_test(pictures_of_h_are_over_all_seeds),
         cmocka_unit_test(later_losses_have_a_picture),
