@@ -293,12 +293,21 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
 
 /* ---- all of them */
 
-/* Whether both runs have settings, which differ in nothing but the seed. */
+/* A copy of a run's settings without the seed and what decides only when and where a run writes down what it does. */
+static json_t *settings_of_kind(const json_t *run) {
+    static const char *const others[] = {"seed",          "log_interval",        "statistics_interval",
+                                         "eval_interval", "checkpoint_interval", "keep_checkpoints",
+                                         "tensorboard"};
+    json_t *settings = json_copy(json_object_get(json_object_get(run, "record"), "settings"));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        json_object_del(settings, others[i]);
+    }
+    return settings;
+}
+
+/* Whether both runs have settings, which differ in nothing that makes them of another kind. */
 static bool is_repeat(const json_t *a, const json_t *b) {
-    json_t *first = json_copy(json_object_get(json_object_get(a, "record"), "settings"));
-    json_t *second = json_copy(json_object_get(json_object_get(b, "record"), "settings"));
-    json_object_del(first, "seed");
-    json_object_del(second, "seed");
+    json_t *first = settings_of_kind(a), *second = settings_of_kind(b);
     const bool equal = json_object_size(first) > 0 && json_equal(first, second);
     json_decref(first);
     json_decref(second);

@@ -5,6 +5,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/message.h"
 #include "src/analysis/analyze.h"
+#include "src/analysis/figure.h"
 #include "src/analysis/report.h"
 #include "src/programs/program.h"
 #include "src/settings/shared_rows.h"
@@ -56,14 +57,32 @@ static bool wait_for_next(int64_t seconds) {
     return !interrupt_requested();
 }
 
+/* Whether a checkpoint has several streams, whose H_res can be measured. */
+static bool has_streams(const json_t *json) {
+    const json_t *run;
+    size_t i;
+    json_array_foreach(json_object_get(json, "runs"), i, run) {
+        if (json_object_get(run, "config") && figure_streams(run) > 1.0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Once, or again and again with what is new. */
 static int analyze_all(struct compute *compute, const struct settings *settings, struct analyze_settings *analyze) {
     json_t *last = NULL;
     int result = 0;
+    bool told = false;
     do {
         analyze->before = last;
         json_t *json = analyze_run(compute, analyze);
         result = json ? write_results(settings, json) : -1;
+        if (result == 0 && !told && !analyze->data_dir && has_streams(json)) {
+            message_print(stderr,
+                          "H_res was not measured: give --data-dir DIR with the token files of these runs\n");
+            told = true;
+        }
         json_decref(last);
         last = json;
         if (result == 0) {

@@ -107,15 +107,16 @@ static void records_become_numbers_tables_and_pictures(void **state) {
     remove_out();
 }
 
-/* Runs that differ in the seed alone are of one kind and have one entry in legends. */
+/* Runs that differ in the seed alone, or in when they write what, are of one kind and have one entry in legends. */
 static void repeats_are_of_one_kind(void **state) {
     (void)state;
     static const struct {
         const char *name, *settings;
         int kind;
-    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\n", 0},
+    } runs[] = {{"a", "# Data\nseed = 1\nresidual = \"shc\"\neval_interval = 100\ntensorboard = true\n", 0},
                 {"b", "# Data\nseed = 1\nresidual = \"rc\"\n", 1},
-                {"c", "seed = 2\nresidual = \"shc\"\nbroken line\n", 0},
+                {"c", "seed = 2\nresidual = \"shc\"\neval_interval = 50\nstatistics_interval = 10\nbroken line\n",
+                 0},
                 {"d", "", 3},
                 {"e", "", 4}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
@@ -486,6 +487,27 @@ static void a_run_that_has_not_begun_is_a_row(void **state) {
     remove_out();
 }
 
+/* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint, there is
+ * nothing to say. */
+static void a_report_without_data_says_what_it_lacks(void **state) {
+    (void)state;
+    static const char config[] = "{\"residual\": \"%s\", \"n_streams\": %d, \"n_layer\": 1, \"n_head\": 1, "
+                                 "\"n_embd\": 8, \"block_size\": 8, \"vocab_size\": 256}";
+    static const char words[] = "H_res was not measured: give --data-dir DIR with the token files of these runs\n";
+    char text[256];
+    make_run("lacking");
+    assert_int_equal(ANALYZE(scratch_path("lacking")), 0);
+    assert_null(strstr(child_message(), words));
+    make_folder("lacking/ckpt-9");
+    scratch_write("lacking/ckpt-9/config.json", text, (size_t)snprintf(text, sizeof text, config, "rc", 1));
+    assert_int_equal(ANALYZE(scratch_path("lacking")), 0);
+    assert_null(strstr(child_message(), words));
+    scratch_write("lacking/ckpt-9/config.json", text, (size_t)snprintf(text, sizeof text, config, "shc", 4));
+    assert_int_equal(ANALYZE(scratch_path("lacking")), 0);
+    assert_holds(child_message(), words);
+    remove_out();
+}
+
 /* Of a folder, the runs in it, numbers in their names by value; where there is nothing, what was looked for. */
 static void a_folder_of_runs_stands_for_them(void **state) {
     (void)state;
@@ -600,6 +622,7 @@ int main(void) {
         cmocka_unit_test(names_cannot_write_the_page),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_run_that_has_not_begun_is_a_row),
+        cmocka_unit_test(a_report_without_data_says_what_it_lacks),
         cmocka_unit_test(a_folder_of_runs_stands_for_them),
         cmocka_unit_test(evaluations_of_documents_are_a_run),
         cmocka_unit_test(watching_begins_before_the_run),
