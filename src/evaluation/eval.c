@@ -295,6 +295,17 @@ static int estimate_split(struct evaluation *evaluation) {
     return status;
 }
 
+static void print_split(const struct eval_settings *settings) {
+    message_print(stdout, "%-18s%s.bin, ", "split", split_name(settings));
+    if (settings->eval_iters == 0) {
+        message_print(stdout, "the whole file\n");
+    } else if (settings->seed < 0) {
+        message_print(stdout, "batches at fixed places\n");
+    } else {
+        message_print(stdout, "batches of seed %" PRId64 "\n", settings->seed);
+    }
+}
+
 static int report_split(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const uint64_t tokens = evaluation->total.tokens;
@@ -307,8 +318,7 @@ static int report_split(struct evaluation *evaluation) {
                   (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
     const int status = write_json(evaluation, results);
     if (status == 0 && talks(evaluation)) {
-        message_print(stdout, "%-18s%s.bin, %s\n", "split", split_name(settings),
-                      settings->eval_iters > 0 ? "random batches" : "the whole file");
+        print_split(settings);
         print_loss(loss);
         print_figure("perplexity", 4, perplexity);
         print_count("tokens", tokens);

@@ -16,7 +16,7 @@ struct eval_settings {
     int64_t batch_size;       /* sequences at a time, on each rank */
     char *data;               /* a folder of token files */
     int split;                /* which of them: an enum split_word */
-    int64_t eval_iters;       /* random batches of the split; 0: all of it */
+    int64_t eval_iters;       /* batches of the split; 0: all of it */
     int64_t seed;             /* of the batches; -1: the batches of runs with any seed */
     const char *const *files; /* [file_count] of documents */
     size_t file_count;

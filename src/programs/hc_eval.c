@@ -54,8 +54,8 @@ int main(int argc, char **argv) {
         HEADING("What to score"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
         INT("batch_size", &settings.batch_size, "8", 1, 1 << 20,
-            "windows of block_size at a time on each rank, and more of shorter ones; of random batches the "
-            "sequences in each"),
+            "windows of block_size tokens that a rank computes at a time (more, if they are shorter); with "
+            "--eval-iters, the sequences of a batch"),
         TEXT("json", &settings.json, NULL,
              "write the figures to this file as JSON too; -: to standard output instead of text"),
         HEADING("Token files"),
@@ -64,7 +64,9 @@ int main(int argc, char **argv) {
         INT("eval_iters", &settings.eval_iters, "0", 0, 1e9,
             "so many batches at fixed places in it, as hc_train takes them; 0: all of it"),
         INT("seed", &settings.seed, "-1", -1, 9e15,
-            "the batches of a run with this seed and eval_batches = by_seed; -1: those of the other runs"),
+            "score the batches that a run with this seed and eval_batches = by_seed used; -1: the batches of all "
+            "other "
+            "runs"),
         HEADING("Documents"),
         CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
                "a document is a file, or a line of JSON lines; auto goes by the names"),

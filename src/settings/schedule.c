@@ -7,7 +7,8 @@
 /* Which parts are open, and which of them were given all the same, but earlier than what they follow from. */
 struct open_parts {
     bool min_lr, lr_decay_iters, warmup_iters;
-    bool min_lr_given, lr_decay_iters_given;
+    bool min_lr_given, lr_decay_iters_given, warmup_iters_given;
+    const char *warmup_follows; /* the setting that warmup_iters was given before, if it is open and was given */
 };
 
 /* The source that set the option; 0 if none did, or there is no such option. */
@@ -28,13 +29,16 @@ static struct open_parts find_open(const struct option_spec *specs, size_t count
     const unsigned iterations = source_of(specs, count, "max_iters"),
                    rate = source_of(specs, count, "learning_rate");
     const unsigned decay = source_of(specs, count, "lr_decay_iters"), min_lr = source_of(specs, count, "min_lr");
+    const unsigned warmup = source_of(specs, count, "warmup_iters");
     const bool decay_open = is_open(decay, iterations);
     return (struct open_parts){
         .min_lr = is_open(min_lr, rate),
         .lr_decay_iters = decay_open,
-        .warmup_iters = is_open(source_of(specs, count, "warmup_iters"), decay_open ? iterations : decay),
+        .warmup_iters = is_open(warmup, decay_open ? iterations : decay),
         .min_lr_given = min_lr > 0,
         .lr_decay_iters_given = decay > 0,
+        .warmup_iters_given = warmup > 0,
+        .warmup_follows = decay_open ? "max_iters" : "lr_decay_iters",
     };
 }
 
@@ -45,12 +49,14 @@ static double tenth(double number) {
     return strtod(text, NULL);
 }
 
-/* Says what follows: one line, with what it was before if that was given. */
-static void print_part(FILE *console, const char *name, double value, const char *rule, bool given, double before) {
+/* Says what was derived in one line, with the given value that it replaces. `followed` is the setting that was given later than that
+ * value; NULL: no value was given. */
+static void print_part(FILE *console, const char *name, double value, const char *rule, const char *followed,
+                       double before) {
     if (console) {
         message_print(console, "schedule %s = %.15g, %s", name, value, rule);
-        if (given && before != value) {
-            message_print(console, ", which was given later than %s = %.15g", name, before);
+        if (followed && before != value) {
+            message_print(console, " (replaces %s = %.15g, which was given before %s)", name, before, followed);
         }
         fputc('\n', console);
     }
@@ -62,18 +68,18 @@ void schedule_complete(const struct option_spec *specs, size_t count, int64_t it
     const struct optimizer_settings before = *optimizer;
     if (open.min_lr) {
         optimizer->min_lr = tenth(optimizer->learning_rate);
-        print_part(console, "min_lr", optimizer->min_lr, "a tenth of learning_rate", open.min_lr_given,
-                   before.min_lr);
+        print_part(console, "min_lr", optimizer->min_lr, "a tenth of learning_rate",
+                   open.min_lr_given ? "learning_rate" : NULL, before.min_lr);
     }
     if (open.lr_decay_iters && iterations > 0) {
         optimizer->lr_decay_iters = iterations;
         print_part(console, "lr_decay_iters", (double)iterations, "the number of iterations",
-                   open.lr_decay_iters_given, (double)before.lr_decay_iters);
+                   open.lr_decay_iters_given ? "max_iters" : NULL, (double)before.lr_decay_iters);
     }
     if (open.warmup_iters && optimizer->warmup_iters > optimizer->lr_decay_iters / 10) {
         optimizer->warmup_iters = optimizer->lr_decay_iters / 10;
-        print_part(console, "warmup_iters", (double)optimizer->warmup_iters, "a tenth of lr_decay_iters", false,
-                   0.0);
+        print_part(console, "warmup_iters", (double)optimizer->warmup_iters, "a tenth of lr_decay_iters",
+                   open.warmup_iters_given ? open.warmup_follows : NULL, (double)before.warmup_iters);
     }
 }
 

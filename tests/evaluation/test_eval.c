@@ -451,6 +451,22 @@ static void test_weights_that_are_not_finite_are_an_error(void **state) {
     assert_false(files_exist(figures));
 }
 
+static void assert_places(const char *seed, const char *words) {
+    const char *output = scratch_path("places.txt");
+    assert_done(CHILD_RUN_WRITING(output, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--data",
+                                  scratch_path("data"), "--eval-iters", "1", "--seed", seed));
+    char *text = scratch_read(output, &(size_t){0});
+    assert_non_null(text);
+    assert_non_null(strstr(text, words));
+    free(text);
+}
+
+static void test_places_of_batches_are_named(void **state) {
+    (void)state;
+    assert_places("-1", "split             val.bin, batches at fixed places\n");
+    assert_places("5", "split             val.bin, batches of seed 5\n");
+}
+
 /* metrics.jsonl has nine digits. */
 static void test_batches_by_seed_are_those_of_training(void **state) {
     (void)state;
@@ -659,6 +675,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_not_utf8_can_be_replaced),
         cmocka_unit_test(test_a_split_has_the_loss_of_the_plain_model),
         cmocka_unit_test(test_weights_that_are_not_finite_are_an_error),
+        cmocka_unit_test(test_places_of_batches_are_named),
         cmocka_unit_test(test_batches_by_seed_are_those_of_training),
         cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
 #ifdef HC_MPIRUN

@@ -103,22 +103,31 @@ static void test_what_was_given_stays(void **state) {
 
 static void test_what_was_given_earlier_follows(void **state) {
     (void)state;
-    CHECK(2e-4, 300, 30, AS_ITERATIONS ", which was given later than lr_decay_iters = 2000\n" SHORT_WARMUP, WHOLE,
-          "max_iters = 300");
-    CHECK(2e-4, 300, 75, AS_ITERATIONS ", which was given later than lr_decay_iters = 2000\n", WHOLE,
-          "max_iters = 300", "warmup_iters = 75");
-    CHECK(3e-6, 2000, 300, TENTH_OF_RATE ", which was given later than min_lr = 0.0002\n", WHOLE,
-          "learning_rate = 3e-5");
+#define NO_DECAY_OF_2000 " (replaces lr_decay_iters = 2000, which was given before max_iters)\n"
+#define NO_WARMUP_OF_300 " (replaces warmup_iters = 300, which was given before "
+    CHECK(2e-4, 300, 30,
+          AS_ITERATIONS NO_DECAY_OF_2000 "schedule warmup_iters = 30, a tenth of lr_decay_iters" NO_WARMUP_OF_300
+                                         "max_iters)\n",
+          WHOLE, "max_iters = 300");
+    CHECK(2e-4, 300, 75, AS_ITERATIONS NO_DECAY_OF_2000, WHOLE, "max_iters = 300", "warmup_iters = 75");
+    CHECK(2e-4, 400, 40,
+          "schedule warmup_iters = 40, a tenth of lr_decay_iters" NO_WARMUP_OF_300 "lr_decay_iters)\n", WHOLE,
+          "lr_decay_iters = 400");
+    CHECK(3e-6, 2000, 300, TENTH_OF_RATE " (replaces min_lr = 0.0002, which was given before learning_rate)\n",
+          WHOLE, "learning_rate = 3e-5");
     CHECK(2e-4, 2000, 200,
-          "schedule lr_decay_iters = 2000, the number of iterations\nschedule warmup_iters = 200, a tenth of "
-          "lr_decay_iters\n",
+          "schedule lr_decay_iters = 2000, the number of iterations\n"
+          "schedule warmup_iters = 200, a tenth of lr_decay_iters" NO_WARMUP_OF_300 "max_iters)\n",
           WHOLE, "max_iters = 2000");
+#undef NO_DECAY_OF_2000
 }
 
 /* No iterations are nothing to fall over. */
 static void test_no_iterations(void **state) {
     (void)state;
-    CHECK(2e-4, 2000, 200, "schedule warmup_iters = 200, a tenth of lr_decay_iters\n", WHOLE, "max_iters = 0");
+    CHECK(2e-4, 2000, 200, "schedule warmup_iters = 200, a tenth of lr_decay_iters" NO_WARMUP_OF_300 "max_iters)\n",
+          WHOLE, "max_iters = 0");
+#undef NO_WARMUP_OF_300
 }
 
 static void test_resumed_runs_keep_theirs(void **state) {
