@@ -223,8 +223,13 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
     if (!count) {
         return error_set("device \"%s\": %s", word, problem ? problem : device_missing_text());
     }
-    return error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, problem ? "; " : "",
-                     problem ? problem : "");
+    const char *separator = problem ? "; " : "", *reason = problem ? problem : "";
+    return strcasecmp(word, "gpu") == 0
+               ? error_set(
+                     "there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu "
+                     "uses the processor. Devices: %s%s%s",
+                     list, separator, reason)
+               : error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, separator, reason);
 }
 
 int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,

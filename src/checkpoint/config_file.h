@@ -4,7 +4,7 @@
 #include "src/model/model_config.h"
 
 /* Reads and checks <folder>/config.json, ours or that of Hugging Face's GPT-2. 0, or -1 with an error that names
- * the file. */
+ * the file, or the checkpoints of a run directory that was given in place of one. */
 int config_file_read(const char *folder, struct model_config *config);
 
 /* The same of what has been read already. */

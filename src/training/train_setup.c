@@ -81,9 +81,41 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     return 0;
 }
 
+/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. */
+static int check_tokenizer(const struct trainer *trainer) {
+    const char *of_data = trainer->data.tokenizer, *of_model = trainer->settings->model.tokenizer;
+    if (!*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
+        return 0;
+    }
+    const bool prepares = strcmp(of_model, "byte") == 0 || strcmp(of_model, "gpt2") == 0;
+    return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with %s%s",
+                     trainer->settings->data_dir, of_data, of_model,
+                     prepares ? "hc_prepare --tokenizer " : "the model's tokenizer", prepares ? of_model : "");
+}
+
+/* Rows of the token embedding that no token uses cost memory and time: a config file may have another tokenizer's size. */
+static void warn_unused_vocabulary(const struct trainer *trainer) {
+    const struct data_set *data = &trainer->data;
+    const int64_t vocabulary = trainer->settings->model.vocab_size;
+    if (!is_scratch(trainer->settings) || data->vocab_size == 0 || vocabulary <= 2 * data->vocab_size) {
+        return;
+    }
+    message_print(trainer->console, "warning  vocabulary %" PRId64 ", of which the data use %" PRId64, vocabulary,
+                  data->vocab_size);
+    if (*data->tokenizer) {
+        message_print(trainer->console, " (tokens of \"%s\")", data->tokenizer);
+    }
+    message_print(trainer->console, ": leave vocab_size out%s\n",
+                  strcmp(data->tokenizer, "byte") == 0 ? ", or prepare the text with hc_prepare --tokenizer gpt2"
+                                                       : "");
+}
+
 /* The vocabulary of the data, unless the user or a checkpoint says another. */
 static int choose_vocabulary(struct trainer *trainer) {
     struct model_config *model = &trainer->settings->model;
+    if (check_tokenizer(trainer)) {
+        return -1;
+    }
     if (model->vocab_size == 0) {
         model->vocab_size = data_set_model_vocabulary(&trainer->data);
     }
@@ -96,6 +128,7 @@ static int choose_vocabulary(struct trainer *trainer) {
                          trainer->settings->data_dir, trainer->data.vocab_size, model->vocab_size,
                          trainer->data.vocab_size);
     }
+    warn_unused_vocabulary(trainer);
     if (!*model->tokenizer) {
         memcpy(model->tokenizer, trainer->data.tokenizer, sizeof model->tokenizer);
     }

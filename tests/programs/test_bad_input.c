@@ -106,6 +106,24 @@ static void vocabulary_must_be_known_and_large_enough(void **state) {
     REFUSED_DATA("bad-meta", "vocab_size");
 }
 
+/* Rows of the embedding that no token uses are said, once there are more of them than of the others; a resumed run has its own. */
+static void vocabulary_that_is_too_large_is_said(void **state) {
+    (void)state;
+    static const char words[] = "warning  vocabulary 513, of which the data use 256 (tokens of \"byte\"): leave "
+                                "vocab_size out, or prepare the text with hc_prepare --tokenizer gpt2\n";
+#define TRAIN_ROOMY(run, ...)                                                                                      \
+    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--data-dir",                 \
+                               scratch_path("data"), "--out-dir", scratch_path(run), __VA_ARGS__),                 \
+                     0)
+    TRAIN_ROOMY("roomy", "--vocab-size", "513", "--max-iters", "1");
+    assert_non_null(strstr(child_message(), words));
+    TRAIN_ROOMY("roomy", "--init-from", "resume", "--max-iters", "2");
+    assert_null(strstr(child_message(), "of which the data use"));
+    TRAIN_ROOMY("double", "--vocab-size", "512", "--max-iters", "1");
+    assert_null(strstr(child_message(), "of which the data use"));
+#undef TRAIN_ROOMY
+}
+
 /* ---- options */
 
 static void wrong_options_are_named(void **state) {
@@ -317,6 +335,59 @@ static void config_that_is_no_config_is_refused(void **state) {
     assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
 }
 
+/* Either way round; a tokenizer that is not known passes. */
+static void tokens_of_another_tokenizer_are_refused(void **state) {
+    (void)state;
+    static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}";
+    take("config.json");
+    replace("\"byte\"", "\"gpt2\"");
+    put("config.json", content_bytes);
+    ASSERT_NOT_STARTED("data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with "
+                       "hc_prepare --tokenizer gpt2\n");
+    take("config.json");
+    replace("\"byte\"", "\"char\"");
+    put("config.json", content_bytes);
+    ASSERT_NOT_STARTED("the model has tokens of \"char\": prepare the text with the model's tokenizer\n");
+    write_data("words", 2000, 2000, 1);
+    scratch_write("words/meta.json", gpt2, strlen(gpt2));
+    REFUSED(FAILED,
+            "words has tokens of \"gpt2\", the model has tokens of \"byte\": prepare the text with hc_prepare "
+            "--tokenizer byte\n",
+            "--data-dir", scratch_path("words"), "--init-from", scratch_path("whole/ckpt-2"));
+    scratch_write("words/meta.json", none, strlen(none));
+    assert_int_equal(CHILD_RUN(train_program, "--config", scratch_path("tiny.conf"), "--out-dir",
+                               scratch_path("tuned"), "--data-dir", scratch_path("words"), "--init-from",
+                               scratch_path("whole/ckpt-2"), "--max-iters", "1"),
+                     0);
+}
+
+static void make_config(const char *name) {
+    char path[64];
+    assert_int_equal(files_make_folder(scratch_path(name)), 0);
+    snprintf(path, sizeof path, "%s/config.json", name);
+    scratch_write(path, "{}", 2);
+}
+
+/* A run directory in place of one of its checkpoints: what is there is named. */
+static void run_directories_are_no_checkpoints(void **state) {
+    (void)state;
+#define WORDS         "/bare is a run directory, not a checkpoint: give "
+#define SAMPLED(text) assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare")), FAILED, text)
+    SAMPLED("bare/config.json"); /* there is no such folder */
+    assert_int_equal(files_make_folder(scratch_path("bare")), 0);
+    make_config("bare/ckpt-2");
+    SAMPLED(WORDS);
+    SAMPLED("/bare/ckpt-2\n");
+    make_config("bare/ckpt-10");
+    SAMPLED("/bare/ckpt-10 (or ckpt-2)\n");
+    make_config("bare/ckpt-best");
+    assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("bare/")), FAILED,
+                "/bare/ckpt-best (or ckpt-10)\n");
+    REFUSED(FAILED, WORDS, "--data-dir", scratch_path("data"), "--init-from", scratch_path("bare"));
+#undef SAMPLED
+#undef WORDS
+}
+
 /* ---- standard output */
 
 static void text_that_cannot_be_printed_is_an_error(void **state) {
@@ -440,6 +511,7 @@ int main(void) {
         cmocka_unit_test(held_out_tokens_are_not_needed_without_evaluation),
         cmocka_unit_test(tokens_beyond_the_vocabulary_are_refused),
         cmocka_unit_test(vocabulary_must_be_known_and_large_enough),
+        cmocka_unit_test(vocabulary_that_is_too_large_is_said),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(wrong_config_lines_are_named_with_their_file),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
@@ -451,6 +523,8 @@ int main(void) {
         cmocka_unit_test(missing_files_are_named),
         cmocka_unit_test(tensors_of_another_model_are_named),
         cmocka_unit_test(config_that_is_no_config_is_refused),
+        cmocka_unit_test(tokens_of_another_tokenizer_are_refused),
+        cmocka_unit_test(run_directories_are_no_checkpoints),
         cmocka_unit_test(text_that_cannot_be_printed_is_an_error),
         cmocka_unit_test(wrong_batches_are_refused),
         cmocka_unit_test(probe_that_cannot_write_leaves_the_old_results),
