@@ -15,7 +15,7 @@ def follow(run, timeout_seconds=600.0):
                 fields = json.loads(text)
                 yield fields.pop("iter"), fields
                 text, quiet_since = "", time.monotonic()
-            elif time.monotonic() - quiet_since >= patience:
+            elif time.monotonic() - quiet_since >= timeout_seconds:
                 return
             else:
                 time.sleep(1)
