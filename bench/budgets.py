@@ -42,7 +42,7 @@ class Budget(NamedTuple):
     document: str
 
 
-BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), False, ("rc", "identity"), "README.md"),
+BUDGETS = {"nanogpt": Budget("shakespeare_char_cpu.conf", "shakespeare", (1337, 1, 2), False, ("rc", "identity"), "docs/study.md"),
            "fair": Budget("fair.conf", "gcide", (1, 2, 3, 4, 5), True, ("rc", "identity", "mhc_lite"), "docs/study.md")}
 DIVERGED = "diverged"  # a file in the folder of such a run, which would diverge again wherever it goes on
 CHOOSING = 100  # the seed of runs that choose a rate

@@ -84,8 +84,8 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
 /* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. */
 static int check_tokenizer(const struct trainer *trainer) {
     const char *of_data = trainer->data.tokenizer, *of_model = trainer->settings->model.tokenizer;
-    if (!*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
-        return 0;
+    if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
+        return 0; /* a resumed run goes on with the data that it has, which are compared by their digests */
     }
     const bool prepares = strcmp(of_model, "byte") == 0 || strcmp(of_model, "gpt2") == 0;
     return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with %s%s",
