@@ -32,6 +32,12 @@ static int open_or_fail(struct compute *compute, const struct gemm_backend *back
     return open_backend(compute, backend) ? error_prefix("GEMM backend %s", backend->name) : 0;
 }
 
+int gemm_identify(struct gemm_state *state, const void *data, size_t bytes) {
+    char digest[CHECKSUM_SIZE];
+    const char *const parts[] = {state->identity, digest};
+    return checksum_memory(data, bytes, digest) || checksum_strings(parts, 2, state->identity) ? -1 : 0;
+}
+
 void gemm_keep_reason(char reason[REASON_SIZE]) {
     snprintf(reason, REASON_SIZE, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
 }
@@ -150,6 +156,14 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
         return GEMM_PARTS_BYTES;
     }
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
+}
+
+/* cl/gemm.cl has 4 x 4 elements of C and what they read for each step of k, should its compiler not unroll that. */
+size_t gemm_turns(const struct compute *compute, size_t k) {
+    if (compute->gemm != &gemm_backend_portable || gemm_blocks_suit(compute)) {
+        return 0;
+    }
+    return gemm_panels_suit(compute) ? gemm_panels_turns(compute, k) : k * (4 + 4 + 4 * 4 + 1);
 }
 
 bool gemm_fuses(const struct compute *compute, enum element_type type) {

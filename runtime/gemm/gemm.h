@@ -37,6 +37,10 @@ bool gemm_fuses(const struct compute *compute, enum element_type type);
 /* Whether products of 16 bits run on the device's matrix units, so that attention's might, too. */
 bool gemm_on_units(const struct compute *compute);
 
+/* Turns of loops that a work-item of the portable GEMM makes for sums of k, at most; 0 where another backend or local memory divides
+ * the work. */
+size_t gemm_turns(const struct compute *compute, size_t k);
+
 /* The name of the backend in use. */
 const char *gemm_name(const struct compute *compute);
 

@@ -1,6 +1,7 @@
 /* What a GEMM backend provides to runtime/gemm/gemm.c. */
 #pragma once
 
+#include "runtime/files/checksum.h"
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/gemm_call.h"
 #include "runtime/gemm/gemm_panels.h"
@@ -34,18 +35,18 @@ extern const struct gemm_backend gemm_backend_onednn;
 
 /* What compute.gemm_state points to. */
 struct gemm_state {
-    struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
-    struct buffer scratch;      /* of CLBlast, likewise */
-    struct mma *mma;            /* of the backend "mma", NULL with another */
-    struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
-    struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
-    struct gemm_panels panels;  /* the portable product on CPUs, and small ones of the backend "cblas" */
-    struct kernel tile;         /* the portable product elsewhere */
-    struct kernel scale;        /* C = beta C */
-    size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
-    char library[128];          /* the host's BLAS, with its version; "" with another backend */
-    char unit[96];              /* set by a backend that runs on one of several, for people */
-    const char *works_on;       /* the device's own matrix unit, where products run on one */
+    struct buffer copies[3];      /* of A, B and C in fp32, each as large as was needed so far */
+    struct buffer scratch;        /* of CLBlast, likewise */
+    struct mma *mma;              /* of the backend "mma", NULL with another */
+    struct gemm_onednn *onednn;   /* of the backend "onednn", likewise */
+    struct gemm_blocks blocks;    /* the portable product on GPUs; all kernels are built at the first need */
+    struct gemm_panels panels;    /* the portable product on CPUs, and small ones of the backend "cblas" */
+    struct kernel tile;           /* the portable product elsewhere */
+    struct kernel scale;          /* C = beta C */
+    size_t direct_below;          /* CLBlast's bound of small GEMMs while self-tests have lowered it */
+    char identity[CHECKSUM_SIZE]; /* of libraries and tuned numbers, see gemm_identify; "" where there are none */
+    char unit[96];                /* set by a backend that runs on one of several, for people */
+    const char *works_on;         /* the device's own matrix unit, where products run on one */
     char refusal
         [REASON_SIZE]; /* why products of 16 bits are not on a GPU's matrix units or a CPU's, "" where nobody wanted that */
     char passed_over
@@ -57,6 +58,9 @@ struct gemm_state {
     bool untuned;               /* wanted: no parameters from the cache folder */
     bool tuned;                 /* set by a backend that took some from there */
 };
+
+/* Adds bytes by which a library's version or tuned numbers are known to what self-tests that passed are kept for. -1 with an error. */
+int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
 
 /* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */
 void gemm_keep_reason(char reason[REASON_SIZE]);

@@ -50,11 +50,13 @@ static void *load_library(void) {
 }
 
 /* What a new version, or another kind of processor, changes. */
-static void read_version(void *library, char *text, size_t size) {
+static int identify(void *library, struct gemm_state *state) {
     const char *(*get_config)(void);
-    if (library_find(library, "openblas_get_config", &get_config)) {
-        snprintf(text, size, "%s", get_config());
+    if (!library_find(library, "openblas_get_config", &get_config)) {
+        return 0;
     }
+    const char *version = get_config();
+    return gemm_identify(state, version, strlen(version));
 }
 
 /* OpenBLAS takes its working memory at the first products, a piece for each thread, and tries for ever where it
@@ -95,11 +97,10 @@ static int cblas_open(struct compute *compute) {
     if (!library_find(library, "cblas_sgemm", &sgemm)) {
         return error_set("OpenBLAS here has no cblas_sgemm");
     }
-    read_version(library, state->library, sizeof state->library);
     if (!getenv("OPENBLAS_NUM_THREADS") && library_find(library, "openblas_set_num_threads", &set_threads)) {
         set_threads((int)host_cores());
     }
-    return take_memory();
+    return identify(library, state) || take_memory() ? -1 : 0;
 }
 
 static void CL_CALLBACK work_run(void *argument) {

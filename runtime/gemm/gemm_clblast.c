@@ -4,8 +4,10 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_parameters.h"
 #include "runtime/system/error.h"
+#include "runtime/system/library.h"
 #include <clblast_c.h>
 #include <limits.h>
+#include <sys/stat.h>
 
 static const char *status_name(CLBlastStatusCode status) {
     switch ((int)status) {
@@ -24,15 +26,29 @@ static const char *status_name(CLBlastStatusCode status) {
     }
 }
 
+/* Another version of the library has other kernels, and tells its version nowhere: it is known by its file. */
+static int identify_library(struct gemm_state *state) {
+    void *function;
+    Dl_info place;
+    struct stat status;
+    if (!library_find(RTLD_DEFAULT, "CLBlastSgemmWithTempBuffer", &function) || !dladdr(function, &place) ||
+        stat(place.dli_fname, &status)) {
+        return 0;
+    }
+    const int64_t known_by[] = {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+    return gemm_identify(state, known_by, sizeof known_by);
+}
+
 static int clblast_open(struct compute *compute) {
     struct gemm_state *gemm = compute->gemm_state;
     const struct tuned_target target = {&gemm_parameters, &compute->device, NULL};
     union tuned_values values;
     if (tuned_load(&target, gemm->untuned ? NULL : compute->cache_dir, &values, &gemm->tuned) ||
-        (gemm->tuned && gemm_parameters_apply(&values, &compute->device))) {
+        (gemm->tuned &&
+         (gemm_parameters_apply(&values, &compute->device) || gemm_identify(gemm, &values, sizeof values)))) {
         return -1;
     }
-    return 0;
+    return identify_library(gemm);
 }
 
 static void clblast_close(struct compute *compute) {

@@ -46,10 +46,11 @@ static int choose_tiles(struct mma *mma) {
     if (tuned_load(&target, state->untuned ? NULL : mma->compute->cache_dir, &values, &state->tuned)) {
         return -1;
     }
-    if (state->tuned) {
-        mma->shapes[MMA_LARGE] = values.tiles;
+    if (!state->tuned) {
+        return 0;
     }
-    return 0;
+    mma->shapes[MMA_LARGE] = values.tiles;
+    return gemm_identify(state, &values, sizeof values);
 }
 
 /* ---- units */

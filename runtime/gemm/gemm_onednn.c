@@ -236,6 +236,12 @@ static void backend_run(struct compute *compute, const struct gemm_call *call) {
     }
 }
 
+/* The library itself is tested when it is opened. */
+static size_t take_large(struct compute *compute, bool forced) {
+    const struct gemm_backend *rest = own_of(compute)->rest;
+    return rest->take_large ? rest->take_large(compute, forced) : 0;
+}
+
 /* ---- self-test */
 
 static void run_tested(void *compute, const struct gemm_call *call) {
@@ -407,4 +413,5 @@ const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .close = backend_close,
                                                  .takes = backend_takes,
                                                  .takes_type = takes_type,
+                                                 .take_large = take_large,
                                                  .on_units = true};

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 
 #define PANEL_VECTORS   2                   /* of columns, as in cl/gemm_panels.cl */
+#define TILE_ROWS       6                   /* as there */
 #define MOST_ROWS       192                 /* of a work-group: with DEPTH of k they stay in a second-level cache */
 #define LEAST_ROWS      48                  /* the copy of a panel should be worth its while */
 #define GROUPS_PER_UNIT 4                   /* so that no core waits long for the last one */
@@ -9,6 +10,11 @@
 
 bool gemm_panels_suit(const struct compute *compute) {
     return compute->lanes == 1 && compute->device.is_cpu;
+}
+
+/* For each step of k a row of the panel is copied, and then multiplied in each tile of rows. */
+size_t gemm_panels_turns(const struct compute *compute, size_t k) {
+    return k * ((size_t)PANEL_VECTORS * compute->vector + MOST_ROWS / TILE_ROWS);
 }
 
 bool gemm_panels_are_faster(const struct gemm_call *call) {

@@ -12,6 +12,9 @@ struct gemm_panels {
 /* Whether the device is one for it: a CPU, where a work-item has a row to itself. */
 bool gemm_panels_suit(const struct compute *compute);
 
+/* Turns of loops that a work-item makes for sums of k, at most. */
+size_t gemm_panels_turns(const struct compute *compute, size_t k);
+
 /* Whether the product is small enough to be faster so than by the host's BLAS: a rule of sizes. */
 bool gemm_panels_are_faster(const struct gemm_call *call);
 

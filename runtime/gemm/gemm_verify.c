@@ -31,18 +31,17 @@ static int check_class(struct compute *compute, size_t number, enum element_type
     return status;
 }
 
-static int check_classes(struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+static int check_classes(struct compute *compute, enum element_type type) {
     for (size_t i = 0; i < CLASSES; i++) {
-        if (check_class(compute, i, ELEMENT_FP32) ||
-            (state->operands != ELEMENT_FP32 && check_class(compute, i, state->operands))) {
+        if (check_class(compute, i, ELEMENT_FP32) || (type != ELEMENT_FP32 && check_class(compute, i, type))) {
             return -1;
         }
     }
     return 0;
 }
 
-/* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. */
+/* The forms of a layer by what the backend has for large fp32 matrices, in squares of this many rows. They begin where oneDNN takes
+ * none, which has a test of its own and leaves them to that backend. */
 static int check_large(struct compute *compute, size_t edge) {
     const struct gemm_runner runner = gemm_runner_of(compute);
     for (int form = 0; form < 3; form++) {
@@ -51,6 +50,7 @@ static int check_large(struct compute *compute, size_t edge) {
                                          .m = edge,
                                          .n = edge,
                                          .k = edge,
+                                         .offsets = {1, 1, 1},
                                          .beta = form == 2 ? 1.0f : 0.0f,
                                          .sample = edge > 128 ? 61 : 1};
         if (gemm_check(&runner, &wanted)) {
@@ -62,7 +62,7 @@ static int check_large(struct compute *compute, size_t edge) {
 
 /* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a run that needs them
  * reports that itself. */
-static int check_all(struct compute *compute) {
+static int check_all(struct compute *compute, enum element_type type) {
     const struct gemm_backend *backend = compute->gemm;
     const size_t edge = backend->take_large ? backend->take_large(compute, true) : 0;
     const bool is_wrong = edge && check_large(compute, edge) && !compute->failure;
@@ -70,23 +70,18 @@ static int check_all(struct compute *compute) {
         compute_forget(compute);
         backend->take_large(compute, false);
     }
-    return is_wrong || check_classes(compute) ? -1 : 0;
+    return is_wrong || check_classes(compute, type) ? -1 : 0;
 }
 
-/* Tuned parameters can change between two runs, so that nothing is known of them. */
-int gemm_verify(struct compute *compute) {
+int gemm_verify(struct compute *compute, enum element_type type) {
     const struct gemm_state *state = compute->gemm_state;
-    char what[sizeof state->description + sizeof state->library + 16], named[64], key[CHECKSUM_SIZE];
-    snprintf(what, sizeof what, "%s %s %s", element_name(state->operands), state->library, state->description);
-    if (self_test_passed(compute, what, key) && !state->tuned) {
+    char what[sizeof state->description + CHECKSUM_SIZE + 16], key[CHECKSUM_SIZE];
+    snprintf(what, sizeof what, "%s %s %s", element_name(type), state->identity, state->description);
+    if (self_test_passed(compute, what, key)) {
         return 0;
     }
-    if (check_all(compute)) {
-        if (compute->failure) {
-            return -1; /* nothing came out */
-        }
-        snprintf(named, sizeof named, "matrix multiplication by %s", compute->gemm->name);
-        return self_test_refuse(compute, named, "another --gemm, ");
+    if (check_all(compute, type)) {
+        return compute->failure ? -1 : 1;
     }
     self_test_keep(compute, key);
     return 0;

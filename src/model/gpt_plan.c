@@ -399,7 +399,7 @@ int gpt_create(struct gpt *gpt) {
     }
     return attention_open_units(&gpt->operations) ||
                    (gpt->compute->verify &&
-                    operations_check_loops(&gpt->operations, gpt_tokens(gpt), gpt->parameters.total))
+                    operations_check_loops(&gpt->operations, gpt->shape, gpt->parameters.total))
                ? -1
                : 0;
 }

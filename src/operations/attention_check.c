@@ -361,5 +361,7 @@ int attention_open_units(struct operations *operations) {
     }
     const bool is_verified = !compute->verify || operations->attention_units;
     const int status = is_verified ? 0 : check_once(operations, operations->attention_by);
-    return status > 0 ? self_test_refuse(compute, "attention", "") : status;
+    return status > 0 ? self_test_refuse(compute, "attention",
+                                         operations->shape.type == ELEMENT_FP32 ? "" : "--dtype fp32, ")
+                      : status;
 }

@@ -1,5 +1,6 @@
 #include "src/operations/loops.h"
 #include "runtime/device/self_test.h"
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/kernels.h"
 
@@ -9,14 +10,30 @@ enum {
     INNER = 512,           /* of the self-test, 2^17 together */
     TURNS_PER_COLUMN = 32, /* of a token's map, at most: mhc_lite makes 18 to 22 a permutation */
     TURNS_PER_VECTOR = 4,  /* of a row, at most: kernels walk it a few times */
+    TURNS_PER_CHANNEL = 4, /* of a head and position, about: attention with a work-item for a block of keys */
 };
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+/* Of a work-item that goes over all positions of a head. */
+static size_t attention_turns(const struct operations *operations, struct token_shape tokens) {
+    const struct operation_shape *shape = &operations->shape;
+    return attention_is_tiled(operations->compute)
+               ? 0
+               : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * TURNS_PER_CHANNEL;
+}
+
+/* The longest sums of a model's GEMMs: gradients of weights go over tokens, that of the head's input over the vocabulary. */
+static size_t most_k(const struct operation_shape *shape, size_t tokens) {
+    const size_t widest = larger((size_t)shape->streams, 4) * (size_t)shape->channels;
+    return larger(larger(tokens, (size_t)shape->vocabulary), widest);
+}
+
 /* Turns of the work-item that makes most of them, at most. */
-static size_t most_turns(const struct operations *operations, size_t tokens, size_t parameters) {
+static size_t most_turns(const struct operations *operations, struct token_shape batch, size_t parameters) {
+    const size_t tokens = token_count(batch);
     const struct compute *compute = operations->compute;
     const struct operation_shape *shape = &operations->shape;
     const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in a turn */
@@ -25,7 +42,11 @@ static size_t most_turns(const struct operations *operations, size_t tokens, siz
     const size_t mix = chunk_rows(tokens, row_chunks(compute)).per_chunk * row;
     const size_t logits = groups_for((size_t)shape->vocabulary, step);
     const size_t norm = groups_for(parameters, square_chunks(compute) * step);
-    return larger(larger(map * TURNS_PER_COLUMN, mix * TURNS_PER_VECTOR), larger(logits * TURNS_PER_VECTOR, norm));
+    const size_t attention = attention_turns(operations, batch);
+    const size_t gemm = gemm_turns(compute, most_k(shape, tokens));
+    const size_t rows =
+        larger(larger(map * TURNS_PER_COLUMN, mix * TURNS_PER_VECTOR), larger(logits * TURNS_PER_VECTOR, norm));
+    return larger(rows, larger(attention, gemm));
 }
 
 static int run(struct compute *compute, const struct kernel *kernel, const struct buffer *sums) {
@@ -54,7 +75,7 @@ static int check(struct compute *compute) {
     return status;
 }
 
-int operations_check_loops(struct operations *operations, size_t tokens, size_t parameters) {
+int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters) {
     struct compute *compute = operations->compute;
     const size_t turns = most_turns(operations, tokens, parameters);
     char key[CHECKSUM_SIZE];

@@ -4,6 +4,6 @@
 
 #include "src/operations/operations.h"
 
-/* Where work-items of the model would make more turns than half of that, for so many tokens and parameters, tries four times
+/* Where work-items of the model would make more turns than half of that, for a batch of this shape and so many parameters, tries four times
  * as many on the device, once per device and driver (self_test.h). -1 with what to do where they do not come out right. */
-int operations_check_loops(struct operations *operations, size_t tokens, size_t parameters);
+int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);

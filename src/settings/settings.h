@@ -27,6 +27,13 @@ struct device_settings {
 };
 
 /* Opens the device that the settings name, for matrix products of this type; of several GPUs that of this number
- * among the ranks of the host. */
+ * among the ranks of the host. Its products are not compared with sums on the host yet. */
+int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
+                             struct compute **compute);
+
+/* Compares them, in fp32 and this type, unless nothing is to be verified. -1 with what is wrong and what to do. */
+int settings_verify_device(struct compute *compute, enum element_type type);
+
+/* Both. */
 int settings_open_device(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                          struct compute **compute);

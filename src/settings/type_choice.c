@@ -1,4 +1,5 @@
 #include "src/settings/type_choice.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
 #include "runtime/system/message.h"
@@ -9,6 +10,8 @@
  * 1.9 times (docs/performance.md), but are trained in minutes to be compared in hundredths of a nat, which bf16 may cost
  * them (docs/precision.md). */
 #define WIDE 256
+
+#define FAILURE_SIZE 512 /* bytes of text: which element of a product is wrong */
 
 /* ---- one rank */
 
@@ -57,22 +60,40 @@ void type_choice_make(const struct type_facts *facts, struct type_choice *choice
     }
 }
 
+/* Products in 16 bits that are wrong are a unit that failed, as far as a choice goes: fp32 may be right. */
+static void verify_choice(struct compute *compute, struct type_facts *facts, struct type_choice *choice,
+                          char failure[FAILURE_SIZE]) {
+    if (choice->type == ELEMENT_FP32 || !compute->verify || gemm_verify(compute, choice->type) == 0) {
+        return;
+    }
+    snprintf(failure, FAILURE_SIZE, "%s", error_text());
+    facts->units = (struct gemm_units){.refusal = failure, .failed = true};
+    type_choice_make(facts, choice);
+}
+
+/* With "auto" fp32 is verified later, on what is used for it. */
 static int open_own(const struct device_settings *settings, int wanted, size_t channels, const struct ranks *ranks,
                     struct compute **compute, struct type_choice *choice) {
     const enum element_type operands = wanted != TYPE_AUTO                  ? (enum element_type)wanted
                                        : multiplies_in_fp32(settings->gemm) ? ELEMENT_FP32
                                                                             : ELEMENT_BF16;
-    if (settings_open_device(settings, operands, (unsigned)ranks->local_index, compute)) {
+    const bool is_given = wanted != TYPE_AUTO;
+    char failure[FAILURE_SIZE];
+    if ((is_given ? settings_open_device : settings_open_unverified)(settings, operands,
+                                                                     (unsigned)ranks->local_index, compute)) {
         return -1;
     }
-    const struct type_facts facts = {.wanted = wanted,
-                                     .gemm = settings->gemm,
-                                     .device = (*compute)->device.name,
-                                     .is_gpu = (*compute)->device.is_gpu,
-                                     .units = gemm_units(*compute),
-                                     .untested = settings->dry,
-                                     .channels = channels};
+    struct type_facts facts = {.wanted = wanted,
+                               .gemm = settings->gemm,
+                               .device = (*compute)->device.name,
+                               .is_gpu = (*compute)->device.is_gpu,
+                               .units = gemm_units(*compute),
+                               .untested = settings->dry,
+                               .channels = channels};
     type_choice_make(&facts, choice);
+    if (!is_given) {
+        verify_choice(*compute, &facts, choice, failure);
+    }
     return 0;
 }
 
@@ -150,9 +171,11 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
     /* a CPU on which no units were looked for can change to fp32 as it is */
     const struct gemm_units units = gemm_units(*compute);
     const bool has_units = (*compute)->device.is_gpu || units.unit || units.refusal;
-    const bool again =
-        wanted == TYPE_AUTO && choice->type == ELEMENT_FP32 && has_units && !multiplies_in_fp32(settings->gemm);
-    if (ranks_agree(ranks, again ? reopen_in_fp32(settings, ranks, compute) : 0)) {
+    const bool to_fp32 = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32;
+    const bool again = to_fp32 && has_units && !multiplies_in_fp32(settings->gemm);
+    if (ranks_agree(ranks, again     ? reopen_in_fp32(settings, ranks, compute)
+                           : to_fp32 ? settings_verify_device(*compute, ELEMENT_FP32)
+                                     : 0)) {
         return -1;
     }
     return ranks->count > 1 ? tell_all(ranks, *compute, true, choice) : 0;

@@ -8,12 +8,14 @@
 
 #include <cmocka.h>
 
+#include "runtime/system/library.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +156,32 @@ static void a_verdict_is_kept_for_a_driver(void **state) {
     unsetenv("HC_DRIVER");
 }
 
+/* Nor is it where CLBlast is another file, as after an update. */
+static void a_verdict_is_kept_for_a_library(void **state) {
+    (void)state;
+    const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    void *function, *loaded = dlopen("libclblast.so.1", RTLD_NOW);
+    Dl_info place;
+    size_t bytes;
+    assert_true(loaded && library_find(loaded, "CLBlastSgemm", &function) && dladdr(function, &place));
+    char *library = scratch_read(place.dli_fname, &bytes);
+    assert_non_null(library);
+    scratch_write("libclblast.so.1", library, bytes);
+    free(library);
+    forget_verdicts();
+    setenv("LD_LIBRARY_PATH", scratch_path(""), 1);
+    assert_done(TRAIN("by-clblast", "--gemm", "clblast"));
+    setenv("LD_PRELOAD", HC_PRELOADED, 1);
+    setenv("HC_FAULT", "XgemmDirectTN 0 1", 1);
+    TRAIN("believed", "--gemm", "clblast");
+    assert_null(strstr(child_message(), "self-test"));
+    assert_int_equal(utimensat(AT_FDCWD, scratch_path("libclblast.so.1"), times, 0), 0);
+    assert_failed(TRAIN("updated", "--gemm", "clblast"), 1, "matrix multiplication by clblast of device ");
+    unsetenv("LD_PRELOAD");
+    unsetenv("HC_FAULT");
+    unsetenv("LD_LIBRARY_PATH");
+}
+
 /* The device is known to compute right when it begins to fail. PoCL keeps kernels for all children. */
 static int set_up(void **state) {
     return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1) ||
@@ -169,6 +197,7 @@ int main(void) {
         cmocka_unit_test(nonsense_is_refused_in_every_class_of_kernels),
         cmocka_unit_test(every_program_refuses_nonsense),
         cmocka_unit_test(a_verdict_is_kept_for_a_driver),
+        cmocka_unit_test(a_verdict_is_kept_for_a_library),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_end);
 }

@@ -7,7 +7,10 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm/gemm.h"
+#include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_parameters.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdlib.h>
@@ -139,11 +142,48 @@ static void test_no_folder(void **state) {
     free(path);
 }
 
+/* Opens CLBlast on PoCL with these numbers in the cache folder; whether its GEMMs had to be verified. */
+static bool is_verified(const union tuned_values *values) {
+    const char *cache = scratch_path("tuned");
+    const struct compute_options options = {.device = "pocl", .gemm = "clblast", .cache_dir = cache};
+    struct device pocl;
+    struct compute *compute;
+    assert_int_equal(device_choose("pocl", 0, &pocl), 0);
+    const struct tuned_target of_pocl = {&gemm_parameters, &pocl, NULL};
+    char *path = tuned_path(&of_pocl, cache);
+    assert_non_null(path);
+    assert_int_equal(tuned_write(&of_pocl, path, values), 0);
+    free(path);
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
+    const struct gemm_state *gemm = compute->gemm_state;
+    assert_true(gemm->tuned);
+    compute->gemm = &gemm_backend_portable; /* whose kernels are compiled soon */
+    assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
+    const bool verified = compute->programs_compiled + compute->programs_cached > 0;
+    compute_close(compute);
+    return verified;
+}
+
+/* Once for each set of numbers. */
+static void test_tuned_devices_are_verified_once(void **state) {
+    (void)state;
+    union tuned_values other = good;
+    other.at[GEMM_KWG] = 16;
+    assert_true(is_verified(&good));
+    assert_false(is_verified(&good));
+    assert_true(is_verified(&other));
+}
+
 int main(void) {
+    device_prepare_environment();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allowed),       cmocka_unit_test(test_not_allowed),
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_a_file_for_each_driver),
-        cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_allowed),
+        cmocka_unit_test(test_not_allowed),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_a_file_for_each_driver),
+        cmocka_unit_test(test_hostile_files),
+        cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_tuned_devices_are_verified_once),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

@@ -10,6 +10,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
+#include "runtime/gemm/gemm_verify.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include <stdio.h>
@@ -125,6 +126,20 @@ static void wrong_products_of_bf16_are_not_used(void **state) {
     unsetenv("HC_WRONG_BF16");
 }
 
+/* Large GEMMs that begin where the library takes none are another backend's, whose code for them is verified, too. */
+static void what_is_left_to_others_is_verified(void **state) {
+    (void)state;
+    struct compute *compute = open_onednn(ELEMENT_FP32);
+    const struct gemm_state *gemm = compute->gemm_state;
+    assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
+    if (is_played()) {
+        assert_true(gemm->scratch.bytes > 0); /* for CLBlast's copies of large matrices */
+    } else {
+        assert_true(compute->gemm->take_large(compute, true) > 0);
+    }
+    compute_close(compute);
+}
+
 /* More shapes than are kept, twice: the first ones again after they were forgotten. */
 static void any_number_of_shapes_can_come(void **state) {
     (void)state;
@@ -176,7 +191,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_fp32_are_right),          cmocka_unit_test(products_of_bf16_are_right),
         cmocka_unit_test(wrong_products_of_bf16_are_not_used), cmocka_unit_test(any_number_of_shapes_can_come),
-        cmocka_unit_test(auto_takes_no_plain_loops),           cmocka_unit_test(other_drivers_are_refused),
+        cmocka_unit_test(what_is_left_to_others_is_verified),  cmocka_unit_test(auto_takes_no_plain_loops),
+        cmocka_unit_test(other_drivers_are_refused),
     };
     device_prepare_environment();
     setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 1); /* what one test spoils is not for the others */

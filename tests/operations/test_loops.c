@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/kernels.h"
 #include "src/operations/loops.h"
@@ -17,14 +18,18 @@
 
 static struct compute *compute;
 
-static int check(const char *residual, int64_t streams, size_t tokens) {
+static int check_shape(const struct operation_shape *shape, struct token_shape tokens) {
     struct operations operations;
-    const struct operation_shape shape = {
-        .streams = streams, .channels = 8, .heads = 2, .vocabulary = 3, .residual = residual_find(residual)};
-    assert_int_equal(operations_describe(compute, &shape, &operations), 0);
+    assert_int_equal(operations_describe(compute, shape, &operations), 0);
     const int status = operations_check_loops(&operations, tokens, 1000);
     operations_release(&operations);
     return status;
+}
+
+static int check(const char *residual, int64_t streams, int64_t tokens) {
+    const struct operation_shape shape = {
+        .streams = streams, .channels = 8, .heads = 2, .vocabulary = 3, .residual = residual_find(residual)};
+    return check_shape(&shape, (struct token_shape){1, tokens});
 }
 
 /* Mesa 22.3 leaves loops, and gradients of mhc_lite with 6 streams and more than 128 tokens are wrong there. */
@@ -44,11 +49,35 @@ static void long_loops_are_tried_where_a_model_has_some(void **state) {
     assert_int_equal(compute_check(compute), 0);
 }
 
+static void attention_of_long_rows_has_long_loops(void **state) {
+    (void)state;
+    struct operation_shape shape = {
+        .streams = 1, .channels = 128, .heads = 2, .vocabulary = 3, .residual = residual_find("rc")};
+    const bool is_long = leaves_loops() && !attention_is_tiled(compute);
+    assert_int_equal(check_shape(&shape, (struct token_shape){2, 128}), is_long ? -1 : 0);
+    shape.heads = 32;
+    assert_int_equal(check_shape(&shape, (struct token_shape){2, 128}), 0);
+}
+
+/* By the vocabulary, over which the head sums its input's gradient. */
+static void portable_gemm_has_long_loops(void **state) {
+    (void)state;
+    const struct operation_shape shape = {
+        .streams = 1, .channels = 8, .heads = 2, .vocabulary = 20000, .residual = residual_find("rc")};
+    const bool is_long = gemm_turns(compute, 20000) > 20000;
+    assert_int_equal(is_long, compute->lanes == 1);
+    assert_int_equal(check_shape(&shape, (struct token_shape){1, 16}), is_long && leaves_loops() ? -1 : 0);
+}
+
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(long_loops_are_tried_where_a_model_has_some)};
-    const struct compute_options options = {.device = count > 1 ? arguments[1] : "pocl", .cache_dir = ""};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(long_loops_are_tried_where_a_model_has_some),
+                                       cmocka_unit_test(attention_of_long_rows_has_long_loops),
+                                       cmocka_unit_test(portable_gemm_has_long_loops)};
+    const struct compute_options options = {.device = count > 1 ? arguments[1] : "pocl",
+                                            .gemm = "portable",
+                                            .cache_dir = ""};
     device_prepare_environment();
-    if (compute_open(&compute, &options)) {
+    if (gemm_compute_open(&compute, &options)) {
         printf("%s\n", error_text());
         return SKIPPED;
     }

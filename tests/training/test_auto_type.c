@@ -133,6 +133,17 @@ static void units_that_fail_are_warned_of(void **state) {
     assert_told("dtype    fp32: --gemm cblas multiplies in fp32\n", true);
 }
 
+/* Where fp32 is chosen, nothing of bf16 has to work. */
+static void what_is_wrong_in_bf16_is_trained_in_fp32(void **state) {
+    (void)state;
+    setenv("HC_FAULT", "convert_to_fp32 0 1", 1);
+    assert_done(TRAIN_ON("no-units", "wrong", "--max-iters", "1"));
+    assert_told("dtype    fp32: no matrix unit of ", true);
+    assert_failed(TRAIN_ON("no-units", "refused", "--dtype", "bf16"), 1,
+                  "try another --gemm, --dtype fp32, another version of the driver");
+    unsetenv("HC_FAULT");
+}
+
 /* ---- the others */
 
 /* But that kernels are compiled, which a slow machine says. */
@@ -236,6 +247,7 @@ int main(void) {
         cmocka_unit_test(cpu_takes_fp32_and_its_run_keeps_it),
         cmocka_unit_test(run_without_a_type_is_in_fp32),
         cmocka_unit_test(units_that_fail_are_warned_of),
+        cmocka_unit_test(what_is_wrong_in_bf16_is_trained_in_fp32),
         cmocka_unit_test(other_programs_say_it_beside_their_data),
         cmocka_unit_test(hc_probe_asks_to_be_told),
         cmocka_unit_test(hc_devices_says_which_gpu_is_whose),
