@@ -24,7 +24,8 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
 static const char *const members[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
 static const char *const members_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
 
-/* What is at the place of a checkpoint that is to be written: 1 if it has to be kept beside it, 0 if not, -1 with an error. */
+/* What is at the place of a checkpoint that is to be written: 1 if it has to be kept beside it, 0 if not, -1 with
+ * an error. */
 static int look_at_older(const char *path) {
     struct stat status;
     if (lstat(path, &status) != 0) {
@@ -95,7 +96,8 @@ static int newest_first(const struct dirent **a, const struct dirent **b) {
     return (first < second) - (first > second);
 }
 
-/* Whether it is there and a folder; -1 where that cannot be told: to pass over the newest one would be to go on from an older one. */
+/* Whether it is there and a folder; -1 where that cannot be told: to pass over the newest one would be to go on
+ * from an older one. */
 static int is_folder(const char *path) {
     struct stat status;
     if (stat(path, &status) == 0) {
@@ -110,7 +112,9 @@ static int is_link(const char *path) {
     return lstat(path, &status) ? error_set_errno("cannot look at %s", path) : S_ISLNK(status.st_mode);
 }
 
-bool checkpoint_has_files(const char *path) {
+/* Whether a folder has any file of a checkpoint. One that checkpoint_remove has left because of other files has
+ * none. */
+static bool has_files(const char *path) {
     for (const char *const *name = members; *name; name++) {
         if (files_exist(path_of("%s/%s", path, *name).text)) {
             return true;
@@ -119,7 +123,8 @@ bool checkpoint_has_files(const char *path) {
     return false;
 }
 
-/* Appends the iterations of those that are folders with a file of a checkpoint, and with `links` of links to such folders. */
+/* Appends the iterations of those that are folders with a file of a checkpoint, and with `links` of links to such
+ * folders. */
 static int take_folders(const char *out_dir, bool links, struct dirent *const *entries, size_t count,
                         int64_t *iterations, size_t *taken) {
     for (size_t i = 0; i < count; i++) {
@@ -128,7 +133,7 @@ static int take_folders(const char *out_dir, bool links, struct dirent *const *e
         if (link < 0 || found < 0) {
             return -1;
         }
-        if (found && checkpoint_has_files(path.text)) {
+        if (found && has_files(path.text)) {
             iterations[(*taken)++] = checkpoint_iteration_of(entries[i]->d_name);
         }
     }

@@ -28,9 +28,6 @@ int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count);
  * error. */
 int checkpoint_is_own(const char *path);
 
-/* Whether a folder has any file of a checkpoint. One that checkpoint_remove has left because of other files has none. */
-bool checkpoint_has_files(const char *path);
-
 /* Removes the files of a checkpoint, and its folder if there is nothing else in it. */
 int checkpoint_remove(const char *path);
 

@@ -39,9 +39,10 @@ static int apply_file(struct option_table *table, const char *path) {
     return result;
 }
 
-/* Whether evaluations with these settings score other tokens. */
+/* Whether evaluations with these settings score other tokens. Without evaluations there is nothing to compare. */
 static bool scores_others(const struct train_settings *a, const struct train_settings *b) {
-    if (a->eval_batches == EVAL_BATCHES_WHOLE && b->eval_batches == EVAL_BATCHES_WHOLE) {
+    if (a->eval_iters == 0 || b->eval_iters == 0 ||
+        (a->eval_batches == EVAL_BATCHES_WHOLE && b->eval_batches == EVAL_BATCHES_WHOLE)) {
         return false;
     }
     return a->eval_batches != b->eval_batches || a->eval_iters != b->eval_iters || a->batch_size != b->batch_size;

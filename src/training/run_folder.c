@@ -79,7 +79,7 @@ static int refuse_entry(const char *folder, const char *name, const char *path) 
 /* For run_folder_clear: somebody else's folder that has a checkpoint's name. */
 static int refuse_stranger(const char *folder, const char *name, const char *path) {
     const int own = is_checkpoint(name) ? checkpoint_is_own(path) : 1;
-    if (own == 0 && checkpoint_has_files(path)) {
+    if (own == 0) {
         return error_set("%s/%s is no checkpoint of this program's: move it away before starting over", folder,
                          name);
     }
