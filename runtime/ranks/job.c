@@ -1,6 +1,7 @@
 #include "runtime/ranks/job.h"
 #include "runtime/ranks/neighbours.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,13 @@ static int find_hosts(struct ranks *ranks) {
     return neighbours_find(ranks, first_here);
 }
 
+/* Another rank that waits for this one would wait for ever. */
+static void abort_job(void) {
+    if (ranks_are_joined()) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
 int job_start(struct ranks *ranks) {
     int provided;
     *ranks = ranks_alone;
@@ -60,6 +68,7 @@ int job_start(struct ranks *ranks) {
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
         return error_set("cannot start MPI, though this process was started by its launcher");
     }
+    memory_before_exit(abort_job);
     if (ranks_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "cannot have MPI report errors") ||
         ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot tell the ranks of this job")) {
         return -1;
