@@ -18,9 +18,10 @@ void memory_before_exit(void (*end_job)(void)) {
 void memory_refused(size_t bytes) {
     /* No stdio and no error text: both may need memory, or locks that another thread holds. */
     char line[256];
-    int length = bytes > 0 ? snprintf(line, sizeof line, "%s: out of memory: the system refused %zu bytes (%.1f MiB)\n",
-                                      program_invocation_short_name, bytes, (double)bytes / (1 << 20))
-                           : snprintf(line, sizeof line, "%s: out of memory\n", program_invocation_short_name);
+    int length = bytes > 0
+                     ? snprintf(line, sizeof line, "%s: out of memory: the system refused %zu bytes (%.1f MiB)\n",
+                                program_invocation_short_name, bytes, (double)bytes / (1 << 20))
+                     : snprintf(line, sizeof line, "%s: out of memory\n", program_invocation_short_name);
     length = length < (int)sizeof line ? length : (int)sizeof line - 1;
     const ssize_t written = write(STDERR_FILENO, line, (size_t)length);
     (void)written; /* there is nobody else to report to */
