@@ -1,17 +1,17 @@
 #!/bin/sh
-# Compiles attention on matrix units (cl/attention_units.cl) for GPUs that need not be there. A line per kernel:
+# Compiles attention on matrix units (cl/attention_matrix_cores.cl) for GPUs that need not be there. A line per kernel:
 #
 #   ci/attention_ptx.sh [nvidia|amd|intel]...        default: all three
 #
 # NVIDIA: ptxas assembles the PTX for sm_80, sm_86 and sm_90, and the script fails where registers spill or arrays are left in memory.
 # AMD: fails where registers spill in heads of up to 64 channels; wider ones are reported. Intel: to LLVM's form of SPIR-V. What it
-# needs is as for ci/ptx.sh. The sizes of blocks are those that src/operations/attention_units.c chooses.
+# needs is as for ci/ptx.sh. The sizes of blocks are those that src/operations/attention_matrix_cores.c chooses.
 # shellcheck disable=SC2046,SC2086  # lists of numbers are to become words
 set -eu
 cd "$(dirname "$0")/.."
 script=attention_ptx.sh
 . ci/ptx_common.sh
-cat cl/common.cl cl/element.cl cl/matrix_unit.cl cl/matrix_unit_rows.cl cl/attention_units.cl >"$work/all.cl"
+cat cl/common.cl cl/element.cl cl/matrix_unit.cl cl/matrix_unit_rows.cl cl/attention_matrix_cores.cl >"$work/all.cl"
 
 # Options of unit $1 with warps of $2, KEYS $3, BLOCK $4, KEEP $5, for heads of $6 channels in bf16 ($7 = 0) or fp16 (1).
 options() {

@@ -38,7 +38,7 @@ for dtype in fp32 bf16 fp16; do
 done
 check golden build/tests/test_golden "$device"
 check products env HC_TEST_DEVICE="$device" build/tests/test_gemm
-check attention build/tests/test_attention_units "$device"
+check attention build/tests/test_attention "$device"
 check emulated-units build/tests/test_mma "$device"
 # opens them, and is refused with a reason where they do not compute what they should
 check matrix-units build/hc_bench --config "$model" --device "$device" --gemm mma --dtype bf16 --gradient-accumulation-steps 1 --steps 2

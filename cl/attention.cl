@@ -9,7 +9,7 @@
  *
  * qkv [B, T, 3, H, D] (D = HEAD_SIZE); y [B, T, H, D]; lse, delta [B, H, T].
  *
- * This is what the files behind have in common: attention_items.cl on CPUs, attention_tiles.cl on GPUs, and attention_step.cl where
+ * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs, and attention_step.cl where
  * text is generated.
  *
  * Build constants: HEADS (H), HEAD_SIZE (D), KEY_VEC keys in a vector.

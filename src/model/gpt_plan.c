@@ -397,7 +397,7 @@ int gpt_create(struct gpt *gpt) {
         row_gradients_create(gpt)) {
         return -1;
     }
-    return attention_open_units(&gpt->operations) ||
+    return attention_open(&gpt->operations) ||
                    (gpt->compute->verify &&
                     operations_check_loops(&gpt->operations, gpt->shape, gpt->parameters.total))
                ? -1

@@ -1,4 +1,4 @@
-#include "src/operations/attention_units.h"
+#include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
 
 #define SMALLEST_SIDE 8 /* of a group's work-items in a tile */
@@ -9,12 +9,12 @@ static unsigned tile_keys(const struct compute *compute) {
 }
 
 /* Of pairs more queries: what is rounded and zipped for a tile is for all of them. */
-struct attention_tiles attention_tiles(const struct operations *operations) {
+struct attention_cpu_tiles attention_cpu_tiles(const struct operations *operations) {
     const struct compute *compute = operations->compute;
     const unsigned keys = tile_keys(compute);
     return compute->device.native_kernels
-               ? (struct attention_tiles){operations->attention_products ? 32 : 8, keys, keys, compute->vector}
-               : (struct attention_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
+               ? (struct attention_cpu_tiles){operations->attention_products ? 32 : 8, keys, keys, compute->vector}
+               : (struct attention_cpu_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
 }
 
 bool attention_is_tiled(const struct compute *compute) {
@@ -23,12 +23,12 @@ bool attention_is_tiled(const struct compute *compute) {
 
 /* So many side by side that a work-item adds up two quads of a row at most, or one of each of two where keys stay, in heads of up
  * to 128 channels: more do not fit into 128 registers beside the rest. */
-struct attention_group attention_group(const struct operations *operations, bool keys_stay) {
+struct attention_gpu_group attention_gpu_group(const struct operations *operations, bool keys_stay) {
     const int64_t head_size = operations->shape.channels / operations->shape.heads;
     const bool wide = head_size > (keys_stay ? 64 : 128);
-    struct attention_group group = head_size <= 32 ? (struct attention_group){8, 16}
-                                   : wide          ? (struct attention_group){32, 8}
-                                                   : (struct attention_group){16, 16};
+    struct attention_gpu_group group = head_size <= 32 ? (struct attention_gpu_group){8, 16}
+                                       : wide          ? (struct attention_gpu_group){32, 8}
+                                                       : (struct attention_gpu_group){16, 16};
     while (group.across * group.down > operations->compute->device.max_work_group) {
         unsigned *side = group.down > SMALLEST_SIDE ? &group.down : &group.across;
         *side /= 2;
@@ -53,7 +53,7 @@ static void transpose(struct operations *operations, struct token_shape tokens, 
     const size_t padded = operations_padded(operations->compute, tokens.sequence);
     const size_t elements = (size_t)(tokens.batch * operations->shape.channels) * padded;
     RUN_ELEMENTS(attention_transpose, elements,
-                 attention_tiles(operations).key_vector * (operations->attention_products ? 2 : 1),
+                 attention_cpu_tiles(operations).key_vector * (operations->attention_products ? 2 : 1),
                  ARG_IN(qkv, token_count(tokens) * (size_t)operations->shape.channels), ARG_I32(part),
                  ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(padded), ARG_OUT(transposed, elements));
 }
@@ -95,9 +95,9 @@ static struct launch pass_of(const struct operations *operations, const struct k
     ARG_I32((tokens).batch), ARG_I32((tokens).sequence),                                                           \
         ARG_I32(operations_padded(operations->compute, (tokens).sequence))
 
-/* A pass with so many products of cl/attention_tiles.cl: groups of work-items for blocks of rows of all heads. */
+/* A pass with so many products of cl/attention_gpu.cl: groups of work-items for blocks of rows of all heads. */
 static struct launch tiles_of(const struct operations *operations, const struct kernel *kernel,
-                              struct token_shape tokens, struct attention_group group, int products) {
+                              struct token_shape tokens, struct attention_gpu_group group, int products) {
     const struct operation_shape *shape = &operations->shape;
     return (struct launch){
         .kernel = kernel,
@@ -111,13 +111,13 @@ static struct launch tiles_of(const struct operations *operations, const struct 
 #define ARG_BLOCKS(group)                                                                                          \
     ARG_I32(tokens.sequence), ARG_U32(block_count(tokens, group)), ARG_U32(UINT32_MAX / block_count(tokens, group))
 
-static uint32_t block_count(struct token_shape tokens, struct attention_group group) {
+static uint32_t block_count(struct token_shape tokens, struct attention_gpu_group group) {
     return (uint32_t)groups_for((size_t)tokens.sequence, 4 * group.down);
 }
 
 static void forward_tiles(struct operations *operations, struct token_shape tokens,
                           const struct attention_values *values, struct dropout dropout) {
-    const struct attention_group group = attention_group(operations, false);
+    const struct attention_gpu_group group = attention_gpu_group(operations, false);
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     const struct launch launch = tiles_of(operations, &operations->kernels->attention_forward, tokens, group, 2);
     KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * sizes.y), ARG_BLOCKS(group),
@@ -127,8 +127,8 @@ static void forward_tiles(struct operations *operations, struct token_shape toke
 static void backward_tiles(struct operations *operations, struct token_shape tokens,
                            const struct attention_values *values, const struct buffer *delta,
                            struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
-    const struct attention_group queries = attention_group(operations, false);
-    const struct attention_group keys = attention_group(operations, true);
+    const struct attention_gpu_group queries = attention_gpu_group(operations, false);
+    const struct attention_gpu_group keys = attention_gpu_group(operations, true);
     const struct operation_kernels *kernels = operations->kernels;
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     const struct launch to_queries = tiles_of(operations, &kernels->attention_backward_queries, tokens, queries, 3);
@@ -142,14 +142,16 @@ static void backward_tiles(struct operations *operations, struct token_shape tok
 }
 
 static bool take_units(const struct operations *operations, struct token_shape tokens) {
-    return operations->attention_units && attention_units_take(operations->attention_units, tokens);
+    return operations->attention_matrix_cores &&
+           attention_matrix_cores_take(operations->attention_matrix_cores, tokens);
 }
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
                        const struct attention_values *values, const struct attention_scratch *scratch,
                        struct dropout dropout) {
     if (take_units(operations, tokens)) {
-        attention_units_forward(operations->attention_units, tokens, values->qkv, dropout, values->y, values->lse);
+        attention_matrix_cores_forward(operations->attention_matrix_cores, tokens, values->qkv, dropout, values->y,
+                                       values->lse);
         return;
     }
     if (attention_is_tiled(operations->compute)) {
@@ -159,7 +161,7 @@ void attention_forward(struct operations *operations, struct token_shape tokens,
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     const struct launch pass = pass_of(operations, &operations->kernels->attention_forward, tokens,
-                                       attention_tiles(operations).queries, 2);
+                                       attention_cpu_tiles(operations).queries, 2);
     KERNEL_LAUNCH(operations->compute, &pass, ARG_IN(values->qkv, 3 * sizes.y),
                   ARG_IN(scratch->keys_t, sizes.transposed), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
                   ARG_OUT(values->y, sizes.y), ARG_OUT(values->lse, sizes.rows));
@@ -187,14 +189,15 @@ void attention_backward(struct operations *operations, struct token_shape tokens
                         const struct attention_values *values, const struct attention_scratch *scratch,
                         struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
     if (take_units(operations, tokens)) {
-        attention_units_backward(operations->attention_units, tokens, values, dropout, d_y, scratch->delta, d_qkv);
+        attention_matrix_cores_backward(operations->attention_matrix_cores, tokens, values, dropout, d_y,
+                                        scratch->delta, d_qkv);
         return;
     }
     if (attention_is_tiled(operations->compute)) {
         backward_tiles(operations, tokens, values, scratch->delta, dropout, d_y, d_qkv);
         return;
     }
-    const struct attention_tiles tiles = attention_tiles(operations);
+    const struct attention_cpu_tiles tiles = attention_cpu_tiles(operations);
     const struct attention_sizes sizes = sizes_of(operations, tokens);
     transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
     transpose(operations, tokens, values->qkv, 2, scratch->values_t);

@@ -271,7 +271,7 @@ static int run_pairs(struct operations *operations, struct buffer *numbers, stru
         buffer_write(compute, sums, 0, found, sizeof found)) {
         return -1;
     }
-    KERNEL_RUN(compute, &operations->kernels->attention_pairs_check, 1, 1, ARG_IN(numbers, 2 * LANES),
+    KERNEL_RUN(compute, &operations->kernels->attention_cpu_bf16_check, 1, 1, ARG_IN(numbers, 2 * LANES),
                ARG_IN_OUT(sums, LANES));
     if (buffer_read(compute, sums, 0, found, sizeof found)) {
         return -1;
@@ -279,7 +279,7 @@ static int run_pairs(struct operations *operations, struct buffer *numbers, stru
     return memcmp(found, expected, sizeof found) ? error_set("wrong products of pairs of bf16") : 0;
 }
 
-int attention_check_pairs(struct operations *operations) {
+int attention_check_bf16(struct operations *operations) {
     struct buffer numbers = {0}, sums = {0};
     const int status = run_pairs(operations, &numbers, &sums);
     buffer_release(operations->compute, &numbers);
@@ -309,17 +309,17 @@ static int check_once(struct operations *operations, const char *kernels) {
 /* Opens the device's unit if it is right; false with the reason why not. */
 static bool find_units(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
-    const struct attention_units_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
-    struct attention_units **units = &operations->attention_units;
+    const struct attention_matrix_cores_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
+    struct attention_matrix_cores **units = &operations->attention_matrix_cores;
     struct mma_unit unit;
-    if (attention_units_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
+    if (attention_matrix_cores_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
         return false;
     }
-    if (attention_units_open(operations->compute, &wanted, &unit, units) == 0 &&
-        (operations->compute->device.model || check_once(operations, attention_units_name(*units)) == 0)) {
+    if (attention_matrix_cores_open(operations->compute, &wanted, &unit, units) == 0 &&
+        (operations->compute->device.model || check_once(operations, attention_matrix_cores_name(*units)) == 0)) {
         return true;
     }
-    attention_units_close(*units);
+    attention_matrix_cores_close(*units);
     *units = NULL;
     error_prefix("%s", unit.name);
     return false;
@@ -335,31 +335,31 @@ static void say_why_portable(struct operations *operations) {
 static int choose(struct operations *operations) {
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
-    if (operations->attention_products && (operations->compute->dry || attention_check_pairs(operations) == 0)) {
+    if (operations->attention_products && (operations->compute->dry || attention_check_bf16(operations) == 0)) {
         snprintf(text, size, "the CPU's " ATTENTION_PAIRS_UNIT);
         return 0;
     }
     if (operations->attention_products) {
-        operations_leave_pairs(operations);
+        attention_leave_bf16(operations);
         say_why_portable(operations);
         return operations_build(operations, "attention.cl");
     }
     if (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(operations->compute)) {
         snprintf(text, size, "portable kernels");
     } else if (find_units(operations)) {
-        snprintf(text, size, "%s", attention_units_name(operations->attention_units));
+        snprintf(text, size, "%s", attention_matrix_cores_name(operations->attention_matrix_cores));
     } else {
         say_why_portable(operations);
     }
     return 0;
 }
 
-int attention_open_units(struct operations *operations) {
+int attention_open(struct operations *operations) {
     struct compute *compute = operations->compute;
     if (choose(operations)) {
         return -1;
     }
-    const bool is_verified = !compute->verify || operations->attention_units;
+    const bool is_verified = !compute->verify || operations->attention_matrix_cores;
     const int status = is_verified ? 0 : check_once(operations, operations->attention_by);
     return status > 0 ? self_test_refuse(compute, "attention",
                                          operations->shape.type == ELEMENT_FP32 ? "" : "--dtype fp32, ")

@@ -1,6 +1,6 @@
 #include "src/operations/kernels.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_units.h"
+#include "src/operations/attention_matrix_cores.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -78,10 +78,10 @@ enum {
     ARENAS = 1024, /* which are padded to whole vectors whatever the channels */
     LOSS = 2048,
     FRAME = 4096,        /* where it is fused */
-    BY_ITEMS = 8192,     /* attention where it is not tiled, in floats */
+    CPU_FP32 = 8192,     /* attention where it is not tiled, in floats */
     QUERY_TILES = 16384, /* and where it is, with queries that stay */
     KEY_TILES = 32768,   /* or keys */
-    BY_PAIRS = 65536,    /* where it is not tiled, in pairs of bf16 */
+    CPU_BF16 = 65536,    /* where it is not tiled, in pairs of bf16 */
     EXPAND = 131072,
     SCALE = 262144, /* where streams are scaled */
 };
@@ -121,20 +121,20 @@ static const struct program {
      GELU,
      {KERNEL(gelu_forward), KERNEL(gelu_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {{"reduce.cl"}, GELU, {KERNEL(column_sums), KERNEL(partials_add)}},
-    {{"attention.cl", "attention_step.cl", "attention_pairs.cl", "attention_items.cl"},
-     ATTENTION | BY_PAIRS,
+    {{"attention.cl", "attention_step.cl", "attention_cpu_bf16.cl", "attention_cpu.cl"},
+     ATTENTION | CPU_BF16,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
       KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step),
-      KERNEL(attention_pairs_check)}},
-    {{"attention.cl", "attention_step.cl", "attention_floats.cl", "attention_items.cl"},
-     ATTENTION | BY_ITEMS,
+      KERNEL(attention_cpu_bf16_check)}},
+    {{"attention.cl", "attention_step.cl", "attention_cpu_fp32.cl", "attention_cpu.cl"},
+     ATTENTION | CPU_FP32,
      {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
       KERNEL(attention_backward_keys), KERNEL(attention_fill), KERNEL(attention_step)}},
-    {{"attention.cl", "attention_step.cl", "attention_tiles.cl"},
+    {{"attention.cl", "attention_step.cl", "attention_gpu.cl"},
      ATTENTION | QUERY_TILES,
      {KERNEL(attention_forward), KERNEL(attention_backward_queries), KERNEL(attention_fill),
       KERNEL(attention_step)}},
-    {{"attention.cl", "attention_tiles.cl"}, ATTENTION | KEY_TILES, {KERNEL(attention_backward_keys)}},
+    {{"attention.cl", "attention_gpu.cl"}, ATTENTION | KEY_TILES, {KERNEL(attention_backward_keys)}},
     {{"few_rows.cl"}, ONE_ROW, {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
     {{"few_rows.cl"}, FEW_ROWS_BLOCKS, {KERNEL(few_rows_multiply)}},
     {{"reduce.cl"}, ARENAS, {KERNEL(square_sums), KERNEL(sum_total)}},
@@ -172,16 +172,16 @@ static void define_theta(struct constants *constants, const struct operation_sha
 static void define_attention(struct constants *constants, const struct operations *operations, unsigned which) {
     const struct operation_shape *shape = &operations->shape;
     const int64_t head_size = shape->channels / shape->heads;
-    const struct attention_tiles tiles = attention_tiles(operations);
+    const struct attention_cpu_tiles tiles = attention_cpu_tiles(operations);
     define(constants, "-DVEC=%u -DKEY_VEC=%u -DHEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64,
            vector_for(operations->compute, head_size), tiles.key_vector, shape->heads, head_size);
     define(constants, " -DQUERIES=%u -DKEYS=%u -DKEYS_BACKWARD=%u", tiles.queries, tiles.keys, tiles.keys_backward);
-    if (which & BY_PAIRS) {
+    if (which & CPU_BF16) {
         define(constants, " -DEMULATED=%d", operations->attention_products == ATTENTION_PAIRS_EMULATED);
     }
     if (which & (QUERY_TILES | KEY_TILES)) {
         const bool keys_stay = which & KEY_TILES;
-        const struct attention_group group = attention_group(operations, keys_stay);
+        const struct attention_gpu_group group = attention_gpu_group(operations, keys_stay);
         define(constants, " -DACROSS=%u -DDOWN=%u -DSCALE=%.9ef -DKEYS_STAY=%d", group.across, group.down,
                1.0 / sqrt((double)head_size), keys_stay);
     }
@@ -278,8 +278,8 @@ static int build(struct operations *operations, const struct program *row) {
 /* Which of attention's constants the programs have that this device takes. */
 static unsigned attention_kind(const struct operations *operations) {
     return attention_is_tiled(operations->compute) ? QUERY_TILES | KEY_TILES
-           : operations->attention_products        ? BY_PAIRS
-                                                   : BY_ITEMS;
+           : operations->attention_products        ? CPU_BF16
+                                                   : CPU_FP32;
 }
 
 /* Whether a program of this row is to be built: one that the variant has, of the wanted file, and not built before. */
@@ -293,13 +293,13 @@ static bool is_needed(const struct operations *operations, const struct program 
     const bool lacks =
         (plain && row->constants & (MAP | PROJECTIONS)) || (row->constants & FRAME && !operations->frame_rows) ||
         (row->constants & SCALE && !operations->shape.scaled) ||
-        (row->constants & (BY_ITEMS | BY_PAIRS | QUERY_TILES | KEY_TILES) & ~attention_kind(operations)) != 0;
+        (row->constants & (CPU_FP32 | CPU_BF16 | QUERY_TILES | KEY_TILES) & ~attention_kind(operations)) != 0;
     return wanted && !lacks && !first->handle;
 }
 
-void operations_leave_pairs(struct operations *operations) {
+void attention_leave_bf16(struct operations *operations) {
     const struct program *row = programs;
-    while (!(row->constants & BY_PAIRS)) {
+    while (!(row->constants & CPU_BF16)) {
         row++;
     }
     for (size_t i = 0; i < COUNT(row->kernels) && row->kernels[i].name; i++) {
@@ -310,10 +310,10 @@ void operations_leave_pairs(struct operations *operations) {
 
 /* A compiler may refuse inline assembler: attention does without pairs then, and floats are the next row. */
 static bool gives_up_pairs(struct operations *operations, const struct program *row) {
-    if (!(row->constants & BY_PAIRS) || operations->attention_products != ATTENTION_PAIRS) {
+    if (!(row->constants & CPU_BF16) || operations->attention_products != ATTENTION_PAIRS) {
         return false;
     }
-    operations_leave_pairs(operations);
+    attention_leave_bf16(operations);
     error_clear();
     return true;
 }
@@ -387,7 +387,7 @@ void operations_release(struct operations *operations) {
     }
     buffer_release(operations->compute, &operations->partials);
     buffer_release(operations->compute, &operations->theta_partials);
-    attention_units_close(operations->attention_units);
+    attention_matrix_cores_close(operations->attention_matrix_cores);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);
 }

@@ -13,7 +13,7 @@ struct operation_kernels {
     struct kernel stream_gram;
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
-    struct kernel attention_fill, attention_step, attention_pairs_check;
+    struct kernel attention_fill, attention_step, attention_cpu_bf16_check;
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
@@ -27,7 +27,7 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
 int operations_build(struct operations *operations, const char *file);
 
 /* Attention goes on in floats: its kernels of pairs are released, and those of floats are not built yet. */
-void operations_leave_pairs(struct operations *operations);
+void attention_leave_bf16(struct operations *operations);
 
 /* Rows of the streams in a work-group of projections_multiply: as many as a CPU's caches like; on a GPU their sums
  * are registers. */
@@ -35,21 +35,21 @@ size_t projection_rows(const struct operations *operations);
 
 #define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 
-/* Attention runs in one of two ways: a work-item has rows of a head to itself (cl/attention_items.cl), or a work-group has
- * tiles of scores, on GPUs and wherever several lanes share a row (cl/attention_tiles.cl). */
+/* Attention runs in one of two ways: a work-item has rows of a head to itself (cl/attention_cpu.cl), or a work-group has
+ * tiles of scores, on GPUs and wherever several lanes share a row (cl/attention_gpu.cl). */
 bool attention_is_tiled(const struct compute *compute);
 
 /* How the work-items of a group stand in a tile of which each has four rows and four columns. */
-struct attention_group {
+struct attention_gpu_group {
     unsigned across, down;
 };
-struct attention_group attention_group(const struct operations *operations, bool keys_stay);
+struct attention_gpu_group attention_gpu_group(const struct operations *operations, bool keys_stay);
 
 /* What a work-item takes that has rows to itself: wide tiles where it has a core's caches, too. */
-struct attention_tiles {
+struct attention_cpu_tiles {
     unsigned queries, keys, keys_backward, key_vector;
 };
-struct attention_tiles attention_tiles(const struct operations *operations);
+struct attention_cpu_tiles attention_cpu_tiles(const struct operations *operations);
 
 /* The widest vector that divides `length`. */
 unsigned vector_for(const struct compute *compute, int64_t length);

@@ -29,17 +29,17 @@ struct operation_shape {
 
 /* What the portable kernels of attention for CPUs multiply with. */
 enum attention_products {
-    ATTENTION_FLOATS,         /* cl/attention_floats.cl */
-    ATTENTION_PAIRS,          /* cl/attention_pairs.cl, on CPUs with its instructions */
+    ATTENTION_FLOATS,         /* cl/attention_cpu_fp32.cl */
+    ATTENTION_PAIRS,          /* cl/attention_cpu_bf16.cl, on CPUs with its instructions */
     ATTENTION_PAIRS_EMULATED, /* the same on any CPU that runs native kernels, for tests */
 };
 
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
-    struct attention_units
-        *attention_units;   /* NULL: attention runs on the portable kernels, see attention_check.h */
-    char attention_by[160]; /* what attention runs on, and why not on units, for people */
+    struct attention_matrix_cores
+        *attention_matrix_cores; /* NULL: attention runs on the portable kernels, see attention_check.h */
+    char attention_by[160];      /* what attention runs on, and why not on units, for people */
     enum attention_products attention_products;
 
     /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The

@@ -290,7 +290,7 @@ static void check_kernel(const json_t *ledger, const char *name, double launches
  * products. */
 static void check_attention(const json_t *ledger, double size) {
     const double pairs = 2 * 32.0 * 33.0 / 2.0;
-    check_kernel(ledger, "attention_units_forward", 1, 3 * TOKENS * CHANNELS * size,
+    check_kernel(ledger, "attention_matrix_cores_forward", 1, 3 * TOKENS * CHANNELS * size,
                  TOKENS * CHANNELS * size + TOKENS * HEADS * 4.0, 2 * 2 * pairs * CHANNELS);
 }
 

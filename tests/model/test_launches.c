@@ -240,7 +240,7 @@ static void test_gpu(void **state) {
 static void test_gpu_with_matrix_units(void **state) {
     (void)state;
     train("emulation", "auto", "mhc", ELEMENT_BF16);
-    assert_true(has_run("attention_units_backward_keys") && has_run("mma_gemm"));
+    assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
 static void test_cpu(void **state) {

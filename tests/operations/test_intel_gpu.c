@@ -10,7 +10,7 @@
 #include "runtime/gemm/gemm_blocks.h"
 #include "runtime/gemm/mma.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_units.h"
+#include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
 #include "tests/support/preloaded_opencl.h"
 
@@ -105,13 +105,13 @@ static void assert_option(const char *file, const char *option, bool expected) {
 /* Attention on Intel's units: blocks that registers bear, by the size of sub-groups. */
 static void check_attention(struct compute *compute, unsigned sub_group, const char *tiles) {
     const struct device gpu = {.is_gpu = true, .has_intel_matrix = true, .sub_group = sub_group};
-    const struct attention_units_shape shape = {2, 32, ELEMENT_BF16};
+    const struct attention_matrix_cores_shape shape = {2, 32, ELEMENT_BF16};
     struct mma_unit unit;
-    struct attention_units *attention;
+    struct attention_matrix_cores *attention;
     assert_int_equal(mma_unit_find(&gpu, &unit), 0);
-    assert_int_equal(attention_units_open(compute, &shape, &unit, &attention), -1);
-    assert_option("attention_units.cl", tiles, true);
-    assert_option("attention_units.cl", MANY, device_by_intel(&compute->device));
+    assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &attention), -1);
+    assert_option("attention_matrix_cores.cl", tiles, true);
+    assert_option("attention_matrix_cores.cl", MANY, device_by_intel(&compute->device));
 }
 
 static void check_programs(struct compute *compute, bool expected) {
@@ -126,8 +126,8 @@ static void check_programs(struct compute *compute, bool expected) {
     assert_int_equal(operations_describe(compute, &shape, &operations), 0);
     assert_int_equal(operations_build(&operations, "frame.cl"), -1);
     assert_option("frame.cl", MANY, expected);
-    assert_int_equal(operations_build(&operations, "attention_tiles.cl"), -1);
-    assert_option("attention_tiles.cl", AS_NEEDED, expected);
+    assert_int_equal(operations_build(&operations, "attention_gpu.cl"), -1);
+    assert_option("attention_gpu.cl", AS_NEEDED, expected);
     operations_release(&operations);
 
     struct gemm_blocks blocks = {.groups_expected = 0};

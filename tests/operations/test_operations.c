@@ -315,7 +315,7 @@ static struct operations *operations_of(struct shape_cache *cache, struct comput
     if (!operations || operations_build(operations, test->file) || operations_build(operations, "reduce.cl")) {
         return NULL;
     }
-    if (!strcmp(test->file, "attention.cl") && !operations->attention_units && attention_open_units(operations)) {
+    if (!strcmp(test->file, "attention.cl") && !operations->attention_matrix_cores && attention_open(operations)) {
         return NULL;
     }
     return operations;

@@ -694,7 +694,7 @@ static void run_attention_backward(struct bench *bench) {
                                                   bench_scratch(bench, bench->token_count * bench->channels)};
     const struct operations chosen = *bench->operations;
     if (bench->shape.variation != CHOSEN) {
-        bench->operations->attention_units = NULL;
+        bench->operations->attention_matrix_cores = NULL;
         bench->operations->head_cores = bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
     }
     attention_backward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench),

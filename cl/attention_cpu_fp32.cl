@@ -1,4 +1,4 @@
-/* What cl/attention_items.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector lanes are
+/* What cl/attention_cpu.cl computes with, in float whatever is stored: a row of a block is HEAD_SIZE floats, vector lanes are
  * keys. Queries are scaled when they are loaded. */
 typedef float row_t;
 #define ROW_ITEMS    HEAD_SIZE

@@ -397,8 +397,8 @@ INLINED void forward(struct unit unit, bool drops, struct place place, uint sequ
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a kernel of its own, since
  * the registers that dropout takes would cost it a third of its groups. */
 UNIT_KERNEL(WARPS)
-void attention_units_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
-                             __global float *lse) {
+void attention_matrix_cores_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
+                                    __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
@@ -409,9 +409,9 @@ void attention_units_forward(__global const ushort *qkv, uint heads, uint sequen
 }
 
 UNIT_KERNEL(WARPS)
-void attention_units_forward_dropout(__global const ushort *qkv, uint heads, uint sequence, float dropout_rate,
-                                     uint key0, uint key1, ulong first_row, __global ushort *y,
-                                     __global float *lse) {
+void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint heads, uint sequence,
+                                            float dropout_rate, uint key0, uint key1, ulong first_row,
+                                            __global ushort *y, __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
@@ -509,12 +509,12 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     }
 }
 
-/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_units_backward_keys. Groups as forward. */
+/* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as forward. */
 UNIT_KERNEL(WARPS)
-void attention_units_backward_queries(__global const ushort *qkv, __global const ushort *y,
-                                      __global const ushort *d_y, __global const float *lse_all, uint heads,
-                                      uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
-                                      __global ushort *d_qkv, __global float *delta_all) {
+void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
+                                             __global const ushort *d_y, __global const float *lse_all, uint heads,
+                                             uint sequence, float dropout_rate, uint key0, uint key1,
+                                             ulong first_row, __global ushort *d_qkv, __global float *delta_all) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 2);
     TURN_DECLARE(turn);
@@ -575,10 +575,10 @@ INLINED void queries_copy(struct passing passing, struct passing_values values, 
 
 /* dk and dv into d_qkv [B, T, 3, H, D]. Groups as forward. */
 UNIT_KERNEL(WARPS)
-void attention_units_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
-                                   __global const float *lse_all, __global const float *delta_all, uint heads,
-                                   uint sequence, float dropout_rate, uint key0, uint key1, ulong first_row,
-                                   __global ushort *d_qkv) {
+void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
+                                          __global const float *lse_all, __global const float *delta_all,
+                                          uint heads, uint sequence, float dropout_rate, uint key0, uint key1,
+                                          ulong first_row, __global ushort *d_qkv) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 2);
     TURN_DECLARE(turn);

@@ -1,5 +1,5 @@
 /* Attention on matrix units, through an emulation of NVIDIA's that runs on any device, and on the portable kernels for CPUs and
- * for GPUs: all held to attention in double, in 16 bits; and the self-test of both. `test_attention_units DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
+ * for GPUs: all held to attention in double, in 16 bits; and the self-test of both. `test_attention DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_check.h"
@@ -195,7 +195,7 @@ static int run_and_compare(struct operations *operations, const struct attention
  * lies behind them in memory. */
 static void check_case(struct operations *operations, const struct attention_case *wanted) {
     const char *const products[] = {"portable", "pairs", "emulated pairs"};
-    const char *kind = operations->attention_units ? "units" : products[operations->attention_products];
+    const char *kind = operations->attention_matrix_cores ? "units" : products[operations->attention_products];
     struct attention_numbers numbers;
     struct attention_results expected;
     double worst = 0.0;
@@ -243,13 +243,14 @@ static struct operations make_operations(size_t heads, size_t head_size, enum el
     return operations;
 }
 
-static struct attention_units *open_emulation(const struct operations *operations, bool wide_fragments) {
+static struct attention_matrix_cores *open_emulation(const struct operations *operations, bool wide_fragments) {
     struct mma_unit unit = mma_unit_emulation();
     const int64_t heads = operations->shape.heads;
-    const struct attention_units_shape shape = {heads, operations->shape.channels / heads, operations->shape.type};
-    struct attention_units *units;
+    const struct attention_matrix_cores_shape shape = {heads, operations->shape.channels / heads,
+                                                       operations->shape.type};
+    struct attention_matrix_cores *units;
     unit.wide_fragments = wide_fragments;
-    if (attention_units_open(compute, &shape, &unit, &units)) {
+    if (attention_matrix_cores_open(compute, &shape, &unit, &units)) {
         fail_msg("%s", error_text());
     }
     return units;
@@ -270,14 +271,14 @@ static struct attention_case case_of(const struct attention_case *kind, size_t h
 static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
                         const struct attention_case *cases, size_t count) {
     struct operations operations = make_operations(heads, head_size, type);
-    struct attention_units *units = open_emulation(&operations, wide_fragments);
+    struct attention_matrix_cores *units = open_emulation(&operations, wide_fragments);
     for (size_t i = 0; i < 2 * count; i++) {
         const struct attention_case wanted = case_of(&cases[i / 2], heads, head_size, type, i / 2 + 1);
-        operations.attention_units = i % 2 ? units : NULL;
+        operations.attention_matrix_cores = i % 2 ? units : NULL;
         check_case(&operations, &wanted);
     }
     for (size_t i = 0; i < 2; i++) {
-        operations.attention_units = i ? units : NULL;
+        operations.attention_matrix_cores = i ? units : NULL;
         if (attention_check(&operations)) {
             fail_msg("%s", error_text());
         }
@@ -378,7 +379,7 @@ static void check_without_pairs(enum attention_products products, const char *ri
     build_attention(&operations);
     assert_int_equal(planted_fault_programs(), 1);
     planted_fault_set(NULL, NULL);
-    assert_int_equal(attention_open_units(&operations), 0);
+    assert_int_equal(attention_open(&operations), 0);
     assert_int_equal(operations.attention_products, ATTENTION_FLOATS);
     assert_int_equal(strncmp(operations.attention_by, "portable kernels", 16), 0);
     check_case(&operations, &wanted);
@@ -518,7 +519,7 @@ static void test_operations(void **state) {
     compare_floats(&buffers.lse, expected.lse, rows, 1e-5);
     compare_floats(&buffers.d_qkv, expected.d_qkv, 3 * elements, 1e-4);
     operations.shape.type = small.type; /* that of the units; the portable kernels are not used any more */
-    operations.attention_units = open_emulation(&operations, false);
+    operations.attention_matrix_cores = open_emulation(&operations, false);
     buffer_zero(compute, &buffers.lse, 0, rows * sizeof(float));
     assert_int_equal(buffer_write(compute, &buffers.qkv, 0, numbers.qkv_bits, 3 * elements * sizeof(uint16_t)), 0);
     run_forward(&operations, &buffers);
@@ -534,7 +535,7 @@ static void test_operations(void **state) {
 static void check_planted(struct operations *operations, const char *right, const char *wrong, const char *where) {
     planted_fault_set(right, wrong);
     programs_release(operations->compute);
-    operations->attention_units = open_emulation(operations, false);
+    operations->attention_matrix_cores = open_emulation(operations, false);
     assert_int_equal(planted_fault_programs(), 1);
     planted_fault_set(NULL, NULL);
     programs_release(operations->compute);
@@ -543,8 +544,8 @@ static void check_planted(struct operations *operations, const char *right, cons
         fail_msg("\"%s\" does not say \"%s\"", error_text(), where);
     }
     assert_int_equal(compute_check(compute), 0);
-    attention_units_close(operations->attention_units);
-    operations->attention_units = NULL;
+    attention_matrix_cores_close(operations->attention_matrix_cores);
+    operations->attention_matrix_cores = NULL;
 }
 
 /* Faults that change few numbers, or change them little. */
@@ -557,20 +558,20 @@ static void test_planted_faults(void **state) {
     operations_release(&operations);
 }
 
-static void assert_refused(struct attention_units_shape shape, const char *reason) {
+static void assert_refused(struct attention_matrix_cores_shape shape, const char *reason) {
     const struct mma_unit unit = mma_unit_emulation();
-    struct attention_units *units;
-    assert_int_equal(attention_units_open(compute, &shape, &unit, &units), -1);
+    struct attention_matrix_cores *units;
+    assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &units), -1);
     assert_null(units);
     assert_non_null(strstr(error_text(), reason));
-    assert_int_equal(attention_units_check_shape(&shape), -1);
+    assert_int_equal(attention_matrix_cores_check_shape(&shape), -1);
 }
 
 static void test_refused(void **state) {
     (void)state;
-    assert_refused((struct attention_units_shape){2, 64, ELEMENT_FP32}, "fp32");
-    assert_refused((struct attention_units_shape){2, 24, ELEMENT_BF16}, "24");
-    assert_refused((struct attention_units_shape){2, 144, ELEMENT_BF16}, "144");
+    assert_refused((struct attention_matrix_cores_shape){2, 64, ELEMENT_FP32}, "fp32");
+    assert_refused((struct attention_matrix_cores_shape){2, 24, ELEMENT_BF16}, "24");
+    assert_refused((struct attention_matrix_cores_shape){2, 144, ELEMENT_BF16}, "144");
     assert_int_equal(compute_check(compute), 0);
 }
 
@@ -581,8 +582,8 @@ static void check_choice(const char *gemm, enum element_type type, size_t head_s
     assert_int_equal(gemm_compute_open(&own, &options), 0);
     compute = own;
     struct operations operations = make_operations(1, head_size, type);
-    assert_int_equal(attention_open_units(&operations), 0);
-    assert_null(operations.attention_units);
+    assert_int_equal(attention_open(&operations), 0);
+    assert_null(operations.attention_matrix_cores);
     if (strncmp(operations.attention_by, reason, strlen(reason)) != 0) {
         fail_msg("\"%s\" is not \"%s\"", operations.attention_by, reason);
     }

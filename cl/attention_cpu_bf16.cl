@@ -1,4 +1,4 @@
-/* What cl/attention_items.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16 with as many
+/* What cl/attention_cpu.cl computes with on CPUs that have AVX512_BF16: one instruction multiplies 16 pairs of bf16 with as many
  * others and adds each pair's two products to a float. A row of a block stays in bf16. p and ds are rounded to bf16 before they enter
  * a product, as on the matrix units of GPUs. Sums are floats. The instruction takes numbers below the normal range for zero.
  *
@@ -172,7 +172,7 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
 }
 
 /* For a test of the instructions: numbers [2][16], sums [16] += first^2 + second^2, of numbers rounded to bf16. */
-__kernel void attention_pairs_check(__global const float *numbers, __global float *sums) {
+__kernel void attention_cpu_bf16_check(__global const float *numbers, __global float *sums) {
     const uint16 pairs = to_pairs(to_bf16(vload16(0, numbers)), to_bf16(vload16(1, numbers)));
     vstore16(pairs_add(vload16(0, sums), pairs, pairs), 0, sums);
 }

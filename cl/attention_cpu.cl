@@ -3,7 +3,7 @@
  * that keys lie side by side there are transposed copies k_t, v_t [B, H, D, padded], padded = T rounded up to KEYS, the padding
  * zero, tile by tile.
  *
- * The products of tiles are in the file before this one: attention_floats.cl, or attention_pairs.cl for CPUs that multiply pairs of
+ * The products of tiles are in the file before this one: attention_cpu_fp32.cl, or attention_cpu_bf16.cl for CPUs that multiply pairs of
  * bf16. A row that enters products is ROW_ITEMS of row_t, sums are floats.
  *
  * Build constants, besides those of attention.cl: QUERIES, KEYS, KEYS_BACKWARD (tile width of dk, dv; divides KEYS; both are

@@ -1,4 +1,4 @@
-#include "src/operations/attention_units.h"
+#include "src/operations/attention_matrix_cores.h"
 #include "runtime/system/error.h"
 #include "src/operations/operations.h"
 #include <inttypes.h>
@@ -17,9 +17,9 @@ struct tiles {
     bool keep;            /* rows that stay are in registers */
 };
 
-struct attention_units {
+struct attention_matrix_cores {
     struct compute *compute;
-    struct attention_units_shape shape;
+    struct attention_matrix_cores_shape shape;
     struct mma_unit unit;
     struct tiles tiles;
     struct kernel forward, forward_dropout, backward_queries, backward_keys;
@@ -62,7 +62,7 @@ static size_t local_needed(const struct mma_unit *unit, struct tiles tiles, int6
            larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
-static int check_fits(const struct attention_units *units) {
+static int check_fits(const struct attention_matrix_cores *units) {
     const struct device *device = &units->compute->device;
     const size_t items = (size_t)WARPS * units->unit.warp;
     const size_t needed = local_needed(&units->unit, units->tiles, units->shape.head_size);
@@ -76,9 +76,9 @@ static int check_fits(const struct attention_units *units) {
 
 /* ---- opening */
 
-static int build(struct attention_units *units) {
-    static const char *const files[] = {"common.cl",           "element.cl",         "matrix_unit.cl",
-                                        "matrix_unit_rows.cl", "attention_units.cl", NULL};
+static int build(struct attention_matrix_cores *units) {
+    static const char *const files[] = {
+        "common.cl", "element.cl", "matrix_unit.cl", "matrix_unit_rows.cl", "attention_matrix_cores.cl", NULL};
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),
@@ -89,12 +89,13 @@ static int build(struct attention_units *units) {
              units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep,
              device_registers_option(&units->compute->device, REGISTERS_MANY));
     int status = program_build(units->compute, files, text, &program);
-    status = status || kernel_create(units->compute, program, "attention_units_forward", &units->forward) ||
-                     kernel_create(units->compute, program, "attention_units_forward_dropout",
+    status = status || kernel_create(units->compute, program, "attention_matrix_cores_forward", &units->forward) ||
+                     kernel_create(units->compute, program, "attention_matrix_cores_forward_dropout",
                                    &units->forward_dropout) ||
-                     kernel_create(units->compute, program, "attention_units_backward_queries",
+                     kernel_create(units->compute, program, "attention_matrix_cores_backward_queries",
                                    &units->backward_queries) ||
-                     kernel_create(units->compute, program, "attention_units_backward_keys", &units->backward_keys)
+                     kernel_create(units->compute, program, "attention_matrix_cores_backward_keys",
+                                   &units->backward_keys)
                  ? -1
                  : 0;
     if (program) {
@@ -103,7 +104,7 @@ static int build(struct attention_units *units) {
     return status;
 }
 
-int attention_units_check_shape(const struct attention_units_shape *shape) {
+int attention_matrix_cores_check_shape(const struct attention_matrix_cores_shape *shape) {
     if (shape->type == ELEMENT_FP32) {
         return error_set("attention in fp32 does not use matrix units");
     }
@@ -115,13 +116,13 @@ int attention_units_check_shape(const struct attention_units_shape *shape) {
     return 0;
 }
 
-int attention_units_open(struct compute *compute, const struct attention_units_shape *shape,
-                         const struct mma_unit *unit, struct attention_units **opened) {
+int attention_matrix_cores_open(struct compute *compute, const struct attention_matrix_cores_shape *shape,
+                                const struct mma_unit *unit, struct attention_matrix_cores **opened) {
     *opened = NULL;
-    if (compute_check(compute) || attention_units_check_shape(shape)) {
+    if (compute_check(compute) || attention_matrix_cores_check_shape(shape)) {
         return -1;
     }
-    struct attention_units *units = calloc(1, sizeof(*units));
+    struct attention_matrix_cores *units = calloc(1, sizeof(*units));
     if (!units) {
         return error_set("out of memory");
     }
@@ -130,14 +131,14 @@ int attention_units_open(struct compute *compute, const struct attention_units_s
     units->unit = *unit;
     units->tiles = choose_tiles(unit, shape->head_size > 64, compute->device.local_bytes);
     if (check_fits(units) || build(units)) {
-        attention_units_close(units);
+        attention_matrix_cores_close(units);
         return -1;
     }
     *opened = units;
     return 0;
 }
 
-void attention_units_close(struct attention_units *units) {
+void attention_matrix_cores_close(struct attention_matrix_cores *units) {
     if (units) {
         kernel_release(&units->forward);
         kernel_release(&units->forward_dropout);
@@ -147,19 +148,19 @@ void attention_units_close(struct attention_units *units) {
     }
 }
 
-const char *attention_units_name(const struct attention_units *units) {
+const char *attention_matrix_cores_name(const struct attention_matrix_cores *units) {
     return units->unit.name;
 }
 
 /* ---- launching */
 
 /* Work-groups: blocks of rows of all heads. */
-static uint64_t groups_of(const struct attention_units *units, struct token_shape tokens) {
+static uint64_t groups_of(const struct attention_matrix_cores *units, struct token_shape tokens) {
     const uint64_t rows = (uint64_t)WARPS * units->unit.m;
     return (uint64_t)(tokens.batch * units->shape.heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
 }
 
-bool attention_units_take(const struct attention_units *units, struct token_shape tokens) {
+bool attention_matrix_cores_take(const struct attention_matrix_cores *units, struct token_shape tokens) {
     const uint64_t row = 3 * (uint64_t)(units->shape.heads * units->shape.head_size);
     return (uint64_t)tokens.sequence < UINT32_MAX / row && groups_of(units, tokens) < UINT32_MAX;
 }
@@ -172,7 +173,7 @@ double attention_flops(int64_t heads, int64_t head_size, struct token_shape toke
 }
 
 /* A pass with so many products over blocks of rows and all before them, or after them. */
-static struct launch launch_of(const struct attention_units *units, const struct kernel *kernel,
+static struct launch launch_of(const struct attention_matrix_cores *units, const struct kernel *kernel,
                                struct token_shape tokens, int products) {
     const double rows = (double)WARPS * units->unit.m, blocks = ceil((double)tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
@@ -187,15 +188,16 @@ static struct launch launch_of(const struct attention_units *units, const struct
     };
 }
 /* Elements of y, and of one number per row of scores. */
-static size_t y_elements(const struct attention_units *units, struct token_shape tokens) {
+static size_t y_elements(const struct attention_matrix_cores *units, struct token_shape tokens) {
     return (size_t)(tokens.batch * tokens.sequence * units->shape.heads * units->shape.head_size);
 }
-static size_t row_elements(const struct attention_units *units, struct token_shape tokens) {
+static size_t row_elements(const struct attention_matrix_cores *units, struct token_shape tokens) {
     return (size_t)(tokens.batch * tokens.sequence * units->shape.heads);
 }
 
-void attention_units_forward(struct attention_units *units, struct token_shape tokens, const struct buffer *qkv,
-                             struct dropout dropout, const struct buffer *y, const struct buffer *lse) {
+void attention_matrix_cores_forward(struct attention_matrix_cores *units, struct token_shape tokens,
+                                    const struct buffer *qkv, struct dropout dropout, const struct buffer *y,
+                                    const struct buffer *lse) {
     const bool drops = dropout.rate > 0.0f;
     const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
     const struct launch launch = launch_of(units, drops ? &units->forward_dropout : &units->forward, tokens, 2);
@@ -208,9 +210,10 @@ void attention_units_forward(struct attention_units *units, struct token_shape t
     }
 }
 
-void attention_units_backward(struct attention_units *units, struct token_shape tokens,
-                              const struct attention_values *values, struct dropout dropout,
-                              const struct buffer *d_y, const struct buffer *delta, const struct buffer *d_qkv) {
+void attention_matrix_cores_backward(struct attention_matrix_cores *units, struct token_shape tokens,
+                                     const struct attention_values *values, struct dropout dropout,
+                                     const struct buffer *d_y, const struct buffer *delta,
+                                     const struct buffer *d_qkv) {
     const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
     const struct launch queries = launch_of(units, &units->backward_queries, tokens, 3);
     const struct launch keys = launch_of(units, &units->backward_keys, tokens, 4);
