@@ -96,4 +96,4 @@ while IFS= read -r file; do
 done <"$output/lines/files"
 
 "$python" "$root/data/document_order.py" "$documents" "$seed" "$output/lines/order"
-"$prepare" --tokenizer gpt2 --ranks "$ranks" --seed "$seed" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"
+"$prepare" --tokenizer gpt2 --vocab-file "$ranks" --seed "$seed" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """hc_eval's figures of documents beside lm-evaluation-harness's, and how long both take.
 
-  tests/compare_lm_eval.py --make DIR --ranks gpt2.tiktoken [--bias] [--from CHECKPOINT]
-  tests/compare_lm_eval.py --checkpoint DIR/checkpoint --hf DIR/hf --ranks gpt2.tiktoken [--limit N] FILE
+  tests/compare_lm_eval.py --make DIR --vocab-file gpt2.tiktoken [--bias] [--from CHECKPOINT]
+  tests/compare_lm_eval.py --checkpoint DIR/checkpoint --hf DIR/hf --vocab-file gpt2.tiktoken [--limit N] FILE
 
 The first makes DIR/hf, a folder for transformers (GPT2LMHeadModel with its tokenizer), of a checkpoint with plain residual
 connections and GPT-2's tokens; without --from of one with random weights, which it leaves in DIR/checkpoint. The second scores FILE
@@ -131,7 +131,7 @@ def read_documents(path, limit):
 
 def score_here(arguments, documents):
     figures, lines = documents + ".figures", documents + ".scored"
-    command = [arguments.hc_eval, "--checkpoint", arguments.checkpoint, "--ranks", arguments.ranks, "--batch-size",
+    command = [arguments.hc_eval, "--checkpoint", arguments.checkpoint, "--vocab-file", arguments.vocab_file, "--batch-size",
                str(arguments.batch_size), "--device", arguments.device, "--dtype", "fp32", "--json", figures, "--per-document", lines, documents]
     start = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -178,7 +178,7 @@ def compare(arguments):
     with open(os.path.join(arguments.checkpoint, "config.json")) as file:
         context = json.load(file)["block_size"]
     texts = read_documents(arguments.file, arguments.limit) + hard_documents(context)
-    check_tokenizer(arguments.hf, load_tiktoken_bpe(arguments.ranks), texts)
+    check_tokenizer(arguments.hf, load_tiktoken_bpe(arguments.vocab_file), texts)
     with tempfile.TemporaryDirectory() as work:
         documents = os.path.join(work, "documents.jsonl")
         with open(documents, "w", encoding="utf-8") as file:
@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--make", metavar="DIR", help="make DIR/hf")
     parser.add_argument("--from", dest="source", metavar="CHECKPOINT", help="of this checkpoint, not of a random one")
     parser.add_argument("--bias", action="store_true", help="the random one has biases")
-    parser.add_argument("--ranks", required=True, help="GPT-2's vocabulary, as data/gpt2/ranks.sh gets it")
+    parser.add_argument("--vocab-file", required=True, help="GPT-2's vocabulary, as data/gpt2/ranks.sh gets it")
     parser.add_argument("--checkpoint", help="hctrain's folder")
     parser.add_argument("--hf", help="transformers' folder of the same weights")
     parser.add_argument("--hc-export", default=os.path.join(root, "build/hc_export"))
@@ -223,7 +223,7 @@ def main():
         checkpoint = arguments.source or os.path.join(arguments.make, "checkpoint")
         if not arguments.source:
             random_checkpoint(checkpoint, arguments.bias)
-        export(arguments.hc_export, checkpoint, os.path.join(arguments.make, "hf"), load_tiktoken_bpe(arguments.ranks))
+        export(arguments.hc_export, checkpoint, os.path.join(arguments.make, "hf"), load_tiktoken_bpe(arguments.vocab_file))
     elif arguments.checkpoint and arguments.hf and arguments.file:
         compare(arguments)
     else:

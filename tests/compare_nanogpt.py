@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """train.bin and val.bin of data/prepare_parquet.sh beside those of nanoGPT's recipe (datasets, tiktoken, numpy): the same bytes.
 
-  tests/compare_nanogpt.py --ranks gpt2.tiktoken [--documents 5000] [--fraction 0.005] [--seed 2357]
+  tests/compare_nanogpt.py --vocab-file gpt2.tiktoken [--documents 5000] [--fraction 0.005] [--seed 2357]
 
 Makes a small corpus of Parquet files in a temporary folder. Needs datasets, pyarrow, tiktoken and numpy (pip install datasets tiktoken), a
 built hc_prepare and zstd, and no network.
@@ -47,13 +47,13 @@ def tokens_of(encoding, part):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", required=True)
+    parser.add_argument("--vocab-file", required=True)
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--fraction", type=float, default=0.005)
     parser.add_argument("--seed", type=int, default=2357)
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parent.parent
-    encoding = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=load_tiktoken_bpe(arguments.ranks),
+    encoding = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=load_tiktoken_bpe(arguments.vocab_file),
                                  special_tokens={"<|endoftext|>": END_OF_TEXT})
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -62,7 +62,7 @@ def main():
             test_size=arguments.fraction, seed=arguments.seed, shuffle=True)
         subprocess.run(["sh", str(root / "data/prepare_parquet.sh"), "--fraction", str(arguments.fraction), "--seed", str(arguments.seed),
                         str(folder / "out"), str(folder)], check=True,
-                       env=os.environ | {"HCTRAIN_RANKS": arguments.ranks, "HCTRAIN_PYTHON": sys.executable})
+                       env=os.environ | {"HCTRAIN_RANKS": arguments.vocab_file, "HCTRAIN_PYTHON": sys.executable})
         same = True
         for ours, theirs in (("train.bin", "train"), ("val.bin", "test")):
             data, expected = (folder / "out" / ours).read_bytes(), tokens_of(encoding, split[theirs])

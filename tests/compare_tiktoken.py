@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPT-2's tokens from build/tests/tokenize beside tiktoken's: the same, and how fast, on one core each.
 
-  tests/compare_tiktoken.py --ranks gpt2.tiktoken [TEXT...]
+  tests/compare_tiktoken.py --vocab-file gpt2.tiktoken [TEXT...]
 
 Needs tiktoken and numpy (pip install tiktoken numpy) and no network. Beside the files given it takes texts of its own: every
 character of Unicode alone and among letters, random mixtures of what the pattern tells apart, long runs, nothing at all.
@@ -88,7 +88,7 @@ def ours(program, ranks, text):
 
 
 def compare(arguments, encoding, name, text):
-    tokens, seconds = ours(arguments.program, arguments.ranks, text)
+    tokens, seconds = ours(arguments.program, arguments.vocab_file, text)
     start = time.perf_counter()
     expected = numpy.array(encoding.encode_ordinary(text), "<u2")
     theirs = time.perf_counter() - start
@@ -107,18 +107,18 @@ def compare(arguments, encoding, name, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", required=True, help="GPT-2's vocabulary in tiktoken's format")
+    parser.add_argument("--vocab-file", required=True, help="GPT-2's vocabulary in tiktoken's format")
     parser.add_argument("--program", default="build/tests/tokenize")
     parser.add_argument("texts", nargs="*", help="files; bytes that are no UTF-8 are replaced")
     arguments = parser.parse_args()
-    encoding = gpt2(arguments.ranks)
+    encoding = gpt2(arguments.vocab_file)
     results = []
     for path in arguments.texts:
         with open(path, encoding="utf-8", errors="replace", newline="") as file:
             results.append(compare(arguments, encoding, path, file.read()))
     for name, text in own_texts():
         results.append(compare(arguments, encoding, name, text))
-    wrong = sum(not same for same, _ in results) + compare_classes(arguments.program, arguments.ranks)
+    wrong = sum(not same for same, _ in results) + compare_classes(arguments.program, arguments.vocab_file)
     print("%d texts, %.1f MB, %d different" % (len(results), sum(size for _, size in results), wrong))
     sys.exit(1 if wrong else 0)
 

@@ -18,7 +18,8 @@ void options_append(struct option_table *table, const struct option_spec *rows, 
 
 struct option_spec *option_find(struct option_spec *specs, size_t count, const char *name) {
     for (size_t i = 0; i < count; i++) {
-        if (specs[i].type != OPTION_HEADING && strcmp(specs[i].name, name) == 0) {
+        if (specs[i].type != OPTION_HEADING &&
+            (strcmp(specs[i].name, name) == 0 || (specs[i].former && strcmp(specs[i].former, name) == 0))) {
             return &specs[i];
         }
     }

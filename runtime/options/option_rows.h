@@ -6,7 +6,8 @@
  *     };
  *
  * `variable` points to what the option sets, and the compiler checks its type. `initial` is the default as text,
- * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says.
+ * `low` and `high` are limits (equal: none), `words` those of a choice ("off|layer"), `text` is what --help says. BOOL and TEXT take
+ * `.former = "old_name"` behind it.
  * _FOLLOWING is for options whose default the program works out from others by a `rule` that --help shows; `initial` holds until then.
  * PROCESS_ is for options of one process, not of the run: they are not among the settings that a resumed run goes
  * on with. */
@@ -14,8 +15,8 @@
 
 #include "runtime/options/options.h"
 
-#define OPTION_ROW(kind, pointer, option, variable, initial, text)                                                 \
-    .type = kind, .name = option, .target = (pointer){variable}, .default_value = initial, .help = text
+#define OPTION_ROW(kind, pointer, option, variable, initial, ...)                                                  \
+    .type = kind, .name = option, .target = (pointer){variable}, .default_value = initial, .help = __VA_ARGS__
 
 #define HEADING(text) {.type = OPTION_HEADING, .help = text}
 #define INT(option, variable, initial, low, high, text)                                                            \
@@ -28,8 +29,10 @@
 #define FLOAT_FOLLOWING(rule, option, variable, initial, low, high, text)                                          \
     {OPTION_ROW(OPTION_FLOAT, double *, option, variable, initial, text), .minimum = low, .maximum = high,         \
      .follows = rule}
-#define BOOL(option, variable, initial, text) {OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, text)}
-#define TEXT(option, variable, initial, text) {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, text)}
+#define BOOL(option, variable, initial, ...)                                                                       \
+    {OPTION_ROW(OPTION_BOOL, bool *, option, variable, initial, __VA_ARGS__)}
+#define TEXT(option, variable, initial, ...)                                                                       \
+    {OPTION_ROW(OPTION_TEXT, char **, option, variable, initial, __VA_ARGS__)}
 #define CHOICE(option, variable, initial, words, text)                                                             \
     {OPTION_ROW(OPTION_CHOICE, int *, option, variable, initial, text), .choices = words}
 #define PROCESS_BOOL(option, variable, text)                                                                       \

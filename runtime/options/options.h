@@ -26,6 +26,7 @@ struct option_spec {
     const char *help;          /* one line; long ones are wrapped by the printer */
     bool transient;            /* of one process only: options_write leaves it out */
     const char *follows; /* what --help calls the default, where a program works it out from others; may be NULL */
+    const char *former;  /* an older name that is taken, too, and not shown; may be NULL */
     unsigned given; /* out: which source set it, 0 for none. A later one, which wins, has a larger number: config
                                 * files in their order, then the command line */
 };

@@ -45,7 +45,7 @@ struct settings {
     double val_fraction;
     int64_t seed;
     int tokenizer, documents, invalid; /* enum tokenizer_word, ... */
-    char *ranks, *field, *order;
+    char *vocab_file, *field, *order;
     bool shuffle, resume;
     int64_t threads;
 };
@@ -104,7 +104,7 @@ static bool settings_agree(const struct settings *settings, struct prepare_setti
 static int prepare_and_tell(const struct settings *settings, struct prepare_settings *prepare) {
     struct prepare_report report;
     if (settings->tokenizer == TOKENIZER_GPT2 &&
-        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->ranks))) {
+        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->vocab_file))) {
         return PROGRAM_FAILED;
     }
     interrupt_install();
@@ -171,7 +171,7 @@ int main(int argc, char **argv) {
         INT("seed", &settings.seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
         CHOICE("tokenizer", &settings.tokenizer, "byte", TOKENIZER_WORDS,
                "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),
-        TEXT("ranks", &settings.ranks, NULL, TOKENIZER_RANKS_HELP),
+        TEXT("vocab_file", &settings.vocab_file, NULL, VOCAB_FILE_HELP, .former = "ranks"),
         CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
                "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"),
         TEXT("field", &settings.field, "text", "of JSON lines: where the text is"),

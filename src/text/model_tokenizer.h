@@ -17,7 +17,7 @@ struct tokenizer_settings {
 #define TOKENIZER_OPTIONS(settings)                                                                                \
     CHOICE("tokenizer", &(settings)->word, "auto", TOKENIZER_WORDS,                                                \
            "what the model's tokens are; auto: as the checkpoint says"),                                           \
-        TEXT("ranks", &(settings)->vocabulary, NULL, TOKENIZER_RANKS_HELP)
+        TEXT("vocab_file", &(settings)->vocabulary, NULL, VOCAB_FILE_HELP, .former = "ranks")
 
 /* Opens the tokenizer of a model. Where nothing names it, 256 tokens are bytes, and 50257 and some more GPT-2's.
  * Fails where neither is so, where GPT-2's vocabulary is missing, and where the model has fewer tokens than the

@@ -96,9 +96,10 @@ const char *tokenizer_find_vocabulary(const char *given) {
     if (access(path, F_OK) == 0) {
         return path;
     }
-    error_set("GPT-2's vocabulary is needed and %s does not exist: data/gpt2/ranks.sh gets it; --ranks FILE or "
-              "HCTRAIN_RANKS in the environment name another place",
-              path);
+    error_set(
+        "GPT-2's vocabulary is needed and %s does not exist: data/gpt2/ranks.sh gets it; --vocab-file FILE or "
+        "HCTRAIN_RANKS in the environment name another place",
+        path);
     return NULL;
 }
 

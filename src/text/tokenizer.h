@@ -7,7 +7,7 @@ struct tokenizer;
 
 enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
 
-#define TOKENIZER_RANKS_HELP                                                                                       \
+#define VOCAB_FILE_HELP                                                                                            \
     "GPT-2's vocabulary, a file like gpt2.tiktoken or vocab.bpe; default: HCTRAIN_RANKS of the environment, else " \
     "data/corpus/gpt2.tiktoken, where data/gpt2/ranks.sh puts it"
 

@@ -312,7 +312,7 @@ def benched(folder, _stdout=""):
 SCENARIOS = [
     prepare_scenario("prepare_bytes", make_text),
     prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", sources=LINES),
-    prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--ranks", "ranks.tiktoken"),
+    prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--vocab-file", "ranks.tiktoken"),
     prepare_scenario("prepare_going_on", make_going_on, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_over_other", make_other_results),
     train_scenario("train"),

@@ -167,7 +167,7 @@ static void files_that_are_named(void **state) {
     (void)state;
     static const struct command commands[] = {
         {{"analyze", "--bench", "@pipe", "--out", "@report", "@run"}},
-        {{"prepare", "--ranks", "@pipe", "--tokenizer", "gpt2", "--out", "@ordered", "@text.txt"}},
+        {{"prepare", "--vocab-file", "@pipe", "--tokenizer", "gpt2", "--out", "@ordered", "@text.txt"}},
         {{"prepare", "--documents", "files", "--order", "@pipe", "--out", "@ordered", "@text.txt"}},
         {{"probe", DEVICE, "--batch", "@pipe", "--out", "@probed", "--checkpoint", "@run/ckpt-2"}},
     };

@@ -220,7 +220,7 @@ static void text_is_utf8(void **state) {
 static void the_end_of_text_ends_samples(void **state) {
     (void)state;
     char *text =
-        SAMPLE("gpt2", "--ranks", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
+        SAMPLE("gpt2", "--vocab-file", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
     assert_true(printed_bytes < 15000);
     assert_null(strstr(text, "endoftext"));
     free(text);
@@ -229,15 +229,15 @@ static void the_end_of_text_ends_samples(void **state) {
 static void vocabularies_that_are_not_there_are_named(void **state) {
     (void)state;
     assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/ranks.sh gets it");
-    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("none")), FAILED,
+    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("none")), FAILED,
                    "/none does not exist: data/gpt2/ranks.sh");
-    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
-    assert_refused(SAMPLE_STATUS("small_gpt2", "--ranks", scratch_path("ranks")), FAILED,
+    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
+    assert_refused(SAMPLE_STATUS("small_gpt2", "--vocab-file", scratch_path("ranks")), FAILED,
                    "the model has 257 tokens and the tokenizer 'gpt2' 258");
     assert_refused(SAMPLE_STATUS("unnamed"), FAILED, "does not say what its 257 tokens are: --tokenizer byte");
     free(SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2"));
     assert_int_equal(printed_bytes, 3);
-    assert_refused(SAMPLE_STATUS("gpt2", "--ranks", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,
+    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,
                    "the prompt: byte 1 of the text is not UTF-8");
 }
 
