@@ -1,8 +1,8 @@
 #include "runtime/files/event_file.h"
 #include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <errno.h>
+#include <jansson.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,15 +264,12 @@ static void add_row(struct message *summary, const char *lines) {
     session.failed = !copy;
     for (char *line = copy ? strtok_r(copy, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
         char *equals = *line != '#' ? strstr(line, " = ") : NULL;
-        json_t *setting = NULL;
-        json_error_t error;
         if (equals) {
             *equals = '\0';
-            session.failed |=
-                json_file_parse(equals + 3, strlen(equals + 3), JSON_DECODE_ANY, &setting, &error) == -1;
+            json_t *setting = json_loads(equals + 3, JSON_DECODE_ANY, NULL);
             add_setting(&session, line, setting);
+            json_decref(setting);
         }
-        json_decref(setting);
     }
     free(copy);
     message_fixed(&session, 5, WIRE_64, &start, sizeof start);

@@ -1,41 +1,9 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* Of each thread, which puts objects together and writes or frees them by itself. */
-static _Thread_local bool lacked;
-
-/* Where a buffer of jansson's parser cannot grow, the parser goes on with a text whose end is missing, looks for that end behind the
- * buffer, and copies what it passes. So no memory is given any more until somebody has heard that some was missing. */
-static void *allocate(size_t bytes) {
-    void *memory = lacked ? NULL : malloc(bytes);
-    if (memory == NULL) {
-        lacked = true;
-    }
-    return memory;
-}
-
-void json_file_watch_memory(void) {
-    json_set_alloc_funcs(allocate, free);
-}
-
-bool json_file_lacked_memory(void) {
-    const bool had_lacked = lacked;
-    lacked = false;
-    return had_lacked;
-}
-
-int json_file_parse(const char *text, size_t bytes, size_t flags, json_t **json, json_error_t *error) {
-    *json = json_loadb(text, bytes, flags, error);
-    if (json_file_lacked_memory() || (*json == NULL && json_error_code(error) == json_error_out_of_memory)) {
-        json_decref(*json);
-        *json = NULL;
-        return error_set("out of memory");
-    }
-    return *json != NULL ? 0 : JSON_FILE_INVALID;
-}
 
 int json_file_read(const char *path, size_t limit, json_t **json) {
     char *text = NULL;
@@ -45,22 +13,19 @@ int json_file_read(const char *path, size_t limit, json_t **json) {
     if (files_read(path, limit, &text, &bytes) != 0) {
         return -1;
     }
-    const int result = json_file_parse(text, bytes, JSON_REJECT_DUPLICATES, json, &error);
+    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
-    if (result == JSON_FILE_INVALID) {
+    if (*json == NULL) {
         error_set("%s:%d: %s", path, error.line, error.text);
-    } else if (result != 0) {
-        error_prefix("cannot read %s", path);
+        return JSON_FILE_INVALID;
     }
-    return result;
+    return 0;
 }
 
 char *json_file_text(const json_t *json, size_t flags) {
-    const bool whole = !json_file_lacked_memory() && json != NULL;
-    char *text = whole ? json_dumps(json, flags) : NULL;
+    char *text = json_dumps(json, flags);
     if (text == NULL) {
-        lacked = false;
-        error_set("out of memory");
+        error_set("JSON cannot hold a text that is not UTF-8, or a number that is not finite");
     }
     return text;
 }
@@ -84,24 +49,15 @@ uint64_t json_file_number(const json_t *object, const char *name) {
     return value > 0 ? (uint64_t)value : 0;
 }
 
-bool json_file_is_text(const char *text) {
-    json_t *json = json_string(text);
-    const bool is_text = json != NULL;
-    json_decref(json);
-    return is_text;
-}
-
 json_t *json_file_name(const char *path) {
     json_t *name = json_string(path);
-    char *spelt = name == NULL ? malloc(4 * strlen(path) + 1) : NULL;
-    if (spelt != NULL) {
-        char *end = spelt;
-        for (const char *at = path; *at != '\0'; at++) {
-            end += sprintf(end, (unsigned char)*at < 0x80 ? "%c" : "\\x%02x", (unsigned char)*at);
+    if (name == NULL) {
+        char *escaped = memory_allocate(4 * strlen(path) + 1, 1), *end = escaped;
+        for (; *path != '\0'; path++) {
+            end += sprintf(end, (unsigned char)*path < 0x80 ? "%c" : "\\x%02x", (unsigned char)*path);
         }
-        *end = '\0';
-        name = json_string(spelt);
-        free(spelt);
+        name = json_string(escaped);
+        free(escaped);
     }
     return name;
 }

@@ -1,8 +1,8 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -181,18 +181,14 @@ static int parse_header(struct safetensors *file, json_t *root, uint64_t data_of
 
 /* The header's text as JSON, NULL with an error. */
 static json_t *load_header(const struct safetensors *file, uint64_t bytes) {
-    char *text = malloc((size_t)bytes);
+    char *text = memory_allocate((size_t)bytes, 1);
     json_t *root = NULL;
     json_error_t error;
-    if (text == NULL) {
-        error_set("out of memory reading the header of %s", file->path.text);
-    } else if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
-        const int result = json_file_parse(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &root, &error);
-        if (result == JSON_FILE_INVALID) {
+    if (read_at(file, text, bytes, SAFETENSORS_LENGTH_BYTES) == 0) {
+        root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+        if (root == NULL) {
             error_set("%s: the header is not valid JSON: %s (byte %d)", file->path.text, error.text,
                       error.position);
-        } else if (result != 0) {
-            error_prefix("%s", file->path.text);
         } else if (text[0] != '{') {
             error_set("%s: the header is not a JSON object", file->path.text);
             json_decref(root);

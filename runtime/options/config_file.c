@@ -1,7 +1,7 @@
 #include "runtime/files/files.h"
-#include "runtime/files/json_file.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
+#include "runtime/system/utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,7 @@ int options_apply_text(struct option_spec *specs, size_t count, const char *name
 
 /* What is not UTF-8, such as the names of some files, is written by its bytes: so the settings are always text. */
 static void write_quoted(const char *text, FILE *file) {
-    const bool is_text = json_file_is_text(text);
+    const bool is_text = utf8_prefix(text, strlen(text)) == strlen(text);
     fputc('"', file);
     for (; *text != '\0'; text++) {
         const char *found = strchr(meanings, *text);

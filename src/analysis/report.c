@@ -146,7 +146,7 @@ int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
     struct figure figures[FIGURE_KINDS];
     json_t *words = json_loads(embedded("figures.json"), 0, NULL);
     json_t *means = seed_means(json_object_get(analysis, "runs"));
-    int result = words && means ? files_make_folder(report.folder) : error_set("out of memory");
+    int result = words ? files_make_folder(report.folder) : error_set("out of memory");
     for (size_t i = 0; i < FIGURE_KINDS; i++) {
         result |= figure_make(figure_kinds[i], words, analysis, means, &figures[i]);
     }

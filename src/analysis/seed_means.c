@@ -1,6 +1,4 @@
 #include "src/analysis/seed_means.h"
-#include "runtime/files/json_file.h"
-#include "runtime/system/error.h"
 #include "src/analysis/figure.h"
 #include <math.h>
 #include <string.h>
@@ -114,11 +112,6 @@ json_t *seed_means(const json_t *runs) {
         if (figure_is_first(runs, i)) {
             json_array_append_new(means, merge_kind(runs, i));
         }
-    }
-    if (!means || json_file_lacked_memory()) {
-        json_decref(means);
-        error_set("out of memory");
-        return NULL;
     }
     return means;
 }

@@ -237,9 +237,9 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
                   (json_int_t)evaluation->config.block_size, "vocabulary", (json_int_t)evaluation->gpt.vocabulary,
                   "seconds", evaluation->seconds, "tokens_per_second",
                   (double)evaluation->total.tokens / evaluation->seconds);
-    const bool failed = !all || !results || json_object_update(all, results);
-    int result = failed || json_file_lacked_memory() ? error_set("out of memory for the figures as JSON") : 0;
-    if (result == 0 && stream) {
+    int result = 0;
+    json_object_update(all, results);
+    if (stream) {
         result = json_file_print(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json) : 0;
         fputc('\n', stream);
     }
@@ -338,14 +338,14 @@ static int write_document(void *context, const struct scored_document *document)
     }
     json_t *line = json_pack("{s:o, s:I}", "source", json_file_name(document->source), "document",
                              (json_int_t)evaluation->document_count);
-    if (line && document->line > 0) {
+    if (document->line > 0) {
         json_object_set_new(line, "line", json_integer((json_int_t)document->line));
     }
-    int status = line ? perplexity_put(&document->sums, line)
-                      : error_set("out of memory for the line of %s", document->source);
-    if (status == 0 && json_file_print(line, stream, JSON_COMPACT)) {
+    perplexity_put(&document->sums, line);
+    int status = 0;
+    if (json_file_print(line, stream, JSON_COMPACT)) {
         status = error_prefix("%s", evaluation->settings->per_document);
-    } else if (status == 0 && fputc('\n', stream) == EOF) {
+    } else if (fputc('\n', stream) == EOF) {
         status = error_set_errno("cannot write %s", evaluation->settings->per_document);
     }
     json_decref(line);
@@ -373,9 +373,8 @@ static int report_documents(struct evaluation *evaluation) {
         return error_set("no documents in what was given");
     }
     json_t *results = json_pack("{s:I}", "documents", (json_int_t)evaluation->document_count);
-    const int put =
-        results ? perplexity_put(&evaluation->total, results) : error_set("out of memory for the figures");
-    if (put || output_file_commit(&evaluation->per_document)) {
+    perplexity_put(&evaluation->total, results);
+    if (output_file_commit(&evaluation->per_document)) {
         json_decref(results);
         return -1;
     }

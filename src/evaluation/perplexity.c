@@ -52,16 +52,15 @@ json_t *perplexity_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-int perplexity_put(const struct perplexity_sums *sums, json_t *object) {
+void perplexity_put(const struct perplexity_sums *sums, json_t *object) {
     const struct perplexity figures = perplexity_of(sums);
-    int failed = json_object_set_new(object, "tokens", json_integer((json_int_t)sums->tokens));
-    failed |= json_object_set_new(object, "words", json_integer((json_int_t)sums->words));
-    failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)sums->bytes));
-    failed |= json_object_set_new(object, "log_likelihood", perplexity_number(sums->log_likelihood));
-    failed |= json_object_set_new(object, "word_perplexity", perplexity_number(figures.word_perplexity));
-    failed |= json_object_set_new(object, "byte_perplexity", perplexity_number(figures.byte_perplexity));
-    failed |= json_object_set_new(object, "bits_per_byte", perplexity_number(figures.bits_per_byte));
-    failed |= json_object_set_new(object, "token_perplexity", perplexity_number(figures.token_perplexity));
-    failed |= json_object_set_new(object, "loss", perplexity_number(figures.loss));
-    return failed ? error_set("out of memory") : 0;
+    json_object_set_new(object, "tokens", json_integer((json_int_t)sums->tokens));
+    json_object_set_new(object, "words", json_integer((json_int_t)sums->words));
+    json_object_set_new(object, "bytes", json_integer((json_int_t)sums->bytes));
+    json_object_set_new(object, "log_likelihood", perplexity_number(sums->log_likelihood));
+    json_object_set_new(object, "word_perplexity", perplexity_number(figures.word_perplexity));
+    json_object_set_new(object, "byte_perplexity", perplexity_number(figures.byte_perplexity));
+    json_object_set_new(object, "bits_per_byte", perplexity_number(figures.bits_per_byte));
+    json_object_set_new(object, "token_perplexity", perplexity_number(figures.token_perplexity));
+    json_object_set_new(object, "loss", perplexity_number(figures.loss));
 }

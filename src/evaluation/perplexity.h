@@ -31,7 +31,7 @@ struct perplexity perplexity_of(const struct perplexity_sums *sums);
 
 /* The members of both under their names; what is no finite number is null. 0, or -1 with an error text when memory
  * runs out. */
-int perplexity_put(const struct perplexity_sums *sums, json_t *object);
+void perplexity_put(const struct perplexity_sums *sums, json_t *object);
 
 /* An error for a loss that is infinite or NaN. */
 int perplexity_check_loss(double loss);

@@ -1,5 +1,4 @@
 #include "src/text/json_lines.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -104,13 +103,12 @@ static int take_field(json_t *object, const char *field, struct text_buffer *tex
 
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
     json_error_t error;
-    json_t *object;
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
-    int result = json_file_parse(line, bytes, flags, &object, &error);
-    if (result == JSON_FILE_INVALID) {
+    json_t *object = json_loadb(line, bytes, flags, &error);
+    if (object == NULL) {
         return error_set("not JSON at byte %d: %s", error.position, error.text);
     }
-    result = result ? -1 : take_field(object, field, text);
+    const int result = take_field(object, field, text);
     json_decref(object);
     return result;
 }

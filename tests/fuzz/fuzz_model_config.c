@@ -1,6 +1,7 @@
 /* Any bytes as config.json, ours or Hugging Face's. A config that is accepted must be within ranges, and read back
  * the same after it is written in both formats. */
 #include "runtime/files/json_file.h"
+#include "runtime/system/utf8.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/hugging_face.h"
 #include "src/model/model_config.h"
@@ -34,7 +35,8 @@ static void name(const uint8_t *data, size_t bytes) {
     fuzz_require(json_file_number(object, "number") == bytes && json_file_number(object, "none") == 0,
                  "another number came back");
     json_decref(object);
-    fuzz_require(name && (!json_file_is_text(text) || strcmp(json_string_value(name), text) == 0),
+    fuzz_require(name &&
+                     (utf8_prefix(text, strlen(text)) < strlen(text) || strcmp(json_string_value(name), text) == 0),
                  "another name came back");
     json_decref(name);
 }
@@ -43,7 +45,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"config.json", NULL};
     const char *folder = fuzz_folder(data, bytes, names);
     struct model_config config, again;
-    json_file_watch_memory();
     name(data, bytes);
     if (config_file_read(folder, &config) == 0) {
         fuzz_require(model_config_check(&config) == 0, "what was accepted is out of range");
@@ -54,7 +55,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         fuzz_require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
                          model_config_same(&config, &again, "n_streams"),
                      "another configuration came back");
-        fuzz_require(!json_file_lacked_memory(), "there was memory enough");
     }
     return 0;
 }
