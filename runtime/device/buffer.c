@@ -1,6 +1,5 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
-#include "runtime/device/recorder.h"
 #include "runtime/system/error.h"
 #include <string.h>
 
@@ -88,14 +87,14 @@ static bool range_is_inside(struct compute *compute, const struct buffer *buffer
     return !compute->failure;
 }
 
-/* A copy or a fill, recorded where that is wanted; whether it is to be done, too. */
+/* Logs a copy or a fill; whether it is to be done, which is not so in a dry compute. */
 static bool begin_launch(struct compute *compute, const char *name, size_t read, size_t written, bool waits) {
-    struct record record = {.read = (double)read,
-                            .written = (double)written,
-                            .launches = read || written,
-                            .waits = waits};
-    snprintf(record.name, sizeof record.name, "%s", name);
-    compute_record(compute, &record);
+    struct launch_entry entry = {.read = (double)read,
+                                 .written = (double)written,
+                                 .launches = read || written,
+                                 .waits = waits};
+    snprintf(entry.name, sizeof entry.name, "%s", name);
+    compute_log(compute, &entry);
     return !compute->dry;
 }
 

@@ -2,9 +2,9 @@
 #include "runtime/device/gpu_model.h"
 #include "runtime/device/profiler.h"
 #include "runtime/device/program_cache.h"
-#include "runtime/device/recorder.h"
 #include "runtime/device/vulkan_pipelines.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -45,16 +45,6 @@ int compute_check(struct compute *compute) {
     return 0;
 }
 
-void compute_record(struct compute *compute, const struct record *record) {
-    if (compute->recorder) {
-        struct record added = *record;
-        added.part = compute->part ? compute->part : "other";
-        if (recorder_add(compute->recorder, &added)) {
-            compute_fail(compute, "%s", error_text());
-        }
-    }
-}
-
 void compute_flush(struct compute *compute) {
     if (!compute->dry) {
         clFlush(compute->queue);
@@ -62,7 +52,7 @@ void compute_flush(struct compute *compute) {
 }
 
 int compute_finish(struct compute *compute) {
-    compute_record(compute, &(struct record){.name = "finish", .waits = true});
+    compute_log(compute, &(struct launch_entry){.name = "finish", .waits = true});
     if (compute->dry) {
         return compute_check(compute);
     }
@@ -167,14 +157,6 @@ static int choose_device(struct compute *compute, const struct compute_options *
     return 0;
 }
 
-static int open_record(struct compute *compute, const struct compute_options *options) {
-    if (options->record || options->dry) {
-        compute->recorder = calloc(1, sizeof *compute->recorder);
-        return compute->recorder ? 0 : error_set("out of memory");
-    }
-    return 0;
-}
-
 int compute_open(struct compute **opened, const struct compute_options *options) {
     struct compute *compute = calloc(1, sizeof(*compute));
     *opened = NULL;
@@ -188,8 +170,10 @@ int compute_open(struct compute **opened, const struct compute_options *options)
     choose_widths(compute);
     progress_start(&compute->compiling, 0);
     compute->compiling.silent = options->local_rank > 0;
-    if (open_record(compute, options) ||
-        program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir) ||
+    if (options->log_launches || options->dry) {
+        compute->launch_log = memory_zeroed(1, sizeof *compute->launch_log);
+    }
+    if (program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir) ||
         (!compute->dry && open_queue(compute, options->profile))) {
         error_prefix("cannot open device %s", compute->device.name);
         compute_close(compute);
@@ -213,7 +197,10 @@ void compute_close(struct compute *compute) {
     programs_release(compute);
     vulkan_pipelines_write(&compute->device, compute->cache_dir, compute->context, compute->pipelines_read);
     profiler_destroy(compute->profiler);
-    recorder_release(compute->recorder);
+    if (compute->launch_log) {
+        free(compute->launch_log->entries);
+        free(compute->launch_log);
+    }
     if (compute->queue) {
         clReleaseCommandQueue(compute->queue);
     }

@@ -16,7 +16,7 @@
 
 struct gemm_backend; /* runtime/gemm/gemm.h */
 struct profiler;     /* runtime/device/profiler.h */
-struct recorder;     /* runtime/device/recorder.h */
+struct launch_log;   /* runtime/device/compute.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
@@ -28,11 +28,9 @@ struct compute_options {
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
     bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
     const struct gpu_model *model; /* take the shape of this device (gpu_model.h); NULL: the device's own */
-    bool verify; /* attention is compared with sums on the host before it is used; GEMMs: gemm_verify.h */
-    bool record; /* keep a record of all that is put into the queue */
-    bool
-        dry; /* record only: open no device at all, of which there must be a model, and run nothing. Buffers have no
-                 memory, what is read back is zeros */
+    bool verify;       /* attention is compared with sums on the host before it is used; GEMMs: gemm_verify.h */
+    bool log_launches; /* keep a launch log */
+    bool dry;          /* open no device and run nothing, but keep a launch log; needs a model. Reads give zeros */
 };
 
 struct kernel {
@@ -49,10 +47,10 @@ struct compute {
     const struct gemm_backend *gemm; /* NULL before gemm_open */
     void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
     struct profiler *profiler;       /* NULL unless profiling */
-    struct recorder *recorder;       /* NULL unless recording */
+    struct launch_log *launch_log;   /* NULL unless it is kept */
     bool verify;                     /* as in compute_options */
     bool dry;                        /* nothing runs, see compute_options */
-    const char *part; /* of the model that is under way, for records: a literal; NULL: none was told */
+    const char *module;              /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct kernel to_fp32[ELEMENT_FP16 + 1],
         from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
     struct built_program *programs;  /* all so far, for those who ask for one again */
@@ -150,9 +148,9 @@ int kernel_build(struct compute *compute, const char *const *files, const char *
                  struct kernel *kernel);
 void kernel_release(struct kernel *kernel);
 
-/* For buffers also what the kernel does there: `elements` from `offset` on, of the buffer's type, are read and written so
- * often. That is for records, which count the bytes that have to pass between memory and device: what one launch needs
- * several times is counted once where caches can be expected to keep it. */
+/* An argument of a kernel. For a buffer it also says how often the kernel reads and writes `elements` of the buffer's type from
+ * `offset` on. The launch log counts with it the bytes that pass between memory and device: an element that one launch
+ * needs several times counts once where caches can be expected to keep it. */
 struct kernel_argument {
     size_t bytes;
     union {
@@ -162,7 +160,7 @@ struct kernel_argument {
         cl_ulong u64;
         cl_float f32;
     } value;
-    const struct buffer *buffer; /* NULL: nothing is told, or no buffer */
+    const struct buffer *buffer; /* NULL: no buffer, or not to be logged */
     size_t offset, elements;
     unsigned reads, writes;
 };
@@ -190,9 +188,9 @@ struct kernel_argument {
 struct launch {
     const struct kernel *kernel;
     size_t groups, local; /* work-groups, and work-items of each (1-D) */
-    double flops;         /* of products in it, for profiles and records; 0: not known */
-    double padded_flops;  /* the same with what the edges of tiles add; may be 0 where flops is */
-    bool on_unit;         /* they are the matrix unit's */
+    double flops;         /* of its GEMMs, for profiles and the launch log; 0: not known */
+    double padded_flops;  /* flops with the padding of tiles; may be 0 where flops is */
+    bool on_matrix_cores; /* its flops are the matrix cores' */
 };
 
 #define ARGUMENTS_(...)                                                                                            \
@@ -206,16 +204,35 @@ struct launch {
 /* The same of a struct launch *. */
 #define KERNEL_LAUNCH(compute, launch, ...) kernel_run((compute), (launch), ARGUMENTS_(__VA_ARGS__))
 
-/* While a record is kept, an extent that is not inside of its buffer is a failure. */
+/* While a launch log is kept, an extent that is not inside of its buffer is a failure. */
 void kernel_run(struct compute *compute, const struct launch *launch, const struct kernel_argument *arguments,
                 size_t count);
 
-/* Adds to the record, if one is kept, with the part that was told last. For what is put into the queue in other ways
- * than by kernel_run and the functions above. */
-struct record;
-void compute_record(struct compute *compute, const struct record *record);
+/* ---- the launch log: what was put into the queue, in order. src/bench adds it up. */
 
-/* Says which part of the model the launches from now on are of, for records: a literal such as "attention". */
-static inline void compute_part(struct compute *compute, const char *part) {
-    compute->part = part;
+struct launch_entry {
+    char name[64];        /* of the kernel, or buffer_write and the like */
+    const char *module;   /* of the model, as compute_set_module set it; never NULL */
+    size_t groups;        /* work-groups; 0: a copy, a fill or only a wait */
+    size_t local;         /* work-items of each group */
+    double read, written; /* bytes of device memory, as struct kernel_argument counts them */
+    double flops;         /* of GEMMs */
+    double padded_flops;  /* flops with the padding of tiles */
+    bool on_matrix_cores; /* its flops are the matrix cores' */
+    bool launches;        /* the device works; false: the host only waits */
+    bool waits;           /* the host waits for it */
+};
+
+struct launch_log {
+    struct launch_entry *entries;
+    size_t count, capacity;
+};
+
+/* Adds an entry of the module that was set last, if a launch log is kept. For what is put into the queue in other ways than by
+ * kernel_run and the functions above. */
+void compute_log(struct compute *compute, const struct launch_entry *entry);
+
+/* Sets the module of the model that launches are of from now on, for the launch log: a literal such as "attention". */
+static inline void compute_set_module(struct compute *compute, const char *module) {
+    compute->module = module;
 }

@@ -134,7 +134,7 @@ double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *w
     const double memory = work->bytes / (BANDWIDTH_REACHED * model->bandwidth * filled);
     double arithmetic = 0.0;
     if (work->padded_flops > 0.0) {
-        const double rate = work->on_unit ? model->unit_rate : model->rate;
+        const double rate = work->on_matrix_cores ? model->matrix_core_rate : model->rate;
         arithmetic = work->padded_flops / (RATE_REACHED * rate * places_filled(model, work));
     }
     return fmax(memory, arithmetic) + LAUNCH_SECONDS;

@@ -1,19 +1,18 @@
-/* Devices that are known by their data sheets: for the ledger (recorder.h), which says what a step would do on one that
- * is not there. */
+/* Devices known by their data sheets, for the roofline estimate of a step on a device that is not there. */
 #pragma once
 
 #include "runtime/device/device.h"
 
 struct gpu_model {
-    const char *name;     /* for --as */
-    const char *title;    /* the product; a part of it is in the driver's name of the device */
-    const char *match;    /* that part, NULL for none */
-    const char *unit;     /* name of the matrix unit as in runtime/gemm/mma_tiles.c, NULL for none */
-    unsigned cores;       /* multiprocessors, compute units or Xe cores: what runs work-groups */
-    double bandwidth;     /* of memory, bytes/s */
-    double rate;          /* fp32 FLOP/s without the units */
-    double unit_rate;     /* dense FLOP/s of the units in 16 bits */
-    struct device device; /* what its OpenCL driver says, as far as shapes depend on it */
+    const char *name;         /* for --as */
+    const char *title;        /* the product; a part of it is in the driver's name of the device */
+    const char *match;        /* that part, NULL for none */
+    const char *matrix_cores; /* their name in runtime/gemm/mma_tiles.c, NULL for none */
+    unsigned cores;           /* multiprocessors, compute units or Xe cores: what runs work-groups */
+    double bandwidth;         /* of memory, bytes/s */
+    double rate;              /* fp32 FLOP/s without matrix cores */
+    double matrix_core_rate;  /* dense 16-bit FLOP/s of the matrix cores */
+    struct device device;     /* what its OpenCL driver says, as far as shapes depend on it */
 };
 
 /* The model of this name, or with NULL the one that the device's name tells. NULL with an error that lists the names. */
@@ -34,6 +33,6 @@ struct gpu_work {
     double groups, local; /* work-groups and their work-items */
     double bytes;         /* read and written */
     double padded_flops;  /* with what the edges of tiles add */
-    bool on_unit;         /* by the matrix unit */
+    bool on_matrix_cores; /* its flops are the matrix cores' */
 };
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work);

@@ -1,7 +1,19 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
-#include "runtime/device/recorder.h"
+#include "runtime/system/memory.h"
 #include <string.h>
+
+void compute_log(struct compute *compute, const struct launch_entry *entry) {
+    struct launch_log *log = compute->launch_log;
+    if (log) {
+        if (log->count == log->capacity) {
+            log->capacity = log->capacity ? 2 * log->capacity : 1024;
+            log->entries = memory_resize(log->entries, log->capacity, sizeof *log->entries);
+        }
+        log->entries[log->count] = *entry;
+        log->entries[log->count++].module = compute->module ? compute->module : "other";
+    }
+}
 
 /* Bytes of an argument's extent, once. 0 with a failure kept if it is not inside of the buffer. */
 static double extent_bytes(struct compute *compute, const char *name, size_t place,
@@ -16,23 +28,23 @@ static double extent_bytes(struct compute *compute, const char *name, size_t pla
     return (double)argument->elements * (double)size;
 }
 
-static void record_launch(struct compute *compute, const struct launch *launch,
-                          const struct kernel_argument *arguments, size_t count) {
-    struct record record = {.groups = launch->groups,
-                            .local = launch->local,
-                            .flops = launch->flops,
-                            .padded_flops = launch->padded_flops,
-                            .on_unit = launch->on_unit,
-                            .launches = true};
-    memcpy(record.name, launch->kernel->name, sizeof record.name);
+static void log_launch(struct compute *compute, const struct launch *launch,
+                       const struct kernel_argument *arguments, size_t count) {
+    struct launch_entry entry = {.groups = launch->groups,
+                                 .local = launch->local,
+                                 .flops = launch->flops,
+                                 .padded_flops = launch->padded_flops,
+                                 .on_matrix_cores = launch->on_matrix_cores,
+                                 .launches = true};
+    memcpy(entry.name, launch->kernel->name, sizeof entry.name);
     for (size_t i = 0; i < count; i++) {
         if (arguments[i].buffer) {
-            const double bytes = extent_bytes(compute, record.name, i, &arguments[i]);
-            record.read += bytes * arguments[i].reads;
-            record.written += bytes * arguments[i].writes;
+            const double bytes = extent_bytes(compute, entry.name, i, &arguments[i]);
+            entry.read += bytes * arguments[i].reads;
+            entry.written += bytes * arguments[i].writes;
         }
     }
-    compute_record(compute, &record);
+    compute_log(compute, &entry);
 }
 
 static bool set_arguments(struct compute *compute, const struct kernel *kernel,
@@ -74,8 +86,8 @@ void kernel_run(struct compute *compute, const struct launch *launch, const stru
                      launch->local);
         return;
     }
-    if (compute->recorder) {
-        record_launch(compute, launch, arguments, count);
+    if (compute->launch_log) {
+        log_launch(compute, launch, arguments, count);
     }
     if (!compute->dry && set_arguments(compute, kernel, arguments, count)) {
         enqueue(compute, launch, global);

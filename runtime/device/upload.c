@@ -1,5 +1,5 @@
 #include "runtime/device/upload.h"
-#include "runtime/device/recorder.h"
+#include "runtime/device/compute.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 
@@ -51,7 +51,7 @@ void upload_send(struct upload *upload, size_t offset, const struct buffer *buff
     if (compute->failure || !bytes) {
         return;
     }
-    compute_record(compute, &(struct record){.name = "buffer_send", .written = (double)bytes, .launches = true});
+    compute_log(compute, &(struct launch_entry){.name = "buffer_send", .written = (double)bytes, .launches = true});
     if (compute->dry) {
         return;
     }

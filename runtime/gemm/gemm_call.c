@@ -1,6 +1,6 @@
 #include "runtime/gemm/gemm_call.h"
+#include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
-#include "runtime/device/recorder.h"
 #include <string.h>
 
 bool gemm_call_has_epilogue(const struct gemm_call *call) {
@@ -24,7 +24,7 @@ double gemm_call_flops(const struct gemm_call *call) {
 
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call) {
     const double outputs = (double)call->m * (double)call->n * (double)element_size(call->c.buffer->type);
-    struct record record = {
+    struct launch_entry record = {
         .read = (double)call->m * (double)call->k * (double)element_size(call->a.buffer->type) +
                 (double)call->n * (double)call->k * (double)element_size(call->b.buffer->type) +
                 (call->beta != 0.0f ? outputs : 0.0),
@@ -33,7 +33,7 @@ bool gemm_call_begin(struct compute *compute, const struct gemm_call *call) {
         .launches = true,
     };
     memcpy(record.name, call->name, sizeof record.name);
-    compute_record(compute, &record);
+    compute_log(compute, &record);
     return !compute->dry;
 }
 

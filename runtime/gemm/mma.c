@@ -253,7 +253,7 @@ static void run_product(struct mma *mma, const struct gemm_call *call, const str
         .local = mma_tiles_warps(tiles) * mma->unit.warp,
         .flops = gemm_call_flops(call),
         .padded_flops = 2.0 * (double)(choice->blocks * block) * (double)(steps * tiles->block_k),
-        .on_unit = true,
+        .on_matrix_cores = true,
     };
     KERNEL_LAUNCH(mma->compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(choice->whole),
                   ARG_U32(choice->parts), ARG_U32(choice->depth),

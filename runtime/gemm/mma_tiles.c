@@ -156,7 +156,7 @@ int mma_unit_find(const struct device *device, struct mma_unit *unit) {
         return error_set("%s is no GPU: it has no matrix units that hctrain knows", device->name);
     }
     if (device->model) {
-        return find_by_name(device->model->unit, unit);
+        return find_by_name(device->model->matrix_cores, unit);
     }
     if (device->compute_capability) {
         return find_nvidia(device, unit);

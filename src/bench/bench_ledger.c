@@ -17,7 +17,7 @@ struct ledgers {
 
 /* The last micro-step, with when its gradients are complete. */
 static int record_last(struct bench_model *bench, const struct gpu_model *model, struct ledgers *ledgers) {
-    struct schedule_marks marks = {bench->compute->recorder,
+    struct schedule_marks marks = {bench->compute->launch_log,
                                    calloc((size_t)(BRANCHES * bench->gpt.config.n_layer + 2), sizeof *marks.marks)};
     int status = marks.marks ? 0 : error_set("out of memory for the ledger");
     if (status == 0) {
@@ -33,23 +33,23 @@ static int record_last(struct bench_model *bench, const struct gpu_model *model,
 /* A later micro-step (the first one writes gradients, the others add to them), and what comes between it and the next
  * step. */
 static int record(struct bench_model *bench, const struct gpu_model *model, struct ledgers *ledgers) {
-    struct recorder *recorder = bench->compute->recorder;
+    struct launch_log *log = bench->compute->launch_log;
     float loss, norm;
     gpt_zero(&bench->gpt);
     if (bench_model_micro_step(bench, 0, 0)) {
         return -1;
     }
-    recorder_clear(recorder);
-    if (record_last(bench, model, ledgers) || ledger_create(&ledgers->micro, model, recorder)) {
+    log->count = 0;
+    if (record_last(bench, model, ledgers) || ledger_create(&ledgers->micro, model, log)) {
         return -1;
     }
-    recorder_clear(recorder);
+    log->count = 0;
     if (data_parallel_step(&bench->parallel, &bench->train->optimizer, 0) ||
         gpt_read_results(&bench->gpt, &loss, &norm)) {
         return -1;
     }
     gpt_zero(&bench->gpt);
-    return compute_check(bench->compute) || ledger_create(&ledgers->optimiser, model, recorder) ? -1 : 0;
+    return compute_check(bench->compute) || ledger_create(&ledgers->optimiser, model, log) ? -1 : 0;
 }
 
 /* ---- reports */
@@ -63,7 +63,8 @@ static void print(const struct bench_model *bench, const struct gpu_model *model
     const struct ledger_sum frame = ledger_part(&ledgers->micro, "hyper-connections");
     const double steps = (double)bench->micro_steps;
     const double seconds = ledgers->micro.all.seconds + ledgers->optimiser.all.seconds / steps;
-    const double speed = tokens_of(bench) / seconds, peak = model->unit_rate > 0.0 ? model->unit_rate : model->rate;
+    const double speed = tokens_of(bench) / seconds,
+                 peak = model->matrix_core_rate > 0.0 ? model->matrix_core_rate : model->rate;
     message_print(stdout, "ledger   of %s, by its data sheet: %s\n", model->title,
                   bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
     message_print(stdout,

@@ -6,18 +6,18 @@
 
 /* ---- adding up */
 
-double ledger_seconds(const struct gpu_model *model, const struct record *record) {
+double ledger_seconds(const struct gpu_model *model, const struct launch_entry *record) {
     const struct gpu_work work = {
         .groups = (double)record->groups,
         .local = (double)record->local,
         .bytes = record->read + record->written,
         .padded_flops = record->padded_flops > record->flops ? record->padded_flops : record->flops,
-        .on_unit = record->on_unit,
+        .on_matrix_cores = record->on_matrix_cores,
     };
     return record->launches ? gpu_model_seconds(model, &work) : 0.0;
 }
 
-static struct ledger_sum sum_of(const struct gpu_model *model, const struct record *record) {
+static struct ledger_sum sum_of(const struct gpu_model *model, const struct launch_entry *record) {
     return (struct ledger_sum){record->launches,
                                record->waits,
                                record->read,
@@ -37,13 +37,13 @@ static void add(struct ledger_sum *to, const struct ledger_sum *from) {
     to->seconds += from->seconds;
 }
 
-static bool are_alike(const struct record *a, const struct record *b) {
-    return strcmp(a->name, b->name) == 0 && strcmp(a->part, b->part) == 0 && a->groups == b->groups &&
+static bool are_alike(const struct launch_entry *a, const struct launch_entry *b) {
+    return strcmp(a->name, b->name) == 0 && strcmp(a->module, b->module) == 0 && a->groups == b->groups &&
            a->local == b->local;
 }
 
 /* The row that the record belongs to, a new one if need be: there is room for as many as records. */
-static struct ledger_row *row_of(struct ledger *ledger, const struct record *record) {
+static struct ledger_row *row_of(struct ledger *ledger, const struct launch_entry *record) {
     for (size_t i = 0; i < ledger->count; i++) {
         if (are_alike(&ledger->rows[i].record, record)) {
             return &ledger->rows[i];
@@ -59,13 +59,13 @@ static int by_seconds(const void *a, const void *b) {
     return (one->sum.seconds < other->sum.seconds) - (one->sum.seconds > other->sum.seconds);
 }
 
-int ledger_create(struct ledger *ledger, const struct gpu_model *model, const struct recorder *recorder) {
-    *ledger = (struct ledger){.model = model, .rows = calloc(recorder->count + 1, sizeof *ledger->rows)};
+int ledger_create(struct ledger *ledger, const struct gpu_model *model, const struct launch_log *log) {
+    *ledger = (struct ledger){.model = model, .rows = calloc(log->count + 1, sizeof *ledger->rows)};
     if (!ledger->rows) {
         return error_set("out of memory for the ledger");
     }
-    for (size_t i = 0; i < recorder->count; i++) {
-        const struct record *record = &recorder->records[i];
+    for (size_t i = 0; i < log->count; i++) {
+        const struct launch_entry *record = &log->entries[i];
         const struct ledger_sum sum = sum_of(model, record);
         add(&row_of(ledger, record)->sum, &sum);
         add(&ledger->all, &sum);
@@ -83,7 +83,7 @@ void ledger_release(struct ledger *ledger) {
 struct ledger_sum ledger_part(const struct ledger *ledger, const char *part) {
     struct ledger_sum sum = {0};
     for (size_t i = 0; i < ledger->count; i++) {
-        if (strcmp(ledger->rows[i].record.part, part) == 0) {
+        if (strcmp(ledger->rows[i].record.module, part) == 0) {
             add(&sum, &ledger->rows[i].sum);
         }
     }
@@ -93,7 +93,7 @@ struct ledger_sum ledger_part(const struct ledger *ledger, const char *part) {
 /* Whether the row's part was not in a row before. */
 static bool begins_part(const struct ledger *ledger, size_t row) {
     for (size_t i = 0; i < row; i++) {
-        if (strcmp(ledger->rows[i].record.part, ledger->rows[row].record.part) == 0) {
+        if (strcmp(ledger->rows[i].record.module, ledger->rows[row].record.module) == 0) {
             return false;
         }
     }
@@ -118,8 +118,8 @@ void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
     print_head(title, file);
     for (size_t i = 0; i < ledger->count; i++) {
         if (begins_part(ledger, i)) {
-            const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.part);
-            message_print(file, "  %-44s", ledger->rows[i].record.part);
+            const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.module);
+            message_print(file, "  %-44s", ledger->rows[i].record.module);
             print_sum(&sum, ledger->all.seconds, file);
         }
     }
@@ -127,7 +127,7 @@ void ledger_print(const struct ledger *ledger, const char *title, FILE *file) {
     print_sum(&ledger->all, ledger->all.seconds, file);
     print_head("  kernel                          groups x size", file);
     for (size_t i = 0; i < ledger->count && i < MOST; i++) {
-        const struct record *record = &ledger->rows[i].record;
+        const struct launch_entry *record = &ledger->rows[i].record;
         message_print(file, "  %-30s %7zu x %4zu", record->name, record->groups, record->local);
         print_sum(&ledger->rows[i].sum, ledger->all.seconds, file);
     }
@@ -154,10 +154,10 @@ json_t *ledger_parts(const struct ledger *ledger, const char *step) {
     json_t *list = json_array();
     for (size_t i = 0; i < ledger->count; i++) {
         if (begins_part(ledger, i)) {
-            const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.part);
+            const struct ledger_sum sum = ledger_part(ledger, ledger->rows[i].record.module);
             json_t *json = sum_json(&sum);
             json_object_set_new(json, "step", json_string(step));
-            json_object_set_new(json, "part", json_string(ledger->rows[i].record.part));
+            json_object_set_new(json, "part", json_string(ledger->rows[i].record.module));
             json_array_append_new(list, json);
         }
     }
@@ -167,14 +167,14 @@ json_t *ledger_parts(const struct ledger *ledger, const char *step) {
 json_t *ledger_kernels(const struct ledger *ledger, const char *step) {
     json_t *list = json_array();
     for (size_t i = 0; i < ledger->count; i++) {
-        const struct record *record = &ledger->rows[i].record;
+        const struct launch_entry *record = &ledger->rows[i].record;
         json_t *json = sum_json(&ledger->rows[i].sum);
         json_object_set_new(json, "step", json_string(step));
         json_object_set_new(json, "name", json_string(record->name));
-        json_object_set_new(json, "part", json_string(record->part));
+        json_object_set_new(json, "part", json_string(record->module));
         json_object_set_new(json, "groups", json_integer((json_int_t)record->groups));
         json_object_set_new(json, "group_size", json_integer((json_int_t)record->local));
-        json_object_set_new(json, "on_unit", json_boolean(record->on_unit));
+        json_object_set_new(json, "on_unit", json_boolean(record->on_matrix_cores));
         json_array_append_new(list, json);
     }
     return list;

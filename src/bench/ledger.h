@@ -1,13 +1,13 @@
-/* A record of launches (runtime/device/recorder.h), added up: per part of the model, per kernel, and in all. */
+/* A launch log (runtime/device/compute.h), added up: per part of the model, per kernel, and in all. */
 #pragma once
 
+#include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
-#include "runtime/device/recorder.h"
 #include <jansson.h>
 #include <stdio.h>
 
 /* What the model's roofline gives a record. */
-double ledger_seconds(const struct gpu_model *model, const struct record *record);
+double ledger_seconds(const struct gpu_model *model, const struct launch_entry *record);
 
 /* Of one or more launches. */
 struct ledger_sum {
@@ -18,7 +18,7 @@ struct ledger_sum {
 
 /* Launches of one kernel with one size, of one part. */
 struct ledger_row {
-    struct record record; /* the first of them */
+    struct launch_entry record; /* the first of them */
     struct ledger_sum sum;
 };
 
@@ -31,7 +31,7 @@ struct ledger {
 };
 
 /* Adds up what was recorded; -1 out of memory. The ledger's rows are the caller's to ledger_release. */
-int ledger_create(struct ledger *ledger, const struct gpu_model *model, const struct recorder *recorder);
+int ledger_create(struct ledger *ledger, const struct gpu_model *model, const struct launch_log *log);
 void ledger_release(struct ledger *ledger);
 
 /* The sum over one part: its name as in the records. */

@@ -7,7 +7,7 @@
 
 /* Of a backward pass by the ledger: how many records there were when a sublayer's gradients were launched. */
 struct schedule_marks {
-    const struct recorder *recorder;
+    const struct launch_log *log;
     size_t *marks; /* [BRANCHES n_layer + 2], by sublayer + 1 */
 };
 

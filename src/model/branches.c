@@ -16,7 +16,7 @@ static void attend(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
     linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
                    sublayer->in_proj_out, NULL);
-    compute_part(gpt->compute, "attention");
+    compute_set_module(gpt->compute, "attention");
     if (gpt->pass.cache == CACHE_STEP) {
         attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->in_proj_out, cache,
                        gpt->scratch.scores, sublayer->out_proj_in);
@@ -35,7 +35,7 @@ static void attend_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     const size_t tokens = gpt_tokens(gpt);
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
                     scratch->d_out_proj_in, NULL);
-    compute_part(gpt->compute, "attention");
+    compute_set_module(gpt->compute, "attention");
     attention_backward(operations, gpt->shape, &values, &scratch->attention, attention_dropout(gpt, sublayer),
                        scratch->d_out_proj_in, scratch->d_in_proj_out);
     linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed,
@@ -56,7 +56,7 @@ static void expand_backward(struct gpt *gpt, const struct sublayer *sublayer, co
     const struct linear in = sublayer->at->in;
     const size_t tokens = gpt_tokens(gpt);
     if (!gpt->keeps_activation) {
-        compute_part(gpt->compute, "GELU");
+        compute_set_module(gpt->compute, "GELU");
         gelu_forward(operations, tokens * in.out, sublayer->in_proj_out, sublayer->out_proj_in);
     }
     linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
@@ -73,7 +73,7 @@ const struct branch branches[BRANCHES] = {
 };
 
 static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *output) {
-    compute_part(gpt->compute, "dropout");
+    compute_set_module(gpt->compute, "dropout");
     dropout_apply(&gpt->operations, gpt_tokens(gpt), (size_t)gpt->config.n_embd,
                   gpt_dropout(gpt, "%" PRId64 " output", sublayer->index), output);
 }

@@ -22,7 +22,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     const struct parameters *parameters = &gpt->parameters;
     const struct sublayer *sublayer = gpt->sublayers;
     gpt->pass = pass;
-    compute_part(gpt->compute, "embedding");
+    compute_set_module(gpt->compute, "embedding");
     embedding_forward(&gpt->operations, gpt->shape, pass.position, gpt->tokens,
                       embedding_of(gpt, parameters->weights), gpt_dropout(gpt, "embedding"), sublayer->mix.streams,
                       sublayer->map.squares);
@@ -33,7 +33,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
         branch_forward(gpt, sublayer);
         hyper_connection_leave(gpt, sublayer);
     }
-    compute_part(gpt->compute, "head");
+    compute_set_module(gpt->compute, "head");
     final_norm_forward(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams,
                        gpt_norm(parameters->weights, parameters->final), gpt->final, gpt->final_statistics);
 }
@@ -83,7 +83,7 @@ static void clear_unreached(struct gpt *gpt) {
 
 void gpt_loss(struct gpt *gpt, float scale, bool gradient) {
     const size_t tokens = gpt_tokens(gpt);
-    compute_part(gpt->compute, "head");
+    compute_set_module(gpt->compute, "head");
     if (gradient && gpt->operations.gradients_empty) {
         clear_unreached(gpt);
     }
@@ -152,7 +152,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const int64_t last = gpt->config.n_layer - 1;
     const struct sublayer *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer];
-    compute_part(gpt->compute, "head");
+    compute_set_module(gpt->compute, "head");
     final_norm_backward(&gpt->operations, gpt_tokens(gpt), top->mix.streams,
                         gpt_norm(parameters->weights, parameters->final), gpt->final_statistics, gpt->d_final,
                         scratch->d_streams, gpt_norm(parameters->gradients, parameters->final));
@@ -164,7 +164,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
         }
         layer_backward(gpt, first, listener);
     }
-    compute_part(gpt->compute, "embedding");
+    compute_set_module(gpt->compute, "embedding");
     embedding_part_backward(gpt);
     gpt->operations.gradients_empty = false;
     notify(listener, -1);
@@ -176,7 +176,7 @@ void gpt_zero(struct gpt *gpt) {
 }
 
 void gpt_zero_loss(struct gpt *gpt) {
-    compute_part(gpt->compute, "head");
+    compute_set_module(gpt->compute, "head");
     buffer_zero(gpt->compute, gpt->loss, 0, sizeof(float));
 }
 

@@ -73,7 +73,7 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
                          shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
     }
     gpt->shape = shape;
-    compute_part(gpt->compute, "upload");
+    compute_set_module(gpt->compute, "upload");
     const size_t tokens = gpt_tokens(gpt);
     if (check_ids(gpt, x, 0, gpt->config.vocab_size, "x") ||
         (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y"))) {

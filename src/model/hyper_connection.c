@@ -17,7 +17,7 @@ static size_t row_length(const struct gpt *gpt) {
 }
 
 static void begin(struct gpt *gpt) {
-    compute_part(gpt->compute, "hyper-connections");
+    compute_set_module(gpt->compute, "hyper-connections");
 }
 
 void hyper_connection_pack(struct gpt *gpt) {

@@ -17,7 +17,7 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                       struct adamw_range range) {
     const struct parameters *parameters = &gpt->parameters;
-    compute_part(gpt->compute, "optimiser");
+    compute_set_module(gpt->compute, "optimiser");
     const struct adamw_settings step = {
         .rate = (float)optimizer_rate(settings, iteration),
         .beta1 = (float)settings->beta1,
@@ -40,7 +40,7 @@ void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings
 
 void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration) {
     const struct parameters *parameters = &gpt->parameters;
-    compute_part(gpt->compute, "optimiser");
+    compute_set_module(gpt->compute, "optimiser");
     norm_total(&gpt->operations, parameters->gradients, parameters->elements, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
     optimizer_update(gpt, settings, iteration, (struct adamw_range){0, parameters->elements, 0});

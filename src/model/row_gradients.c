@@ -80,7 +80,7 @@ void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
     if (count > rows->most) {
         return;
     }
-    compute_part(gpt->compute, "embedding");
+    compute_set_module(gpt->compute, "embedding");
     int32_t *ids = upload_begin(&rows->upload), *places = ids + rows->most;
     size_t distinct = 0;
     for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
@@ -100,7 +100,7 @@ void row_gradients_join(struct gpt *gpt) {
     struct row_gradients *rows = &gpt->row_gradients;
     if (rows->count) {
         const struct parameters *parameters = &gpt->parameters;
-        compute_part(gpt->compute, "embedding");
+        compute_set_module(gpt->compute, "embedding");
         embedding_add_rows(&gpt->operations, rows->count, rows->rows, rows->ids, rows->numbers,
                            (struct span){parameters->gradients, parameters->token_embedding});
         rows->count = 0;

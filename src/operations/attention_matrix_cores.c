@@ -184,7 +184,7 @@ static struct launch launch_of(const struct attention_matrix_cores *units, const
         .flops = attention_flops(units->shape.heads, units->shape.head_size, tokens, products),
         .padded_flops =
             2.0 * products * computed * (double)(tokens.batch * units->shape.heads * units->shape.head_size),
-        .on_unit = true,
+        .on_matrix_cores = true,
     };
 }
 /* Elements of y, and of one number per row of scores. */

@@ -15,7 +15,7 @@ int settings_open_unverified(const struct device_settings *settings, enum elemen
         .profile = settings->profile,
         .verify = !settings->unverified && !settings->model && !settings->record && !settings->dry,
         .model = settings->model,
-        .record = settings->record,
+        .log_launches = settings->record,
         .dry = settings->dry,
     };
     return gemm_compute_open(compute, &options);

@@ -205,7 +205,7 @@ static void train(const char *as, const char *gemm, const char *residual, enum e
                                             .gemm = gemm,
                                             .operands = type,
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
-                                            .record = true};
+                                            .log_launches = true};
     struct model_config config = small_model_config(residual, 3);
     config.n_embd = 32; /* heads of 16, which matrix units take */
     config.bias = true;

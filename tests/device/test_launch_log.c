@@ -9,7 +9,6 @@
 
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
-#include "runtime/device/recorder.h"
 #include "runtime/system/error.h"
 #include <stdio.h>
 #include <string.h>
@@ -37,10 +36,10 @@ static void close_dry(struct dry *dry) {
     compute_close(dry->compute);
 }
 
-static void assert_record(const struct record *record, const char *name, const char *part, double read,
+static void assert_record(const struct launch_entry *record, const char *name, const char *part, double read,
                           double written, bool launches, bool waits) {
     assert_string_equal(record->name, name);
-    assert_string_equal(record->part, part);
+    assert_string_equal(record->module, part);
     assert_true(record->read == read && record->written == written);
     assert_true(record->launches == launches && record->waits == waits);
 }
@@ -54,7 +53,7 @@ static void test_record(void **state) {
     struct kernel_argument thrice = ARG_IN(&dry.buffer, ELEMENTS);
     thrice.reads = 3;
     KERNEL_RUN(compute, &dry.kernel, 5, 64, ARG_U64(1), ARG_SPAN_IN(half, 8), ARG_SPAN_IN_OUT(half, 4));
-    compute_part(compute, "a part");
+    compute_set_module(compute, "a part");
     const struct launch launch = {&dry.kernel, 2, 32, 100.0, 120.0, true};
     KERNEL_LAUNCH(compute, &launch, thrice, ARG_UNUSED(&dry.buffer), ARG_OUT(&dry.buffer, 2));
     KERNEL_RUN(compute, &dry.kernel, 0, 64, ARG_IN(&dry.buffer, 1)); /* nothing to do */
@@ -63,12 +62,13 @@ static void test_record(void **state) {
     buffer_zero(compute, &dry.buffer, 0, 12);
     buffer_copy(compute, &dry.buffer, 0, &dry.buffer, 32, 16);
     assert_int_equal(compute_finish(compute), 0);
-    const struct record *records = compute->recorder->records;
-    assert_int_equal(compute->recorder->count, 7);
+    const struct launch_entry *records = compute->launch_log->entries;
+    assert_int_equal(compute->launch_log->count, 7);
     assert_record(&records[0], "some_kernel", "other", 8 * 4 + 4 * 4, 4 * 4, true, false);
-    assert_true(records[0].groups == 5 && records[0].local == 64 && records[0].flops == 0.0 && !records[0].on_unit);
+    assert_true(records[0].groups == 5 && records[0].local == 64 && records[0].flops == 0.0 &&
+                !records[0].on_matrix_cores);
     assert_record(&records[1], "some_kernel", "a part", 3 * 16 * 4, 2 * 4, true, false);
-    assert_true(records[1].flops == 100.0 && records[1].padded_flops == 120.0 && records[1].on_unit);
+    assert_true(records[1].flops == 100.0 && records[1].padded_flops == 120.0 && records[1].on_matrix_cores);
     assert_record(&records[2], "buffer_write", "a part", 0, 8, true, true);
     assert_record(&records[3], "buffer_read", "a part", 64, 0, true, true);
     assert_record(&records[4], "buffer_zero", "a part", 0, 12, true, false);
