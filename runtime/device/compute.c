@@ -6,6 +6,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,11 +34,21 @@ void compute_forget(struct compute *compute) {
         free(compute->failure);
     }
     compute->failure = NULL;
+    free(atomic_exchange(&compute->native_failure, NULL));
+}
+
+void compute_fail_natively(struct compute *compute, char *text) {
+    char *none = NULL;
+    if (!atomic_compare_exchange_strong(&compute->native_failure, &none, text)) {
+        free(text);
+    }
 }
 
 int compute_check(struct compute *compute) {
-    if (compute->gemm_check) {
-        compute->gemm_check(compute);
+    char *text = atomic_exchange(&compute->native_failure, NULL);
+    if (text) {
+        compute_fail(compute, "%s", text);
+        free(text);
     }
     if (compute->failure) {
         return error_set("%s", compute->failure);
@@ -187,8 +198,8 @@ void compute_close(struct compute *compute) {
     if (!compute || !compute_settle(compute)) {
         return;
     }
-    if (compute->gemm_close) {
-        compute->gemm_close(compute);
+    if (compute->close_attached) {
+        compute->close_attached(compute);
     }
     for (int type = 0; type <= ELEMENT_FP16; type++) {
         kernel_release(&compute->to_fp32[type]);

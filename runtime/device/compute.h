@@ -14,9 +14,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct gemm_backend; /* runtime/gemm/gemm.h */
-struct profiler;     /* runtime/device/profiler.h */
-struct launch_log;   /* runtime/device/compute.h */
+struct profiler;   /* runtime/device/profiler.h */
+struct launch_log; /* runtime/device/compute.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
@@ -42,15 +41,13 @@ struct compute {
     struct device device;
     cl_context context;
     cl_command_queue queue;
-    unsigned lanes;                  /* work-items that share one row: 1 on CPUs, 64 elsewhere */
-    unsigned vector;                 /* the widest that kernels use: 1, 2, 4, 8 or 16 */
-    const struct gemm_backend *gemm; /* NULL before gemm_open */
-    void *gemm_state;                /* of runtime/gemm/gemm.c and the backend */
-    struct profiler *profiler;       /* NULL unless profiling */
-    struct launch_log *launch_log;   /* NULL unless it is kept */
-    bool verify;                     /* as in compute_options */
-    bool dry;                        /* nothing runs, see compute_options */
-    const char *module;              /* of the model that launches are of, for the launch log: a literal, or NULL */
+    unsigned lanes;                /* work-items that share one row: 1 on CPUs, 64 elsewhere */
+    unsigned vector;               /* the widest that kernels use: 1, 2, 4, 8 or 16 */
+    struct profiler *profiler;     /* NULL unless profiling */
+    struct launch_log *launch_log; /* NULL unless it is kept */
+    bool verify;                   /* as in compute_options */
+    bool dry;                      /* nothing runs, see compute_options */
+    const char *module;            /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct kernel to_fp32[ELEMENT_FP16 + 1],
         from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
     struct built_program *programs;  /* all so far, for those who ask for one again */
@@ -63,8 +60,9 @@ struct compute {
     struct progress compiling;       /* what a user sees of it; of one process of a host */
     double compiling_seconds;        /* so far */
     size_t pipelines_read;           /* bytes of vulkan_pipelines.h that were on disk */
-    void (*gemm_close)(struct compute *compute); /* set by gemm_open, called by compute_close; NULL: nothing */
-    void (*gemm_check)(struct compute *compute); /* called by compute_check: may know of products that failed */
+    _Atomic(char *) native_failure;  /* of a native kernel, until compute_check makes it the failure */
+    void *attached;                  /* state of a module above this one, such as runtime/gemm */
+    void (*close_attached)(struct compute *compute); /* called by compute_close; NULL: nothing is attached */
 };
 
 /* Opens the device, without products: gemm_open (runtime/gemm/gemm.h) adds them, gemm_compute_open does both. On
@@ -74,6 +72,9 @@ void compute_close(struct compute *compute);
 
 /* Keeps the failure (the first one wins). */
 void compute_fail(struct compute *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for native kernels, from any thread: compute_check makes it the failure. Takes `text` over. */
+void compute_fail_natively(struct compute *compute, char *text);
 
 /* Drops the kept failure, for trials that may fail. */
 void compute_forget(struct compute *compute);

@@ -4,6 +4,7 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_choice.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,11 @@ static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm
 #define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
 
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (backend->open(compute)) {
         return -1;
     }
-    compute->gemm = backend;
+    state->backend = backend;
     snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s%s", backend->name,
              *state->unit ? " on " : "", state->unit, state->tuned ? ", tuned" : "",
              !*state->refusal         ? ""
@@ -44,7 +45,7 @@ void gemm_keep_reason(char reason[REASON_SIZE]) {
 
 /* Matrix units where they are worth it. Why they are not is kept. */
 static bool open_units(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
         return false;
     }
@@ -57,7 +58,7 @@ static bool open_units(struct compute *compute) {
 
 /* The vendor's own library knows Intel's units best, and its products of fp32 are faster than CLBlast's, too. */
 static bool open_vendors(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (!compute->device.is_gpu || !device_by_intel(&compute->device) || compute->device.model) {
         return false;
     }
@@ -70,7 +71,7 @@ static bool open_vendors(struct compute *compute) {
 
 /* On a CPU with units for 16 bits oneDNN's products of those are faster than fp32's; it leaves the others to the host's BLAS. */
 static bool open_for_host_units(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (!compute->device.native_kernels || compute->device.is_gpu || compute->dry ||
         !*compute->device.units.names[state->operands]) {
         return false;
@@ -96,10 +97,10 @@ static int open_automatically(struct compute *compute) {
     return open_or_fail(compute, plain_backend(&compute->device));
 }
 
-static void gemm_close(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
-    if (compute->gemm && compute->gemm->close) {
-        compute->gemm->close(compute);
+void gemm_close(struct compute *compute) {
+    struct gemm_state *state = gemm_state(compute);
+    if (state->backend && state->backend->close) {
+        state->backend->close(compute);
     }
     for (size_t i = 0; i < 3; i++) {
         buffer_release(compute, &state->copies[i]);
@@ -108,16 +109,14 @@ static void gemm_close(struct compute *compute) {
     kernel_release(&state->tile);
     kernel_release(&state->scale);
     free(state);
-    compute->gemm_state = NULL;
+    compute->attached = NULL;
+    compute->close_attached = NULL;
 }
 
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned) {
-    struct gemm_state *state = calloc(1, sizeof(*state));
-    compute->gemm_state = state;
-    if (!state) {
-        return error_set("out of memory");
-    }
-    compute->gemm_close = gemm_close;
+    struct gemm_state *state = memory_zeroed(1, sizeof(*state));
+    compute->attached = state;
+    compute->close_attached = gemm_close;
     state->untuned = untuned;
     state->operands = operands;
     state->automatic = !strcmp(name, "auto");
@@ -146,13 +145,13 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
 }
 
 bool gemm_copies(const struct compute *compute, enum element_type type) {
-    const struct gemm_backend *backend = compute->gemm;
+    const struct gemm_backend *backend = gemm_state(compute)->backend;
     return type != ELEMENT_FP32 && !(backend->takes_type && backend->takes_type(compute, type));
 }
 
 size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
-    const struct gemm_state *state = compute->gemm_state;
-    if (compute->gemm == &gemm_backend_portable && gemm_blocks_suit(compute)) {
+    const struct gemm_state *state = gemm_state(compute);
+    if (state->backend == &gemm_backend_portable && gemm_blocks_suit(compute)) {
         return GEMM_PARTS_BYTES;
     }
     return type != ELEMENT_FP32 && state->mma ? MMA_PARTS_BYTES : 0;
@@ -160,31 +159,31 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type) {
 
 /* cl/gemm.cl has 4 x 4 elements of C and what they read for each step of k, should its compiler not unroll that. */
 size_t gemm_turns(const struct compute *compute, size_t k) {
-    if (compute->gemm != &gemm_backend_portable || gemm_blocks_suit(compute)) {
+    if (gemm_state(compute)->backend != &gemm_backend_portable || gemm_blocks_suit(compute)) {
         return 0;
     }
     return gemm_panels_suit(compute) ? gemm_panels_turns(compute, k) : k * (4 + 4 + 4 * 4 + 1);
 }
 
 bool gemm_fuses(const struct compute *compute, enum element_type type) {
-    return type != ELEMENT_FP32 && compute->gemm->fuses;
+    return type != ELEMENT_FP32 && gemm_state(compute)->backend->fuses;
 }
 
 bool gemm_on_units(const struct compute *compute) {
-    return compute->gemm->on_units;
+    return gemm_state(compute)->backend->on_units;
 }
 
 const char *gemm_name(const struct compute *compute) {
-    return compute->gemm->name;
+    return gemm_state(compute)->backend->name;
 }
 
 const char *gemm_description(const struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return state->description;
 }
 
 struct gemm_units gemm_units(const struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return (struct gemm_units){.unit = state->works_on,
                                .refusal = *state->refusal ? state->refusal : NULL,
                                .failed = *state->refusal && state->tried};
@@ -258,7 +257,7 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
 /* A product of fp32 matrices. */
 static void run_fp32(struct compute *compute, const struct gemm_call *call) {
     if (call->k) {
-        compute->gemm->run(compute, call);
+        gemm_state(compute)->backend->run(compute, call);
     } else {
         gemm_scale_run(compute, call);
     }
@@ -266,7 +265,7 @@ static void run_fp32(struct compute *compute, const struct gemm_call *call) {
 
 /* The product on copies of what is not fp32. What lies between the rows of C is carried over with them. */
 static void run_copied(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     struct gemm_call copied = *call;
     const bool gaps = call->c.stride != call->n;
     if (call->k) {
@@ -287,7 +286,7 @@ static void run_copied(struct compute *compute, const struct gemm_call *call) {
 }
 
 void gemm_run(struct compute *compute, const struct gemm_call *asked) {
-    const struct gemm_backend *backend = compute->gemm;
+    const struct gemm_backend *backend = gemm_state(compute)->backend;
     struct gemm_call call = *asked;
     if (compute->failure || !call.m || !call.n) {
         return;

@@ -17,6 +17,9 @@
  * can run, else CLBlast, or on Vulkan the portable product. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned);
 
+/* What gemm_open made; compute_close does it, too. */
+void gemm_close(struct compute *compute);
+
 /* compute_open, then gemm_open as the options say. */
 int gemm_compute_open(struct compute **opened, const struct compute_options *options);
 

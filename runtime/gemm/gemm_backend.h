@@ -33,8 +33,9 @@ extern const struct gemm_backend gemm_backend_onednn;
 
 #define REASON_SIZE 512 /* bytes of text */
 
-/* What compute.gemm_state points to. */
+/* What gemm_open attaches to the compute. */
 struct gemm_state {
+    const struct gemm_backend *backend;
     struct buffer copies[3];      /* of A, B and C in fp32, each as large as was needed so far */
     struct buffer scratch;        /* of CLBlast, likewise */
     struct mma *mma;              /* of the backend "mma", NULL with another */
@@ -58,6 +59,10 @@ struct gemm_state {
     bool untuned;               /* wanted: no parameters from the cache folder */
     bool tuned;                 /* set by a backend that took some from there */
 };
+
+static inline struct gemm_state *gemm_state(const struct compute *compute) {
+    return compute->attached;
+}
 
 /* Adds bytes by which a library's version or tuned numbers are known to what self-tests that passed are kept for. -1 with an error. */
 int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);

@@ -82,7 +82,7 @@ static int take_memory(void) {
 }
 
 static int cblas_open(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     set_threads_function *set_threads;
     if (!compute->device.native_kernels) {
         return error_set("device %s does not run native kernels on host memory; use clblast", compute->device.name);
@@ -129,7 +129,7 @@ static float *matrix_data(const struct matrix *matrix) {
 }
 
 static void cblas_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (gemm_panels_suit(compute) && gemm_panels_are_faster(call)) {
         gemm_panels_run(compute, &state->panels, call);
         return;

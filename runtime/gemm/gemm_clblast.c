@@ -40,7 +40,7 @@ static int identify_library(struct gemm_state *state) {
 }
 
 static int clblast_open(struct compute *compute) {
-    struct gemm_state *gemm = compute->gemm_state;
+    struct gemm_state *gemm = gemm_state(compute);
     const struct tuned_target target = {&gemm_parameters, &compute->device, NULL};
     union tuned_values values;
     if (tuned_load(&target, gemm->untuned ? NULL : compute->cache_dir, &values, &gemm->tuned) ||
@@ -52,7 +52,7 @@ static int clblast_open(struct compute *compute) {
 }
 
 static void clblast_close(struct compute *compute) {
-    struct gemm_state *gemm = compute->gemm_state;
+    struct gemm_state *gemm = gemm_state(compute);
     buffer_release(compute, &gemm->scratch);
     /* Its programs hold the context, and drivers may be gone when static destructors run. */
     CLBlastClearCache();
@@ -106,7 +106,7 @@ static bool reserve_scratch(struct compute *compute, struct buffer *scratch, con
 }
 
 static void clblast_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *gemm = compute->gemm_state;
+    struct gemm_state *gemm = gemm_state(compute);
     cl_event end = NULL;
     if (!sizes_fit(compute, call) || !gemm_call_begin(compute, call) ||
         !reserve_scratch(compute, &gemm->scratch, call)) {
@@ -152,7 +152,7 @@ static size_t find_bound(struct compute *compute) {
 
 /* CLBlast compiles its kernels again after each change of the bound. */
 static size_t clblast_take_large(struct compute *compute, bool forced) {
-    struct gemm_state *gemm = compute->gemm_state;
+    struct gemm_state *gemm = gemm_state(compute);
     if (forced) {
         gemm->direct_below = find_bound(compute);
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static int open_fallback(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     const bool tuned = state->tuned; /* is about our tiles, not about the fallback's parameters */
     const int status = gemm_backend_clblast.open(compute);
     state->tuned = tuned;
@@ -34,7 +34,7 @@ const struct tuned_kind gemm_mma_tiles = {
 };
 
 static int choose_tiles(struct mma *mma) {
-    struct gemm_state *state = mma->compute->gemm_state;
+    struct gemm_state *state = gemm_state(mma->compute);
     const struct device *device = &mma->compute->device;
     const struct tuned_target target = {&gemm_mma_tiles, device, &mma->unit};
     union tuned_values values;
@@ -57,7 +57,7 @@ static int choose_tiles(struct mma *mma) {
 
 /* Opens it on this unit if it computes what it should. */
 static int try_unit(struct mma *mma, const struct mma_unit *unit) {
-    const struct gemm_state *state = mma->compute->gemm_state;
+    const struct gemm_state *state = gemm_state(mma->compute);
     mma->unit = *unit;
     if (choose_tiles(mma)) {
         return error_prefix("%s", unit->name);
@@ -73,7 +73,7 @@ static int try_unit(struct mma *mma, const struct mma_unit *unit) {
 }
 
 static int find_unit(struct mma *mma) {
-    struct gemm_state *state = mma->compute->gemm_state;
+    struct gemm_state *state = gemm_state(mma->compute);
     struct mma_unit unit;
     state->tried = mma_unit_find(&mma->compute->device, &unit) == 0;
     if (!state->tried && !state->automatic && !mma->compute->device.is_gpu) {
@@ -90,7 +90,7 @@ static void describe(const struct mma *mma, char *text, size_t size) {
 }
 
 static void close_units(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     mma_release(state->mma);
     free(state->mma);
     state->mma = NULL;
@@ -98,7 +98,7 @@ static void close_units(struct compute *compute) {
 }
 
 static int open_units(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     state->mma = calloc(1, sizeof(*state->mma));
     if (!state->mma) {
         return error_set("out of memory");
@@ -124,7 +124,7 @@ static bool backend_takes_type(const struct compute *compute, enum element_type 
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     if (gemm_call_is_plain_fp32(call)) {
         gemm_backend_clblast.run(compute, call);
     } else {
@@ -147,6 +147,6 @@ const struct gemm_backend gemm_backend_mma = {.name = "mma",
                                               .on_units = true};
 
 struct mma *mma_of(struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return state->mma;
 }

@@ -6,8 +6,8 @@
 #include "runtime/gemm/mma_tiles.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/worker.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +30,10 @@ struct gemm_onednn {
     bool has_16_bits;                /* GEMMs of the operands' type have 16 bits and passed the self-test */
     struct worker
         *worker; /* on the host: OpenMP keeps threads for each thread that ever ran a product, and PoCL has many */
-    atomic_int
-        failed; /* the status of the first product that failed on the host, where nobody waits for it; 0: none */
 };
 
 static struct gemm_onednn *own_of(const struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return state->onednn;
 }
 
@@ -151,23 +149,25 @@ static void run_on_gpu(struct compute *compute, const struct onednn_product *pro
 
 struct work {
     struct gemm_places places;
-    struct gemm_onednn *own;
+    struct compute *compute;
     const struct onednn_product *product;
     void *matrices[3];
 };
 
 static void run_here(void *argument) {
     const struct work *work = argument;
+    const struct onednn *library = own_of(work->compute)->library;
     const int status = onednn_product_run(work->product, work->matrices);
-    int none = 0;
     if (status) {
-        atomic_compare_exchange_strong(&work->own->failed, &none, status);
+        compute_fail_natively(work->compute,
+                              memory_format("a matrix product failed: oneDNN %s: %s", onednn_version(library),
+                                            onednn_status_text(library, status)));
     }
 }
 
 static void CL_CALLBACK work_run(void *argument) {
     const struct work *work = argument;
-    worker_do(work->own->worker, run_here, argument);
+    worker_do(own_of(work->compute)->worker, run_here, argument);
 }
 
 static void *address_of(const struct matrix *matrix) {
@@ -177,26 +177,17 @@ static void *address_of(const struct matrix *matrix) {
 static void run_on_host(struct compute *compute, const struct onednn_product *product,
                         const struct gemm_call *call) {
     struct work work = {{{NULL}},
-                        own_of(compute),
+                        compute,
                         product,
                         {address_of(&call->a), address_of(&call->b), address_of(&call->c)}};
     gemm_call_run_native(compute, call, work_run, &work.places, sizeof work);
-}
-
-static void check_host(struct compute *compute) {
-    const struct gemm_onednn *own = own_of(compute);
-    const int status = atomic_load(&own->failed);
-    if (status) {
-        compute_fail(compute, "a matrix product failed: oneDNN %s: %s", onednn_version(own->library),
-                     onednn_status_text(own->library, status));
-    }
 }
 
 /* ---- the backend */
 
 /* Whether the library runs GEMMs of this type, which is 16 bits: those that the self-test was about. */
 static bool takes_type(const struct compute *compute, enum element_type type) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return own_of(compute)->has_16_bits && type == state->operands;
 }
 
@@ -268,7 +259,6 @@ static int self_test(struct compute *compute, enum element_type type) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (gemm_check(&runner, &cases[i])) {
             compute_forget(compute);
-            atomic_store(&own->failed, 0);
             own->has_16_bits = false;
             return error_prefix("self-test with %s", element_name(type));
         }
@@ -304,7 +294,7 @@ static bool has_units(const struct compute *compute) {
 
 /* Products of 16 bits may fail: those are fp32 then, and said to be. */
 static int test_on_gpu(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     const struct gemm_onednn *own = own_of(compute);
     if (self_test(compute, ELEMENT_FP32) || (state->automatic && (check_loops(own) || check_repeats(own)))) {
         return -1;
@@ -326,7 +316,7 @@ static int test_on_gpu(struct compute *compute) {
  * them nobody is told. Whether it can be told to give the same bits each time is not asked: it says that it does in the same environment, but for what adds by atomic
  * operations, and on CPUs the products do not. */
 static int test_on_host(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = own_of(compute);
     const char *units = compute->device.units.names[state->operands];
     if (!own->only_16_bits && self_test(compute, ELEMENT_FP32)) {
@@ -348,9 +338,8 @@ static int test_on_host(struct compute *compute) {
 /* ---- opening */
 
 static void backend_close(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     struct gemm_onednn *own = state->onednn;
-    compute->gemm_check = NULL;
     if (own) {
         forget_products(own);
         onednn_close(own->library);
@@ -387,7 +376,7 @@ static int open_library(struct compute *compute) {
 }
 
 static int backend_open(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (compute->dry || compute->device.model) {
         return error_set("what oneDNN launches is its own: it cannot be recorded for a device that is not here");
     }
@@ -396,7 +385,6 @@ static int backend_open(struct compute *compute) {
         return error_set("out of memory");
     }
     state->onednn->only_16_bits = state->automatic && compute->device.native_kernels;
-    compute->gemm_check = check_host;
     if (open_library(compute)) {
         backend_close(compute);
         return -1;

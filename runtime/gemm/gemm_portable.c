@@ -7,7 +7,7 @@
 
 /* Builds the kernels, unless they are there. */
 static int prepare(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     const char *const files[] = {"gemm.cl", NULL};
     cl_program program = NULL;
     if (state->scale.handle) {
@@ -42,7 +42,7 @@ static bool divide(struct compute *compute, const struct gemm_call *call, size_t
 }
 
 static void run_plain(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     const struct matrix *a = &call->a, *b = &call->b;
     size_t groups, local;
     if (!divide(compute, call, TILE, &groups, &local)) {
@@ -59,7 +59,7 @@ static void run_plain(struct compute *compute, const struct gemm_call *call) {
 }
 
 static void portable_run(struct compute *compute, const struct gemm_call *call) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     if (gemm_blocks_takes(compute, call)) {
         gemm_blocks_run(compute, &state->blocks, call);
     } else if (gemm_panels_suit(compute)) {
@@ -70,7 +70,7 @@ static void portable_run(struct compute *compute, const struct gemm_call *call) 
 }
 
 static void portable_close(struct compute *compute) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     gemm_blocks_release(compute, &state->blocks);
 }
 
@@ -87,7 +87,7 @@ const struct gemm_backend gemm_backend_portable = {.name = "portable",
                                                    .takes_type = portable_takes_type};
 
 void gemm_scale_run(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     size_t groups, local;
     if (prepare(compute)) {
         compute_fail(compute, "%s", error_text());

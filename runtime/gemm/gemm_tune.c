@@ -92,7 +92,7 @@ static int apply_tiles(struct compute *compute, const union tuned_values *values
 /* The winner has run whole tiles only; what else there is, the self-test runs. */
 static int check_tiles(struct compute *compute, size_t shortest, union tuned_values *best) {
     (void)shortest;
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     return apply_tiles(compute, best) || mma_self_test(mma_of(compute), state->operands) ? -1 : 0;
 }
 
@@ -335,7 +335,7 @@ static int run_search(struct tuner *tuner, const union tuned_values *known) {
 
 int gemm_tune(struct compute *compute, size_t m, size_t n, size_t k, double seconds,
               const union tuned_values *known, struct gemm_tune_result *result) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     struct tuner tuner = {.compute = compute,
                           .type = state->operands,
                           .m = m,

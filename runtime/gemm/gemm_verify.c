@@ -20,7 +20,7 @@ static const struct {
 
 /* As a layer has them: gradients of weights are fp32. */
 static int check_class(struct compute *compute, size_t number, enum element_type type) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     const struct gemm_runner runner = gemm_runner_of(compute);
     struct gemm_case wanted = classes[number].gemm;
     wanted.types[0] = wanted.types[1] = type;
@@ -63,7 +63,7 @@ static int check_large(struct compute *compute, size_t edge) {
 /* A device that cannot launch the kernels for large matrices, for want of local memory, computes nothing wrong; a run that needs them
  * reports that itself. */
 static int check_all(struct compute *compute, enum element_type type) {
-    const struct gemm_backend *backend = compute->gemm;
+    const struct gemm_backend *backend = gemm_state(compute)->backend;
     const size_t edge = backend->take_large ? backend->take_large(compute, true) : 0;
     const bool is_wrong = edge && check_large(compute, edge) && !compute->failure;
     if (edge) {
@@ -74,7 +74,7 @@ static int check_all(struct compute *compute, enum element_type type) {
 }
 
 int gemm_verify(struct compute *compute, enum element_type type) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     char what[sizeof state->description + CHECKSUM_SIZE + 16], key[CHECKSUM_SIZE];
     snprintf(what, sizeof what, "%s %s %s", element_name(type), state->identity, state->description);
     if (self_test_passed(compute, what, key)) {

@@ -263,7 +263,7 @@ static struct gemm_call sizes_of(const struct gemm_case *gemm) {
 
 /* In all layouts as fp32, in one of them as each mixture of types; on slow devices in one layout and one other mixture. */
 static void check_blocks(struct compute *compute, const struct block_case *wanted, size_t number) {
-    struct gemm_state *state = compute->gemm_state;
+    struct gemm_state *state = gemm_state(compute);
     const struct gemm_call sizes = sizes_of(&wanted->gemm);
     const struct gemm_blocks_choice choice = gemm_blocks_choose(&compute->device, wanted->groups, &sizes);
     if (compute->device.max_work_group >= 256) {

@@ -155,9 +155,9 @@ static bool is_verified(const union tuned_values *values) {
     assert_int_equal(tuned_write(&of_pocl, path, values), 0);
     free(path);
     assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    const struct gemm_state *gemm = compute->gemm_state;
+    const struct gemm_state *gemm = gemm_state(compute);
     assert_true(gemm->tuned);
-    compute->gemm = &gemm_backend_portable; /* whose kernels are compiled soon */
+    gemm_state(compute)->backend = &gemm_backend_portable; /* whose kernels are compiled soon */
     assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
     const bool verified = compute->programs_compiled + compute->programs_cached > 0;
     compute_close(compute);

@@ -81,7 +81,7 @@ static void products_of_fp32_are_right(void **state) {
 
 /* Memory plans count fp32 copies exactly where GEMMs of bf16 make some. */
 static void check_copies(struct compute *compute) {
-    const struct gemm_state *state = compute->gemm_state;
+    const struct gemm_state *state = gemm_state(compute);
     check(compute,
           (struct gemm_case){.m = 64, .n = 32, .k = 16, .types = {ELEMENT_BF16, ELEMENT_BF16, ELEMENT_BF16}}, 0);
     assert_int_equal(gemm_copies(compute, ELEMENT_BF16), state->copies[0].bytes > 0);
@@ -130,12 +130,12 @@ static void wrong_products_of_bf16_are_not_used(void **state) {
 static void what_is_left_to_others_is_verified(void **state) {
     (void)state;
     struct compute *compute = open_onednn(ELEMENT_FP32);
-    const struct gemm_state *gemm = compute->gemm_state;
+    const struct gemm_state *gemm = gemm_state(compute);
     assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
     if (is_played()) {
         assert_true(gemm->scratch.bytes > 0); /* for CLBlast's copies of large matrices */
     } else {
-        assert_true(compute->gemm->take_large(compute, true) > 0);
+        assert_true(gemm_state(compute)->backend->take_large(compute, true) > 0);
     }
     compute_close(compute);
 }

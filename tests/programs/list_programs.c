@@ -227,9 +227,7 @@ static int list_others(struct list *list, struct compute *compute) {
     const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_products(compute) ||
                        build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
-    if (compute->gemm_close) { /* compute_close would close a device */
-        compute->gemm_close(compute);
-    }
+    gemm_close(compute); /* compute_close would close a device */
     programs_release(compute);
     return status ? -1 : 0;
 }
