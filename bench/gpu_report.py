@@ -68,11 +68,11 @@ def per_kernel(rows, calls, keep):
     return kernels
 
 
-def against_ledger(profile, ledger):
-    """The clock beside the ledger: milliseconds of a step with one micro-step, by kernel, most measured first."""
+def against_roofline(profile, roofline):
+    """The clock beside the roofline: milliseconds of a step with one micro-step, by kernel, most measured first."""
     steps = profile["profiled_steps"]
     measured = per_kernel(profile["kernels"], "calls", lambda row: True)
-    predicted = per_kernel(ledger["kernels"], "launches", lambda row: row["launches"])
+    predicted = per_kernel(roofline["kernels"], "launches", lambda row: row["launches"])
     rows, sums = [], [0.0, 0.0]
     for name in sorted(measured.keys() | predicted.keys(), key=lambda name: -measured.get(name, [0, 0.0])[1]):
         calls, seconds = measured.get(name, [0, 0.0])
@@ -81,18 +81,18 @@ def against_ledger(profile, ledger):
         rows.append([f"`{name}`", f"{calls / steps:g}", launches, f"{1e3 * seconds / steps:.3f}", f"{1e3 * expected:.3f}",
                      f"{seconds / steps / expected:.2f}" if expected and seconds else ""])
     rows.append(["in all", "", "", f"{1e3 * sums[0]:.3f}", f"{1e3 * sums[1]:.3f}", f"{sums[0] / sums[1]:.2f}"])
-    return table(["kernel", "launches", "in the ledger", "measured ms", "predicted ms", "ratio"], rows)
+    return table(["kernel", "launches", "in the roofline", "measured ms", "predicted ms", "ratio"], rows)
 
 
-def ledgers(folder):
+def rooflines(folder):
     text = []
     for variant in ["rc", "shc"]:
-        profile, ledger = read_json(folder, "profile-" + variant), read_json(folder, "ledger-" + variant)
-        if profile and ledger:
+        profile, roofline = read_json(folder, "profile-" + variant), read_json(folder, "roofline-" + variant)
+        if profile and roofline:
             step = profile["seconds"]["step"]["median"]
             text.append(f"{variant} in bf16, a step with one micro-step, of which the clock says {1e3 * step:.1f} ms and the data sheet of "
-                        f"{ledger['title']} what is below:\n\n{against_ledger(profile, ledger)}")
-    return "\n\n".join(text) or "Nothing to compare: there is no data sheet of this device, and `LEDGER_AS` names none that is like it."
+                        f"{roofline['title']} what is below:\n\n{against_roofline(profile, roofline)}")
+    return "\n\n".join(text) or "Nothing to compare: there is no data sheet of this device, and `ROOFLINE_AS` names none that is like it."
 
 
 def main():
@@ -115,11 +115,11 @@ Model M or what `MODEL` named, random tokens, a step each in turn, medians; "use
 
 {speeds(folder)}
 
-## Beside the ledger
+## Beside the roofline
 
-Kernels by the clock and by `hc_bench --ledger` ([gpu.md](gpu.md)): above 1, slower than predicted.
+Kernels by the clock and by `hc_bench --roofline` ([gpu.md](gpu.md)): above 1, slower than predicted.
 
-{ledgers(folder)}
+{rooflines(folder)}
 
 ## Beside PyTorch
 

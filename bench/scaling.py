@@ -3,9 +3,9 @@
 gradients for each of their ranks, on links, memories and clocks that are simulated (bench/scaling/).
 
   bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several, beside predictions
-  bench/scaling.py predict                          the tables of docs/scaling.md: M on GPUs by the ledger (hc_bench --ledger)
+  bench/scaling.py predict                          the tables of docs/scaling.md: M on GPUs by the roofline (hc_bench --roofline)
 
-When gradients are complete, and how long a micro-step takes, is measured or from the ledger; links are the table below. BUILD (build)
+When gradients are complete, and how long a micro-step takes, is measured or from the roofline; links are the table below. BUILD (build)
 in the environment names the folder with hc_bench and hc_scaling.
 """
 import argparse
@@ -69,15 +69,15 @@ def check(paths):
 
 # ---- machines that are not here
 
-def ledger(options):
+def roofline(options):
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "ledger.json"
-        subprocess.run([BUILD / "hc_bench", "--ledger", *options, "--json", path], check=True, stdout=subprocess.DEVNULL)
+        path = pathlib.Path(folder) / "roofline.json"
+        subprocess.run([BUILD / "hc_bench", "--roofline", *options, "--json", path], check=True, stdout=subprocess.DEVNULL)
         return json.loads(path.read_text())
 
 
 def predict(arguments):
-    facts = ledger(["--as", arguments.device, "--config", HERE.parent / "configs" / "M.conf", "--residual", "shc", "--dtype", "bf16",
+    facts = roofline(["--as", arguments.device, "--config", HERE.parent / "configs" / "M.conf", "--residual", "shc", "--dtype", "bf16",
                     "--batch-size", "8", "--gradient-accumulation-steps", "2"])
     micro, rest = facts["micro_step"]["seconds"], facts["optimiser_step"]["seconds"]
     print("| machine | micro-steps a rank | gradients | compute ms | exposed ms | step ms | tokens/s | efficiency |")
@@ -101,7 +101,7 @@ def main():
     one = commands.add_parser("check", help="predictions beside measurements")
     one.add_argument("files", nargs="+")
     two = commands.add_parser("predict", help="machines of docs/scaling.md")
-    two.add_argument("--device", default="a6000", help="for the ledger, as hc_bench --as")
+    two.add_argument("--device", default="a6000", help="for the roofline, as hc_bench --as")
     two.add_argument("--micro-steps", type=int, nargs="+", default=[1, 2], help="of each rank in a step")
     two.add_argument("--distinct", type=float, default=12000,
                      help="distinct tokens among 65536 of a corpus; in other numbers of tokens there are more by the square root")

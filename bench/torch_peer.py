@@ -4,7 +4,7 @@
 The model is src/checkpoint/model.py, plain modules as research code has them: the maps of a hyper-connection are matrix products
 and elementwise functions on whole tensors, attention is PyTorch's fused one; the optimiser is its fused AdamW. On CPU threads, or
 on a GPU with --device cuda; float32, or mixed precision by autocast with --dtype; eager, or compiled (inductor) with --compile,
-which takes a minute before the first step. Lines on stdin and stdout as `hc_bench --turns` has them.
+which takes a minute before the first step. Lines on stdin and stdout as `hc_bench --step-on-demand` has them.
 """
 import argparse
 import contextlib

@@ -26,7 +26,7 @@ DOCUMENT = HERE.parent / "docs" / "variants.md"
 STREAMS = range(2, 9)
 FAST = (2, 4, 8)  # numbers of streams whose speed is measured
 SLOW = [("mhc_lite", 8)]  # 40320 permutations: M does not fit an A6000, and the CPU takes minutes
-COUNTED = ["--ledger", "--as", "a6000", "--config", HERE.parent / "configs" / "M.conf", "--dtype", "bf16"]
+COUNTED = ["--roofline", "--as", "a6000", "--config", HERE.parent / "configs" / "M.conf", "--dtype", "bf16"]
 TIMED = ["--config", HERE.parent / "configs" / "tiny.conf", "--vocab-size", "256", "--device", "pocl", "--steps", "20", "--warmup", "3"]
 
 
@@ -55,16 +55,16 @@ def table(head, rows):
 
 def count(name, streams):
     """Of model M: thousands of parameters in hyper-connections; and a token's MFLOP and kB in them, forward and backward. The bytes are
-    counted by the ledger; the operations are those of the formulas: C (6 n R + 6 n^2 + 12 n) in a sublayer with R projections, for products
+    counted by the roofline; the operations are those of the formulas: C (6 n R + 6 n^2 + 12 n) in a sublayer with R projections, for products
     with W and for mixing; the identity is mixed like any other matrix."""
-    ledger = bench(*COUNTED, "--residual", name, "--n-streams", str(streams))
-    [part] = [part for part in ledger["parts"] if part["part"] == "hyper-connections" and part["step"] == "micro_step"]
-    tokens = ledger["tokens"] / ledger["micro_steps"]
-    channels, sublayers = ledger["n_embd"], 2 * ledger["n_layer"]
+    roofline = bench(*COUNTED, "--residual", name, "--n-streams", str(streams))
+    [part] = [part for part in roofline["parts"] if part["part"] == "hyper-connections" and part["step"] == "micro_step"]
+    tokens = roofline["tokens"] / roofline["micro_steps"]
+    channels, sublayers = roofline["n_embd"], 2 * roofline["n_layer"]
     row = channels * (1 if name == "hc" else streams)  # whose gain is of no projection; the small parameters are fewer than a row
-    projections = ledger["auxiliary"] // sublayers // row - 1
+    projections = roofline["auxiliary"] // sublayers // row - 1
     operations = sublayers * channels * (6 * streams * projections + 6 * streams ** 2 + 12 * streams)
-    return ledger["auxiliary"] / 1e3, operations / 1e6, part["bytes"] / tokens / 1e3
+    return roofline["auxiliary"] / 1e3, operations / 1e6, part["bytes"] / tokens / 1e3
 
 
 def costs():

@@ -59,7 +59,7 @@ class Program:
 
 
 def hctrain(arguments, residual):
-    command = [arguments.hc_bench, "--turns", "--device", arguments.device, "--residual", residual]
+    command = [arguments.hc_bench, "--step-on-demand", "--device", arguments.device, "--residual", residual]
     for name in OPTIONS:
         command += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     command += ["--gradient-accumulation-steps", "1", "--dtype", arguments.dtype]

@@ -5,8 +5,8 @@
 #   ci/gpu.sh                  about 20 minutes; logs and figures in out/gpu
 #
 # DEVICE (gpu), OUT (out/gpu), STEPS (10) and MODEL (configs/M.conf) in the environment say otherwise; PYTHON (python3) is the one that
-# may have torch, TORCH_DEVICE (cuda) what it calls the GPU. The ledger's prediction is that of the GPU's own data sheet if
-# there is one, else that of the device that LEDGER_AS names (hc_bench --as). Needs what ci/build.sh needs, and the GPU's OpenCL
+# may have torch, TORCH_DEVICE (cuda) what it calls the GPU. The roofline estimate's prediction is that of the GPU's own data sheet if
+# there is one, else that of the device that ROOFLINE_AS names (hc_bench --as). Needs what ci/build.sh needs, and the GPU's OpenCL
 # driver. What fails is told at the end and in the page; the rest runs all the same.
 set -eu
 cd "$(dirname "$0")/.."
@@ -46,18 +46,18 @@ for dtype in fp32 bf16 fp16; do
     check "bench-$dtype" build/hc_bench --config "$model" --device "$device" --dtype "$dtype" --gradient-accumulation-steps 1 \
         --steps "$steps" --compare "$variants" --json "$out/bench-$dtype.json"
 done
-# Each kernel by the clock, and by the ledger of the device's own data sheet or that of LEDGER_AS. Without either the ledger is left
+# Each kernel by the clock, and by the roofline estimate of the device's own data sheet or that of ROOFLINE_AS. Without either the roofline estimate is left
 # out, which is no failure.
-ledger() {
-    build/hc_bench --config "$model" --device "$device" --dtype bf16 --gradient-accumulation-steps 1 --ledger "$@" >"$out/ledger.log" 2>&1
+roofline() {
+    build/hc_bench --config "$model" --device "$device" --dtype bf16 --gradient-accumulation-steps 1 --roofline "$@" >"$out/roofline.log" 2>&1
 }
-rm -f "$out"/ledger-*.json
+rm -f "$out"/roofline-*.json
 for residual in rc shc; do
     check "profile-$residual" build/hc_bench --config "$model" --device "$device" --dtype bf16 --gradient-accumulation-steps 1 \
         --residual "$residual" --steps "$steps" --profile --json "$out/profile-$residual.json"
-    ledger --residual "$residual" --json "$out/ledger-$residual.json" ||
-        ledger --residual "$residual" --json "$out/ledger-$residual.json" --as "${LEDGER_AS:-}" ||
-        echo "ledger-$residual ... left out: $(cat "$out/ledger.log")"
+    roofline --residual "$residual" --json "$out/roofline-$residual.json" ||
+        roofline --residual "$residual" --json "$out/roofline-$residual.json" --as "${ROOFLINE_AS:-}" ||
+        echo "roofline-$residual ... left out: $(cat "$out/roofline.log")"
 done
 if "$PYTHON" -c 'import torch' 2>/dev/null; then
     for dtype in fp32 bf16; do

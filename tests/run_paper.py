@@ -190,7 +190,7 @@ def dry_run(played):
     said, _ = played.run("--only", "costs", "--dry-run")
     commands = [line.partition(" --batch-size ")[0] for line in said.splitlines() if line.startswith("$ ")]
     expect(len(commands), len(set(commands)))
-    expect(said.count(" --ledger "), 3 * 11 + 3 * 7 - 3)  # mhc, mhc_lite and shc with four streams are among both
+    expect(said.count(" --roofline "), 3 * 11 + 3 * 7 - 3)  # mhc, mhc_lite and shc with four streams are among both
 
 
 def refusals(played):

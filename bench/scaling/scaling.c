@@ -1,5 +1,5 @@
 /* hc_scaling: how long a data-parallel step takes on machines that one does not have. The exchange is the program's own, see world.h;
- * when gradients are complete is measured or from the ledger. bench/scaling.py calls it and makes tables. */
+ * when gradients are complete is measured or from the roofline. bench/scaling.py calls it and makes tables. */
 #include "bench/scaling/world.h"
 #include <jansson.h>
 #include <stdio.h>

@@ -290,7 +290,7 @@ class Work:
         settings = self.paper_settings()[model]
         rows = int(settings["batch_size"]) * int(settings["gradient_accumulation_steps"]) // report.DEVICES[device]
         for size in sizes:
-            if self.bench(self.out / "costs" / f"{name}.json", "--ledger", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16",
+            if self.bench(self.out / "costs" / f"{name}.json", "--roofline", "--as", device, "--config", self.paper_configs[model], "--dtype", "bf16",
                           "--residual", variant, "--n-streams", streams, "--batch-size", size,
                           "--gradient-accumulation-steps", rows // size) or self.options.dry_run:
                 break

@@ -1,25 +1,25 @@
 #include "src/bench/bench.h"
 #include "runtime/device/profiler.h"
-#include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/host_memory.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
 #include "src/bench/bench_model.h"
-#include "src/bench/memory_rate.h"
-#include "src/bench/schedule.h"
 #include "src/training/same_job.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
 /* Of a step; under several ranks the slowest one's whole step, and the mean of the parts. */
 struct bench_result {
-    struct bench_figure figures[BENCH_KINDS]; /* of seconds */
-    double exchange_alone;                    /* seconds for the same sums with an idle device, median */
-    struct collective_times alone;            /* what one of those sent and moved */
-    double memory_rate;                       /* bytes a second of a rank, while all read and write */
-    double memory_share; /* of that rate, which the exchange reads and writes at; medians of turns */
+    struct timing timings[BENCH_KINDS];
+    double exchange_alone;         /* seconds for the same sums with an idle device, median */
+    struct collective_times alone; /* what one of those sent and moved */
+    double memory_rate;            /* bytes a second of a rank, while all read and write */
+    double memory_share;           /* of that rate, which the exchange reads and writes at; medians of rounds */
 };
 
 struct bench_state {
@@ -31,6 +31,19 @@ struct bench_state {
 };
 
 /* ---- steps */
+
+/* When the gradients of the last step were complete. */
+static json_t *make_schedule(const struct data_parallel *parallel) {
+    json_t *schedule = json_array();
+    for (size_t i = 0; i < parallel->item_count; i++) {
+        const struct collective_item *item = &parallel->items[i];
+        if (item->buffer == parallel->gpt->parameters.gradients) {
+            bench_schedule_add(schedule, item->range.count, collective_lead(parallel->collective, i),
+                               item->range.offset < parallel->gpt->parameters.position_embedding);
+        }
+    }
+    return schedule;
+}
 
 static int run_steps(struct bench_state *bench) {
     const struct bench_settings *settings = bench->settings;
@@ -50,18 +63,66 @@ static int run_steps(struct bench_state *bench) {
         progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
     }
     progress_end(&bench->progress);
-    bench->schedule = bench->model.parallel.collective ? schedule_measured(&bench->model.parallel) : NULL;
+    bench->schedule = bench->model.parallel.collective ? make_schedule(&bench->model.parallel) : NULL;
     return 0;
 }
 
-/* ---- figures */
+/* ---- what the host's memory gives to all ranks at once: copies and sums between them can reach that at most */
 
-/* Every step's seconds become those of all ranks together, the slowest or the mean; then the figure. */
-static int conclude(struct bench_state *bench, int kind, struct bench_figure *figure) {
+enum { PASSES = 3, PIECES = 64 };
+#define ELEMENTS ((size_t)64 << 20) /* floats of both arrays together: 256 MiB */
+#define PIECE    (ELEMENTS / 2 / PIECES)
+
+static int add_piece(void *context, size_t index) {
+    float *a = (float *)context + index * PIECE;
+    const float *b = (const float *)context + ELEMENTS / 2 + index * PIECE;
+    for (size_t i = 0; i < PIECE; i++) {
+        a[i] += b[i];
+    }
+    return 0;
+}
+
+/* Ranks begin each pass together; the first one also brings the pages. */
+static int time_passes(const struct ranks *ranks, float *values, double seconds[PASSES]) {
+    for (int pass = -1; pass < PASSES; pass++) {
+        double together = 0.0;
+        if (ranks_sum(ranks, &together, 1)) {
+            return -1;
+        }
+        const double start = progress_clock();
+        parallel_run(PIECES, add_piece, values);
+        if (pass >= 0) {
+            seconds[pass] = progress_clock() - start;
+        }
+    }
+    return 0;
+}
+
+/* Bytes a second that this rank reads and writes while all do the same on all their cores: a[i] += b[i] over arrays that no cache
+ * holds, the median of several passes. Collective. */
+static int measure_memory_rate(const struct ranks *ranks, double *rate) {
+    double seconds[PASSES], missing;
+    struct host_memory memory;
+    missing = !host_memory_create(&memory, ELEMENTS * sizeof(float), false);
+    int status = ranks_sum(ranks, &missing, 1);
+    if (status == 0) {
+        status = missing > 0.0 ? error_set("a rank has no memory to measure its speed in")
+                               : time_passes(ranks, memory.data, seconds);
+    }
+    host_memory_release(&memory);
+    if (status == 0) { /* it reads both and writes one */
+        *rate = 1.5 * (double)ELEMENTS * sizeof(float) / timing_of(seconds, PASSES).median;
+    }
+    return status;
+}
+
+/* ---- timings */
+
+/* Every step's seconds become those of all ranks together, the slowest or the mean; then the timing. */
+static int conclude(struct bench_state *bench, int kind, struct timing *timing) {
     const size_t count = (size_t)bench->settings->steps, ranks = (size_t)bench->model.ranks->count;
-    double *all = calloc(count * ranks, sizeof *all), *values = bench->seconds + (size_t)kind * count;
-    int status = all ? ranks_gather(bench->model.ranks, values, count * sizeof *values, all)
-                     : error_set("out of memory for the figures");
+    double *all = memory_zeroed(count * ranks, sizeof *all), *values = bench->seconds + (size_t)kind * count;
+    const int status = ranks_gather(bench->model.ranks, values, count * sizeof *values, all);
     for (size_t step = 0; status == 0 && step < count; step++) {
         double largest = 0.0, sum = 0.0;
         for (size_t rank = 0; rank < ranks; rank++) {
@@ -73,19 +134,19 @@ static int conclude(struct bench_state *bench, int kind, struct bench_figure *fi
     }
     free(all);
     if (status == 0) {
-        *figure = bench_figure_of(values, count);
+        *timing = timing_of(values, count);
     }
     return status;
 }
 
-/* The sums of gradients with nothing else going on, and what memory gives, a few times in turn: machines change. */
+/* The sums of gradients with nothing else going on, and what memory gives, several rounds: machines change. */
 static int measure_exchange(struct bench_state *bench, struct bench_result *result) {
-    enum { TURNS = 15 };
-    double seconds[TURNS], rates[TURNS], shares[TURNS];
+    enum { ROUNDS = 15 };
+    double seconds[ROUNDS], rates[ROUNDS], shares[ROUNDS];
     if (!bench->model.parallel.collective) {
         return 0;
     }
-    for (int i = 0; i < TURNS; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double together = 0.0;
         if (compute_finish(bench->model.compute) || ranks_sum(bench->model.ranks, &together, 1)) {
             return -1;
@@ -96,20 +157,20 @@ static int measure_exchange(struct bench_state *bench, struct bench_result *resu
             return -1;
         }
         seconds[i] = progress_clock() - start;
-        if (memory_rate_measure(bench->model.ranks, &rates[i])) {
+        if (measure_memory_rate(bench->model.ranks, &rates[i])) {
             return -1;
         }
         shares[i] = result->alone.moved / seconds[i] / rates[i];
     }
-    result->exchange_alone = bench_figure_of(seconds, TURNS).median;
-    result->memory_rate = bench_figure_of(rates, TURNS).median;
-    result->memory_share = bench_figure_of(shares, TURNS).median; /* each with the rate just after it */
+    result->exchange_alone = timing_of(seconds, ROUNDS).median;
+    result->memory_rate = timing_of(rates, ROUNDS).median;
+    result->memory_share = timing_of(shares, ROUNDS).median; /* each with the rate just after it */
     return 0;
 }
 
 static int collect(struct bench_state *bench, struct bench_result *result) {
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        if (conclude(bench, kind, &result->figures[kind])) {
+        if (conclude(bench, kind, &result->timings[kind])) {
             return -1;
         }
     }
@@ -118,13 +179,13 @@ static int collect(struct bench_state *bench, struct bench_result *result) {
 
 /* ---- reports */
 
-static void print_part(const char *name, const struct bench_figure *figure, double step) {
-    message_print(stdout, "  %-24s %10.2f %8.1f %%\n", name, 1e3 * figure->median, 100.0 * figure->median / step);
+static void print_share(const char *name, const struct timing *timing, double step) {
+    message_print(stdout, "  %-24s %10.2f %8.1f %%\n", name, 1e3 * timing->median, 100.0 * timing->median / step);
 }
 
 static void print_exchange(const struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
-    const double active = result->figures[BENCH_ACTIVE].median, exposed = result->figures[BENCH_EXPOSED].median;
+    const double active = result->timings[BENCH_ACTIVE].median, exposed = result->timings[BENCH_EXPOSED].median;
     const double hidden = active > exposed ? 1.0 - exposed / active : 0.0, gigabyte = 1e-9,
                  mebibyte = 1.0 / 1048576.0;
     const double moved = result->alone.moved / result->exchange_alone;
@@ -143,11 +204,11 @@ static void print_exchange(const struct bench_state *bench, const struct bench_r
 }
 
 static void print_split(const struct bench_state *bench, const struct bench_result *result) {
-    const double step = result->figures[BENCH_STEP].median;
+    const double step = result->timings[BENCH_STEP].median;
     message_print(stdout, "  %-24s %10s %10s\n", "", "ms a step", "share");
-    print_part("forward and backward", &result->figures[BENCH_COMPUTE], step);
-    print_part("exposed communication", &result->figures[BENCH_EXPOSED], step);
-    print_part("optimiser and the rest", &result->figures[BENCH_REST], step);
+    print_share("forward and backward", &result->timings[BENCH_COMPUTE], step);
+    print_share("exposed communication", &result->timings[BENCH_EXPOSED], step);
+    print_share("optimiser and the rest", &result->timings[BENCH_REST], step);
     if (bench->model.ranks->count == 1) {
         return;
     }
@@ -156,13 +217,13 @@ static void print_split(const struct bench_state *bench, const struct bench_resu
 
 static void print_result(const struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
-    const struct bench_figure *step = &result->figures[BENCH_STEP];
+    const struct timing *step = &result->timings[BENCH_STEP];
     const double tokens = bench_model_tokens(model), speed = tokens / step->median;
     message_print(stdout, "step     %.2f ms, median of %" PRId64 " (%.2f to %.2f), of %.0f tokens\n",
                   1e3 * step->median, bench->settings->steps, 1e3 * step->minimum, 1e3 * step->maximum, tokens);
     message_print(stdout,
-                  "speed    %.1f tokens/s; the model's FLOPs a second are %.0f %% of the %.1f GFLOP/s that matrix "
-                  "products alone reach\n",
+                  "speed    %.1f tokens/s; the model's FLOPs a second are %.0f %% of the %.1f GFLOP/s that GEMMs "
+                  "alone reach\n",
                   speed, 100.0 * speed * gpt_flops_per_token(&model->gpt) / model->gemm_rate,
                   1e-9 * model->gemm_rate);
     message_print(stdout, "memory   %.2f GiB planned on the device; this process has had %.2f GiB at most\n",
@@ -179,49 +240,36 @@ static json_t *seconds_json(const struct bench_result *result) {
     static const char *const names[BENCH_KINDS] = {"step", "compute", "exposed", "rest", "active"};
     json_t *seconds = json_pack("{s:f}", "exchange_alone", result->exchange_alone);
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        json_object_set_new(seconds, names[kind], bench_figure_json(&result->figures[kind]));
+        json_object_set_new(seconds, names[kind], timing_json(&result->timings[kind]));
     }
     return seconds;
 }
 
 static int write_json(struct bench_state *bench, const struct bench_result *result) {
     const struct bench_model *model = &bench->model;
-    json_t *json = bench_model_facts(&bench->model);
-    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "ranks",
+    json_t *more = json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I, s:O*}", "ranks",
                              model->ranks->count, "hosts", model->ranks->hosts, "near", model->ranks->node.count,
                              "across", model->ranks->cross_node.count, "tokens_per_second",
-                             bench_model_tokens(model) / result->figures[BENCH_STEP].median, "gradient_bytes",
+                             bench_model_tokens(model) / result->timings[BENCH_STEP].median, "gradient_bytes",
                              (json_int_t)(model->gpt.parameters.elements * sizeof(float)), "buckets",
                              (json_int_t)model->parallel.buckets.count, "bytes_sent", model->sent, "bytes_alone",
                              result->alone.sent, "bytes_moved_alone", result->alone.moved, "memory_rate",
-                             result->memory_rate, "seconds", seconds_json(result));
-    json_object_set_new(json, "profiled_steps", json_integer((json_int_t)bench->settings->steps));
-    if (bench->schedule) {
-        json_object_set(json, "schedule", bench->schedule);
-    }
-    const int status = json_object_update(json, more)
-                           ? error_set("out of memory for %s", bench->settings->json)
-                           : json_file_write(bench->settings->json, json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    json_decref(more);
-    json_decref(json);
-    return status;
+                             result->memory_rate, "seconds", seconds_json(result), "profiled_steps",
+                             (json_int_t)bench->settings->steps, "schedule", bench->schedule);
+    return bench_model_write_json(&bench->model, bench->settings->json, more);
 }
 
 /* ---- all of it */
 
 static void print_head(const struct bench_model *bench) {
-    const struct model_config *model = &bench->gpt.config;
-    message_print(stdout, "device   %s (%s), products by %s\n", bench->compute->device.name,
+    message_print(stdout, "device   %s (%s), GEMMs by %s\n", bench->compute->device.name,
                   bench->compute->device.platform_name, gemm_description(bench->compute));
     type_choice_print(&bench->choice, stdout);
-    message_print(stdout,
-                  "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
-                  " (%s), %.4g parameters\n",
-                  model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
-                  bench->vocabulary_source, (double)bench->gpt.parameters.total);
+    bench_model_print(bench);
+    message_print(stdout, ", %.4g parameters\n", (double)bench->gpt.parameters.total);
     message_print(stdout, "ranks    %d on %d host%s, %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " each",
                   bench->ranks->count, bench->ranks->hosts, bench->ranks->hosts == 1 ? "" : "s", bench->micro_steps,
-                  bench->train->batch_size, model->block_size);
+                  bench->train->batch_size, bench->gpt.config.block_size);
     message_print(stdout, bench->compute->device.is_cpu ? "; cores for rank 0: %u\n" : "\n", host_cores());
     fflush(stdout);
 }
@@ -253,9 +301,8 @@ enum bench_status bench_run(const struct bench_settings *settings, struct ranks 
     if (same_job_digest(ranks, wrong, vocabulary, "the vocabulary of --data-dir", "give --vocab-size")) {
         return BENCH_WRONG;
     }
-    bench.seconds = calloc((size_t)settings->steps, BENCH_KINDS * sizeof *bench.seconds);
-    const int status = ranks_agree(ranks, bench.seconds ? 0 : error_set("out of memory for the figures")) ||
-                       bench_model_set_up(&bench.model) || measure(&bench);
+    bench.seconds = memory_zeroed((size_t)settings->steps, BENCH_KINDS * sizeof *bench.seconds);
+    const int status = bench_model_set_up(&bench.model) || measure(&bench);
     if (status) {
         ranks_end_others(ranks, "hc_bench");
     }

@@ -1,5 +1,7 @@
+#include "runtime/device/profiler.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/spawn.h"
@@ -20,10 +22,10 @@ struct bench_case {
     const struct residual_variant *residual;
     int64_t streams;
     pid_t process;            /* 0: not started */
-    FILE *from;               /* what it says; the same socket is its stdin */
+    FILE *from;               /* its stdout; the same socket is its stdin */
     double *seconds, *ratios; /* [steps], one block */
     json_t *facts;
-    struct bench_figure step;
+    struct timing step;
     double ratio; /* to the first case with plain residuals, median over rounds; NaN without one */
 };
 
@@ -111,37 +113,28 @@ static int connect_process(struct bench_case *one, char **arguments) {
     return status;
 }
 
-/* The same program with this case's settings, taking turns. type: of its activations, NULL for what the settings say. */
+/* Starts the same program with this case's settings and --step-on-demand. type: of its activations, NULL: as in the settings. */
 static int start(struct bench_case *one, const char *type, int argc, char **argv) {
     char streams[24];
-    char **arguments = calloc((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
-    if (!arguments) {
-        return error_set("out of memory");
-    }
+    char **arguments = memory_zeroed((size_t)argc + MORE_ARGUMENTS, sizeof *arguments);
     memcpy(arguments, argv, (size_t)argc * sizeof *argv);
     snprintf(streams, sizeof streams, "%" PRId64, one->streams);
-    char *const more[] = {"--compare=",
-                          "--json=",
-                          "--turns",
-                          "--residual",
-                          (char *)one->residual->name,
-                          "--n-streams",
-                          streams,
-                          type ? "--dtype" : NULL,
-                          (char *)type};
+    char *const more[] = {
+        "--compare=",  "--json=", "--step-on-demand",      "--residual", (char *)one->residual->name,
+        "--n-streams", streams,   type ? "--dtype" : NULL, (char *)type};
     memcpy(arguments + argc, more, sizeof more);
     const int status = connect_process(one, arguments);
     free(arguments);
     return status;
 }
 
-/* What the process says next; the caller's to json_decref. NULL with an error text when it has ended instead. */
-static json_t *hear(struct bench_case *one) {
+/* The next object that the process writes; the caller's to json_decref. NULL with an error text when it has ended instead. */
+static json_t *read_answer(struct bench_case *one) {
     json_error_t error;
     json_t *json = json_loadf(one->from, JSON_DISABLE_EOF_CHECK, &error);
     if (!json) {
         error_set("the process of %s with %" PRId64 " streams ended early%s", one->residual->name, one->streams,
-                  feof(one->from) ? "; it says above why, or was killed for want of memory" : "");
+                  feof(one->from) ? "; its message above says why, or was killed for want of memory" : "");
     }
     return json;
 }
@@ -150,18 +143,18 @@ static int take_step(struct bench_case *one, double *seconds) {
     if (send(fileno(one->from), "\n", 1, MSG_NOSIGNAL) != 1) {
         return error_set("the process of %s with %" PRId64 " streams is gone", one->residual->name, one->streams);
     }
-    json_t *answer = hear(one);
+    json_t *answer = read_answer(one);
     *seconds = json_number_value(json_object_get(answer, "seconds"));
     json_decref(answer);
     return answer ? 0 : -1;
 }
 
 static int end(struct bench_case *one) {
-    if (shutdown(fileno(one->from), SHUT_WR)) { /* it would wait for another turn */
+    if (shutdown(fileno(one->from), SHUT_WR)) { /* it waits for another request */
         return error_set_errno("cannot end the process of %s", one->residual->name);
     }
     json_decref(one->facts);
-    one->facts = hear(one);
+    one->facts = read_answer(one);
     return one->facts ? 0 : -1;
 }
 
@@ -190,14 +183,11 @@ static const char *text_fact(const struct bench_case *one, const char *name) {
 static int start_all(struct comparison *all, int argc, char **argv) {
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
-        one->seconds = calloc((size_t)all->settings->steps, 2 * sizeof *one->seconds);
-        if (!one->seconds) {
-            return error_set("out of memory for the figures");
-        }
+        one->seconds = memory_zeroed((size_t)all->settings->steps, 2 * sizeof *one->seconds);
         one->ratios = one->seconds + all->settings->steps;
         /* what "auto" was to the first holds for all, or they could not be compared */
         if (start(one, i == 0 ? NULL : text_fact(&all->cases[0], "dtype"), argc, argv) ||
-            !(one->facts = hear(one))) {
+            !(one->facts = read_answer(one))) {
             return -1;
         }
     }
@@ -248,8 +238,8 @@ static void conclude(struct comparison *all) {
     }
     for (size_t i = 0; i < all->count; i++) {
         struct bench_case *one = &all->cases[i];
-        one->step = bench_figure_of(one->seconds, steps);
-        one->ratio = plain ? bench_figure_of(one->ratios, steps).median : NAN;
+        one->step = timing_of(one->seconds, steps);
+        one->ratio = plain ? timing_of(one->ratios, steps).median : NAN;
     }
 }
 
@@ -263,7 +253,7 @@ static double speed(const struct bench_case *one) {
     return fact(one, "tokens") / one->step.median;
 }
 
-/* Every process has measured the same products; the highest rate is what the device can do. */
+/* Every process has measured the same GEMMs; the highest rate is what the device can do. */
 static double gemm_rate(const struct comparison *all) {
     double best = 0.0;
     for (size_t i = 0; i < all->count; i++) {
@@ -288,7 +278,7 @@ static void print_type(const struct bench_case *one) {
 static void print_table(const struct comparison *all) {
     const struct bench_case *first = &all->cases[0];
     const double gibi = 1073741824.0;
-    message_print(stdout, "device   %s, products by %s at %.1f GFLOP/s\n", text_fact(first, "device"),
+    message_print(stdout, "device   %s, GEMMs by %s at %.1f GFLOP/s\n", text_fact(first, "device"),
                   text_fact(first, "gemm"), 1e-9 * gemm_rate(all));
     print_type(first);
     message_print(
@@ -307,17 +297,15 @@ static void print_table(const struct comparison *all) {
                       fact(one, "planned_bytes") / gibi, fact(one, "peak_bytes") / gibi);
         message_print(stdout, isnan(one->ratio) ? "\n" : " %7.3f\n", one->ratio);
     }
-    message_print(stdout,
-                  "of GEMM  the model's FLOPs a second, relative to the rate of matrix products alone above\n"
-                  "planned  memory on the device; peak: the most that the process has had\n");
+    message_print(stdout, "of GEMM  the model's FLOPs a second, relative to the rate of GEMMs alone above\n"
+                          "planned  memory on the device; peak: the most that the process has had\n");
     if (find_plain(all)) {
         message_print(
             stdout,
-            "to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not "
-            "the quotient of "
-            "two medians\n         above: a machine that is slower in some rounds changes those, and not the "
-            "ratios within a "
-            "round\n");
+            "to rc    time of a step divided by that of rc in the same round, median of the rounds. It is not the "
+            "quotient of two\n         medians above: a machine that is slower in some rounds changes those, and "
+            "not "
+            "the ratios within a round\n");
     }
 }
 
@@ -326,7 +314,7 @@ static int write_json(const struct comparison *all) {
     for (size_t i = 0; i < all->count; i++) {
         const struct bench_case *one = &all->cases[i];
         json_t *more = json_pack("{s:f, s:f, s:{s:o}}", "tokens_per_second", speed(one), "mfu",
-                                 utilisation(all, one), "seconds", "step", bench_figure_json(&one->step));
+                                 utilisation(all, one), "seconds", "step", timing_json(&one->step));
         json_object_set_new(more, "ratio_to_rc", isnan(one->ratio) ? json_null() : json_real(one->ratio));
         json_object_update(more, one->facts);
         json_array_append_new(cases, more);
@@ -363,5 +351,60 @@ enum bench_status bench_compare_run(const struct bench_settings *settings, struc
     }
     const int status = measure(&all, argc, argv);
     release(&all);
+    return status ? BENCH_FAILED : BENCH_DONE;
+}
+
+/* ---- a process of those */
+
+/* Writes the object, which it takes, as a line. */
+static int answer(json_t *json) {
+    int result = json_file_print(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!result && (putchar('\n') == EOF || fflush(stdout))) {
+        result = error_set_errno("cannot write");
+    }
+    json_decref(json);
+    return result ? error_prefix("cannot answer the program that asked for a step") : 0;
+}
+
+/* Reads a line; false at the end of the input. */
+static bool read_request(void) {
+    int c = getchar();
+    const bool any = c != EOF;
+    while (c != '\n' && c != EOF) {
+        c = getchar();
+    }
+    return any;
+}
+
+static int answer_requests(struct bench_model *bench) {
+    if (bench_model_measure_rate(bench) || answer(bench_model_facts(bench))) {
+        return -1;
+    }
+    uint64_t step = 0;
+    for (; read_request(); step++) {
+        double seconds[BENCH_KINDS];
+        if (step == 1 && bench->compute->profiler) {
+            profiler_reset(bench->compute->profiler); /* the first one compiles */
+        }
+        if (bench_model_step(bench, step, seconds) || answer(json_pack("{s:f}", "seconds", seconds[BENCH_STEP]))) {
+            return -1;
+        }
+    }
+    json_t *facts = bench_model_facts(bench);
+    json_object_set_new(facts, "profiled_steps", json_integer((json_int_t)(step > 1 ? step - 1 : step)));
+    return answer(facts);
+}
+
+enum bench_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks) {
+    struct bench_model bench;
+    if (ranks->count > 1) {
+        error_set("--step-on-demand is for one process: leave mpirun out");
+        return BENCH_WRONG;
+    }
+    if (bench_model_check(&bench, &settings->train, ranks)) {
+        return BENCH_WRONG;
+    }
+    const int status = bench_model_set_up(&bench) || answer_requests(&bench);
+    bench_model_release(&bench);
     return status ? BENCH_FAILED : BENCH_DONE;
 }

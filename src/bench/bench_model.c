@@ -1,11 +1,14 @@
 #include "src/bench/bench_model.h"
 #include "runtime/device/profiler.h"
+#include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/distribution.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
 #include "src/training/data_set.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -108,10 +111,8 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
 
 static int plan(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
-    bench->tokens = malloc(2 * (size_t)(train->batch_size * bench->config.block_size) * sizeof *bench->tokens);
-    if (!bench->tokens) {
-        return error_set("out of memory for tokens");
-    }
+    bench->tokens =
+        memory_allocate(2 * (size_t)(train->batch_size * bench->config.block_size), sizeof *bench->tokens);
     struct train_settings chosen = *train;
     chosen.dtype = (int)bench->choice.type;
     return data_parallel_plan_model(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->config,
@@ -155,43 +156,61 @@ double bench_model_peak_bytes(void) {
     return getrusage(RUSAGE_SELF, &usage) ? 0.0 : 1024.0 * (double)usage.ru_maxrss;
 }
 
+void bench_model_print(const struct bench_model *bench) {
+    const struct model_config *model = &bench->gpt.config;
+    message_print(stdout,
+                  "model    %s, %" PRId64 " streams, %" PRId64 " layers, %" PRId64 " channels, vocabulary %" PRId64
+                  " (%s)",
+                  model->residual->name, model->n_streams, model->n_layer, model->n_embd, model->vocab_size,
+                  bench->vocabulary_source);
+}
+
 json_t *bench_model_facts(struct bench_model *bench) {
     const struct gpt *gpt = &bench->gpt;
+    const struct model_config *model = &gpt->config;
     const struct device *device = &bench->compute->device;
-    json_t *facts =
-        json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", device->name,
-                  "platform", device->platform_name, "cpu", (int)device->is_cpu, "gemm",
-                  gemm_description(bench->compute), "attention", gpt->operations.attention_by, "dtype",
-                  element_name(gpt->options.type), "residual", gpt->config.residual->name, "n_streams",
-                  (json_int_t)gpt->config.n_streams, "n_layer", (json_int_t)gpt->config.n_layer, "n_embd",
-                  (json_int_t)gpt->config.n_embd, "block_size", (json_int_t)gpt->config.block_size, "batch_size",
-                  (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);
-    json_t *sizes = json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "vocab_size",
-                              (json_int_t)gpt->config.vocab_size, "vocab_source", bench->vocabulary_source,
-                              "dtype_reason", bench->choice.reason, "warning", bench->choice.warning, "parameters",
-                              (json_int_t)gpt->parameters.total, "auxiliary", (json_int_t)gpt->parameters.auxiliary,
-                              "tokens", bench_model_tokens(bench), "planned_bytes",
-                              (json_int_t)gpt->plan.total_bytes, "peak_bytes", bench_model_peak_bytes(),
-                              "flops_per_token", gpt_flops_per_token(gpt), "gemm_rate", bench->gemm_rate);
-    int status = json_object_update(facts, sizes);
-    if (status == 0 && bench->compute->profiler) {
-        status = json_object_set_new(facts, "kernels", profiler_report(bench->compute->profiler));
-    }
-    json_decref(sizes);
-    if (status) {
-        json_decref(facts);
-        facts = NULL;
+    json_t *facts = json_pack("{s:o, s:o, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device",
+                              json_file_name(device->name), "platform", json_file_name(device->platform_name),
+                              "cpu", (int)device->is_cpu, "gemm", gemm_description(bench->compute), "attention",
+                              gpt->operations.attention_by, "dtype", element_name(gpt->options.type), "residual",
+                              model->residual->name, "n_streams", (json_int_t)model->n_streams, "n_layer",
+                              (json_int_t)model->n_layer, "n_embd", (json_int_t)model->n_embd, "block_size",
+                              (json_int_t)model->block_size, "batch_size", (json_int_t)bench->train->batch_size,
+                              "micro_steps", (json_int_t)bench->micro_steps);
+    json_object_update_new(facts,
+                           json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "vocab_size",
+                                     (json_int_t)model->vocab_size, "vocab_source", bench->vocabulary_source,
+                                     "dtype_reason", bench->choice.reason, "warning", bench->choice.warning,
+                                     "parameters", (json_int_t)gpt->parameters.total, "auxiliary",
+                                     (json_int_t)gpt->parameters.auxiliary, "tokens", bench_model_tokens(bench),
+                                     "planned_bytes", (json_int_t)gpt->plan.total_bytes, "peak_bytes",
+                                     bench_model_peak_bytes(), "flops_per_token", gpt_flops_per_token(gpt),
+                                     "gemm_rate", bench->gemm_rate));
+    if (bench->compute->profiler) {
+        json_object_set_new(facts, "kernels", profiler_report(bench->compute->profiler));
     }
     return facts;
 }
 
-/* ---- figures */
-
-struct bench_figure bench_figure_of(double *values, size_t count) {
-    percentile_sort(values, count);
-    return (struct bench_figure){values[0], percentile(values, count, 0.5), values[count - 1]};
+int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more) {
+    json_t *json = bench_model_facts(bench);
+    json_object_update_new(json, more);
+    const int status = json_file_write(path, json, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    json_decref(json);
+    return status;
 }
 
-json_t *bench_figure_json(const struct bench_figure *figure) {
-    return json_pack("{s:f, s:f, s:f}", "min", figure->minimum, "median", figure->median, "max", figure->maximum);
+void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens) {
+    json_array_append_new(schedule, json_pack("[I, f, b]", (json_int_t)elements, seconds, of_tokens));
+}
+
+/* ---- timings */
+
+struct timing timing_of(double *values, size_t count) {
+    percentile_sort(values, count);
+    return (struct timing){values[0], percentile(values, count, 0.5), values[count - 1]};
+}
+
+json_t *timing_json(const struct timing *timing) {
+    return json_pack("{s:f, s:f, s:f}", "min", timing->minimum, "median", timing->median, "max", timing->maximum);
 }

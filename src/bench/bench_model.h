@@ -20,7 +20,7 @@ struct bench_model {
     struct data_parallel parallel;
     int64_t micro_steps; /* of this rank in a step */
     int32_t *tokens;     /* [2, batch, block_size] */
-    double gemm_rate;    /* FLOP/s of all ranks in products alone, after bench_model_measure_rate */
+    double gemm_rate;    /* FLOP/s of all ranks in GEMMs alone, after bench_model_measure_rate */
     double sent;         /* bytes, in messages of the last step */
 };
 
@@ -46,17 +46,26 @@ double bench_model_tokens(const struct bench_model *bench);
 /* The most memory this process has had so far, in bytes. On a GPU the plan says what is there. */
 double bench_model_peak_bytes(void);
 
-/* What is known of the model and its device, and, when profiled, the kernels' times so far: an object, NULL when
- * out of memory. */
+/* Prints "model    ..." without the end of the line. */
+void bench_model_print(const struct bench_model *bench);
+
+/* An object with what is known of the model and its device, and, when profiled, the kernels' times so far. */
 json_t *bench_model_facts(struct bench_model *bench);
 
-/* What one number was over the steps. */
-struct bench_figure {
+/* Writes these facts and the members of `more`, which it takes, to a file. */
+int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more);
+
+/* Appends [elements, seconds, of tokens] to a schedule, which bench/scaling replays on machines that one does not have: how long
+ * before the end of the backward pass a bucket of gradients is complete, and whether it holds the token embedding's. */
+void bench_schedule_add(json_t *schedule, uint64_t elements, double seconds, bool of_tokens);
+
+/* The seconds of several steps. */
+struct timing {
     double minimum, median, maximum;
 };
 
 /* Sorts the values; count > 0. */
-struct bench_figure bench_figure_of(double *values, size_t count);
+struct timing timing_of(double *values, size_t count);
 
-/* {"min": ..., "median": ..., "max": ...}; NULL when memory runs out. */
-json_t *bench_figure_json(const struct bench_figure *figure);
+/* {"min": ..., "median": ..., "max": ...} */
+json_t *timing_json(const struct timing *timing);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu_report.py on figures that are made up: what it makes of the clock and of the ledger, side by side.
+"""bench/gpu_report.py on figures that are made up: what it makes of the clock and of the roofline, side by side.
 
   check_gpu_report.py bench/gpu_report.py
 """
@@ -32,14 +32,14 @@ def main():
     profile = {"profiled_steps": 4, "seconds": {"step": {"median": 0.0125}}, "kernels": [
         {"name": "gemm_nn 1x2x3", "calls": 12, "seconds": 0.036}, {"name": "adamw", "calls": 4, "seconds": 0.004},
         {"name": "unforeseen", "calls": 8, "seconds": 0.008}]}
-    ledger = {"title": "some GPU", "kernels": [kernel("gemm_nn 1x2x3", 2, 0.004), kernel("gemm_nn 1x2x3", 1, 0.002),
+    roofline = {"title": "some GPU", "kernels": [kernel("gemm_nn 1x2x3", 2, 0.004), kernel("gemm_nn 1x2x3", 1, 0.002),
                                                kernel("adamw", 1, 0.002), kernel("never", 5, 0.0005), kernel("finish", 0, 0.0)]}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         page = report(folder, files)
         expect(page, "| golden | passed | 7 | `test_golden gpu` |")
         expect(page, "Nothing to compare: there is no data sheet of this device")
-        page = report(folder, {"profile-shc.json": profile, "ledger-shc.json": ledger})
+        page = report(folder, {"profile-shc.json": profile, "roofline-shc.json": roofline})
         expect(page, "shc in bf16, a step with one micro-step, of which the clock says 12.5 ms and the data sheet of some GPU")
         expect(page, "| `gemm_nn 1x2x3` | 3 | 3 | 9.000 | 6.000 | 1.50 |\n"
                      "| `unforeseen` | 2 | 0 | 2.000 | 0.000 |  |\n"

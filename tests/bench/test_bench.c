@@ -175,8 +175,8 @@ static const char *data_of(const char *name, const char *meta) {
 static void assert_vocabulary(double wanted, const char *words, const char *option, const char *value) {
     const char *path = scratch_path("vocabulary.json"), *output = scratch_path("vocabulary");
     json_t *json;
-    assert_done(CHILD_RUN_WRITING(output, program, "--ledger", "--as", "a6000", "--n-layer", "1", "--n-embd", "64",
-                                  "--n-head", "2", "--block-size", "16", "--json", path, option, value));
+    assert_done(CHILD_RUN_WRITING(output, program, "--roofline", "--as", "a6000", "--n-layer", "1", "--n-embd",
+                                  "64", "--n-head", "2", "--block-size", "16", "--json", path, option, value));
     assert_int_equal(json_file_read(path, 1000000, &json), 0);
     assert_float_equal(number(json, "vocab_size"), wanted, 0);
     json_decref(json);
@@ -212,8 +212,8 @@ static void test_vocabulary(void **state) {
 static void test_turns(void **state) {
     (void)state;
     const char *output = scratch_path("turns");
-    const char *const shell[] = {"/bin/sh", "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
-                                 "--turns", NULL};
+    const char *const shell[] = {"/bin/sh",          "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
+                                 "--step-on-demand", NULL};
     assert_done(child_finish(child_start_writing(output, CHILD_UNLIMITED, shell)));
     FILE *file = fopen(output, "r");
     assert_non_null(file);
@@ -267,9 +267,9 @@ static void test_errors(void **state) {
     /* one of the processes cannot start */
     assert_failed(CHILD_RUN(program, "--compare", "rc,shc", "--device", "nonsense"), 1, "ended early");
     assert_failed(CHILD_RUN(program, "--compare", "rc,shc:1"), 2, "n_streams");
-    assert_failed(CHILD_RUN(program, "--compare", "rc", "--turns"), 2, "--turns");
+    assert_failed(CHILD_RUN(program, "--compare", "rc", "--step-on-demand"), 2, "--step-on-demand");
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
-    assert_failed(CHILD_RUN(program, "--tune", "--turns"), 2, "--tune");
+    assert_failed(CHILD_RUN(program, "--tune", "--step-on-demand"), 2, "--tune");
     assert_failed(CHILD_RUN(program, "--tune", "--gemm", "cblas"), 2, "--gemm cblas");
     assert_failed(CHILD_RUN(program, "--tune", "--n-head", "3"), 2, "n_head");
     assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "2", program, "--tune"), 2, "start one process");

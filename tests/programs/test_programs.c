@@ -64,10 +64,12 @@ static void bench_takes_tune_minutes_from_config_files(void **state) {
     (void)state;
     /* Settings that contradict each other are refused after the config file has been taken. */
     const char *path = scratch_write("bench.conf", "tune_minutes = 1\n", 17);
-    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--turns", "--json", "x"), WRONG_USAGE);
-    assert_non_null(strstr(child_message(), "--turns talks on stdin and stdout"));
+    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
+                     WRONG_USAGE);
+    assert_non_null(strstr(child_message(), "--step-on-demand talks on stdin and stdout"));
     path = scratch_write("bench.conf", "tune_minutes = x\n", 17);
-    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--turns", "--json", "x"), WRONG_USAGE);
+    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
+                     WRONG_USAGE);
     assert_non_null(strstr(child_message(), "bench.conf:1: tune_minutes = 'x' is not a whole number"));
 }
 

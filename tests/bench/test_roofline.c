@@ -1,4 +1,4 @@
-/* hc_bench --ledger: what it says of a step that does not run is what a step of that shape puts into the queue, as
+/* hc_bench --roofline: what it says of a step that does not run is what a step of that shape puts into the queue, as
  * tests/support/counting_opencl.c sees it there. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,13 +30,13 @@ struct model {
     const char *residual, *type, *gemm;
 };
 
-/* ---- rows of the ledger, and the same of the queue: everything with one name and size, added up */
+/* ---- rows of the roofline, and the same of the queue: everything with one name and size, added up */
 
 struct row {
     char name[64]; /* as at the queue */
     size_t groups, local;
     size_t count;
-    double read, written; /* of a ledger */
+    double read, written; /* of a roofline */
     double sizes, writable,
         changed; /* of a queue, as counting_opencl.c has them; of transfers: the bytes, in sizes */
 };
@@ -62,7 +62,7 @@ static struct row *row_of(struct rows *rows, const char *name, size_t groups, si
     return &rows->row[i];
 }
 
-/* ---- the ledger's file */
+/* ---- the roofline's file */
 
 static double number(const json_t *json, const char *name) {
     const json_t *value = json_object_get(json, name);
@@ -76,7 +76,7 @@ static const char *text(const json_t *json, const char *name) {
     return json_string_value(json_object_get(json, name));
 }
 
-static json_t *read_ledger(const char *path) {
+static json_t *read_roofline(const char *path) {
     json_t *json;
     assert_int_equal(json_file_read(path, 1 << 20, &json), 0);
     return json;
@@ -97,8 +97,8 @@ static const char *queue_name(const char *name, const char *product) {
     return strncmp(name, "gemm_", 5) == 0 ? product : name;
 }
 
-static void add_up_ledger(const json_t *ledger, const char *product, struct rows *rows) {
-    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+static void add_up_roofline(const json_t *roofline, const char *product, struct rows *rows) {
+    const json_t *kernels = json_object_get(roofline, "kernels"), *kernel;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
         struct row *row = row_of(rows, queue_name(text(kernel, "name"), product), (size_t)number(kernel, "groups"),
@@ -135,7 +135,7 @@ static void add_up_queue(const char *path, size_t wanted, struct rows *rows, siz
     bool closing = true;
     *waits = 0;
     while (wanted > 0) {
-        assert_true(end > content); /* else the queue saw less than the ledger has */
+        assert_true(end > content); /* else the queue saw less than the roofline has */
         end[-1] = '\0';
         char *line = strrchr(content, '\n');
         line = line ? line + 1 : content;
@@ -173,7 +173,7 @@ static void check_transfer(const struct row *told, const struct row *seen) {
 
 static void check_row(const struct row *told, const struct row *seen) {
     if (told->count != seen->count) {
-        fail_msg("%s, %zu groups of %zu: the ledger has %zu, the queue got %zu", told->name, told->groups,
+        fail_msg("%s, %zu groups of %zu: the roofline has %zu, the queue got %zu", told->name, told->groups,
                  told->local, told->count, seen->count);
     }
     if (!told->groups) {
@@ -184,23 +184,23 @@ static void check_row(const struct row *told, const struct row *seen) {
                           told->written > 0.0 && told->written <= seen->writable && told->written >= seen->changed;
     if (!possible) {
         fail_msg(
-            "%s, %zu groups of %zu: the ledger has %.0f bytes read and %.0f written; its arguments have %.0f, of "
+            "%s, %zu groups of %zu: the roofline has %.0f bytes read and %.0f written; its arguments have %.0f, of "
             "which it may write to %.0f, and %.0f changed",
             told->name, told->groups, told->local, told->read, told->written, seen->sizes, seen->writable,
             seen->changed);
     }
 }
 
-static double count_of(const json_t *ledger, const char *what) {
-    return number(json_object_get(ledger, "micro_step"), what) +
-           number(json_object_get(ledger, "optimiser_step"), what);
+static double count_of(const json_t *roofline, const char *what) {
+    return number(json_object_get(roofline, "micro_step"), what) +
+           number(json_object_get(roofline, "optimiser_step"), what);
 }
 
-/* As many commands as the ledger has, and each of them in both. */
-static void check_queue(const json_t *ledger, const char *path, const char *product) {
+/* As many commands as the roofline has, and each of them in both. */
+static void check_queue(const json_t *roofline, const char *path, const char *product) {
     struct rows told = {.count = 0}, seen = {.count = 0};
     size_t commands = 0, waits;
-    add_up_ledger(ledger, product, &told);
+    add_up_roofline(roofline, product, &told);
     for (size_t i = 0; i < told.count; i++) {
         commands += told.row[i].count;
     }
@@ -209,8 +209,8 @@ static void check_queue(const json_t *ledger, const char *path, const char *prod
         check_row(&told.row[i], row_of(&seen, told.row[i].name, told.row[i].groups, told.row[i].local));
     }
     assert_int_equal(seen.count, told.count);
-    assert_int_equal(waits, (size_t)count_of(ledger, "waits"));
-    assert_true(count_of(ledger, "launches") <= (double)commands);
+    assert_int_equal(waits, (size_t)count_of(roofline, "waits"));
+    assert_true(count_of(roofline, "launches") <= (double)commands);
 }
 
 /* But for what tells the two apart. */
@@ -227,9 +227,9 @@ static void check_same(json_t *dry, json_t *ran) {
 
 static json_t *count(const struct model *model) {
     const char *path = scratch_path("dry.json");
-    assert_done(CHILD_RUN(program, SHAPE, "--ledger", "--as", "emulation", "--residual", model->residual, "--dtype",
-                          model->type, "--gemm", model->gemm, "--json", path));
-    return read_ledger(path);
+    assert_done(CHILD_RUN(program, SHAPE, "--roofline", "--as", "emulation", "--residual", model->residual,
+                          "--dtype", model->type, "--gemm", model->gemm, "--json", path));
+    return read_roofline(path);
 }
 
 static json_t *count_and_run(const struct model *model, const char *log) {
@@ -237,12 +237,12 @@ static json_t *count_and_run(const struct model *model, const char *log) {
     setenv("LD_PRELOAD", HC_PRELOADED, 1);
     setenv("HC_COUNT", log, 1);
     const int status =
-        CHILD_RUN(program, SHAPE, "--ledger", "--ledger-run", "--device", "pocl", "--as", "emulation", "--residual",
-                  model->residual, "--dtype", model->type, "--gemm", model->gemm, "--json", path);
+        CHILD_RUN(program, SHAPE, "--roofline", "--roofline-run", "--device", "pocl", "--as", "emulation",
+                  "--residual", model->residual, "--dtype", model->type, "--gemm", model->gemm, "--json", path);
     unsetenv("LD_PRELOAD");
     unsetenv("HC_COUNT");
     assert_done(status);
-    return read_ledger(path);
+    return read_roofline(path);
 }
 
 static void check_model(const struct model *model, const char *product) {
@@ -267,9 +267,9 @@ static void test_fp32_is_what_the_queue_gets(void **state) {
 /* ---- bytes and FLOPs by hand */
 
 /* The sum over all launches of this name. */
-static void check_kernel(const json_t *ledger, const char *name, double launches, double read, double written,
+static void check_kernel(const json_t *roofline, const char *name, double launches, double read, double written,
                          double flops) {
-    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+    const json_t *kernels = json_object_get(roofline, "kernels"), *kernel;
     double sums[4] = {0.0};
     const double expected[4] = {launches, launches * read, launches * written, launches * flops};
     static const char *const columns[4] = {"launches", "read", "written", "flops"};
@@ -288,46 +288,46 @@ static void check_kernel(const json_t *ledger, const char *name, double launches
 
 /* Queries, keys and values of all tokens, and per head half of a square of scores with its diagonal, in two
  * products. */
-static void check_attention(const json_t *ledger, double size) {
+static void check_attention(const json_t *roofline, double size) {
     const double pairs = 2 * 32.0 * 33.0 / 2.0;
-    check_kernel(ledger, "attention_matrix_cores_forward", 1, 3 * TOKENS * CHANNELS * size,
+    check_kernel(roofline, "attention_matrix_cores_forward", 1, 3 * TOKENS * CHANNELS * size,
                  TOKENS * CHANNELS * size + TOKENS * HEADS * 4.0, 2 * 2 * pairs * CHANNELS);
 }
 
 /* fp32 but for the operands, which are rounded from the weights. The arenas are of whole vectors. */
-static void check_adamw(const json_t *ledger) {
+static void check_adamw(const json_t *roofline) {
     double elements = 0.0;
-    const json_t *kernels = json_object_get(ledger, "kernels"), *kernel;
+    const json_t *kernels = json_object_get(roofline, "kernels"), *kernel;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)kernels, i, kernel) {
         elements += strcmp(text(kernel, "name"), "square_sums") == 0 ? (number(kernel, "read")) / 4.0 : 0.0;
     }
-    const double least = number(ledger, "parameters");
+    const double least = number(roofline, "parameters");
     assert_true(elements >= least && elements <= least + 64.0 * 32.0);
-    check_kernel(ledger, "adamw", 1, 4 * 4 * elements + 4, 3 * 4 * elements + 2 * elements, 0.0);
+    check_kernel(roofline, "adamw", 1, 4 * 4 * elements + 4, 3 * 4 * elements + 2 * elements, 0.0);
 }
 
 static void test_bytes_by_hand(void **state) {
     (void)state;
-    json_t *ledger = count(&(struct model){"shc", "bf16", "auto"});
+    json_t *roofline = count(&(struct model){"shc", "bf16", "auto"});
     const double values = TOKENS * CHANNELS, size = 2.0, h = STREAMS * (STREAMS + 2);
     /* behind the topmost branch; the others' is in the fused frame */
-    check_kernel(ledger, "depth_mix_forward", 1, (STREAMS + 1) * values * size + TOKENS * h * 4.0,
+    check_kernel(roofline, "depth_mix_forward", 1, (STREAMS + 1) * values * size + TOKENS * h * 4.0,
                  STREAMS * values * size + TOKENS * STREAMS * 4.0, 0.0);
-    check_kernel(ledger, "frame_output_gradient", 1, STREAMS * values * size + TOKENS * h * 4.0, values * size,
+    check_kernel(roofline, "frame_output_gradient", 1, STREAMS * values * size + TOKENS * h * 4.0, values * size,
                  0.0);
-    check_kernel(ledger, "gemm_nt 64x192x64", 1, (values + 3.0 * CHANNELS * CHANNELS) * size, 3 * values * size,
+    check_kernel(roofline, "gemm_nt 64x192x64", 1, (values + 3.0 * CHANNELS * CHANNELS) * size, 3 * values * size,
                  2 * 64.0 * 192.0 * 64.0);
     /* the gradient of a weight is fp32 and added to what is there */
-    check_kernel(ledger, "gemm_tn 192x64x64", 1, 4 * values * size + 3.0 * CHANNELS * CHANNELS * 4,
+    check_kernel(roofline, "gemm_tn 192x64x64", 1, 4 * values * size + 3.0 * CHANNELS * CHANNELS * 4,
                  3.0 * CHANNELS * CHANNELS * 4, 2 * 64.0 * 192.0 * 64.0);
-    check_kernel(ledger, "cross_entropy", 1, TOKENS * (1.0 * VOCABULARY * 4 + 4), TOKENS * (VOCABULARY * size + 4),
-                 0);
+    check_kernel(roofline, "cross_entropy", 1, TOKENS * (1.0 * VOCABULARY * 4 + 4),
+                 TOKENS * (VOCABULARY * size + 4), 0);
     /* between steps nothing is cleared but the loss: the first micro-step writes its gradients */
-    check_kernel(ledger, "buffer_zero", 1, 0.0, 4.0, 0.0);
-    check_attention(ledger, size);
-    check_adamw(ledger);
-    json_decref(ledger);
+    check_kernel(roofline, "buffer_zero", 1, 0.0, 4.0, 0.0);
+    check_attention(roofline, size);
+    check_adamw(roofline);
+    json_decref(roofline);
 }
 
 /* ---- limits: what has been reached for model M, 8 x 1024 tokens in bf16, does not become worse unseen */
@@ -346,8 +346,8 @@ static const struct limit {
 };
 
 /* Bytes of the part in a micro-step. */
-static double part_bytes(const json_t *ledger, const char *part) {
-    const json_t *parts = json_object_get(ledger, "parts"), *row;
+static double part_bytes(const json_t *roofline, const char *part) {
+    const json_t *parts = json_object_get(roofline, "parts"), *row;
     double bytes = 0.0;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)parts, i, row) {
@@ -367,18 +367,18 @@ static void test_limits(void **state) {
     const char *path = scratch_path("limits.json");
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const struct limit *limit = &limits[i];
-        assert_done(CHILD_RUN(program, "--ledger", "--as", limit->device, "--config",
+        assert_done(CHILD_RUN(program, "--roofline", "--as", limit->device, "--config",
                               HC_TEST_DATA "/../configs/M.conf", "--residual", limit->residual, "--dtype", "bf16",
                               "--batch-size", "8", "--gradient-accumulation-steps", "2", "--json", path));
-        json_t *ledger = read_ledger(path);
-        const json_t *micro = json_object_get(ledger, "micro_step");
-        const double sublayers = SUBLAYERS * number(ledger, "n_layer");
+        json_t *roofline = read_roofline(path);
+        const json_t *micro = json_object_get(roofline, "micro_step");
+        const double sublayers = SUBLAYERS * number(roofline, "n_layer");
         check_limit(limit, "launches", number(micro, "launches"), limit->launches);
         assert_true(number(micro, "waits") <= limit->waits);
-        check_limit(limit, "bytes of a sublayer", part_bytes(ledger, "hyper-connections") / sublayers,
+        check_limit(limit, "bytes of a sublayer", part_bytes(roofline, "hyper-connections") / sublayers,
                     limit->sublayer_bytes);
         check_limit(limit, "seconds", number(micro, "seconds"), limit->seconds);
-        json_decref(ledger);
+        json_decref(roofline);
     }
 }
 
@@ -386,18 +386,18 @@ static void test_limits(void **state) {
 
 static void test_errors(void **state) {
     (void)state;
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a7000"), 2,
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--as", "a7000"), 2,
                   "'a7000' here, but of: a6000, h100, h200, mi300x");
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2, "--ledger without --as");
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--device", "pocl"), 2,
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--device", "pocl"), 2, "--roofline without --as");
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--device", "pocl"), 2,
                   "name a device that is like it, of: a6000");
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger-run"), 2, "give --ledger, too");
-    assert_failed(CHILD_RUN(program, SHAPE, "--as", "a6000"), 2, "give --ledger, too");
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--compare", "rc,shc"), 2,
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline-run"), 2, "give --roofline, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--as", "a6000"), 2, "give --roofline, too");
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--as", "a6000", "--compare", "rc,shc"), 2,
                   "one model on one rank");
-    assert_failed(CHILD_RUN(program, SHAPE, "--ledger", "--as", "a6000", "--json",
-                            scratch_path("none/ledger.json")),
-                  1, "none/ledger.json");
+    assert_failed(CHILD_RUN(program, SHAPE, "--roofline", "--as", "a6000", "--json",
+                            scratch_path("none/roofline.json")),
+                  1, "none/roofline.json");
 }
 
 static int set_up(void **state) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The ledger's tables (hc_bench --ledger) of model M, 8 x 1024 tokens a micro-step in bf16, for several variants and GPUs that need
+"""The roofline's tables (hc_bench --roofline) of model M, 8 x 1024 tokens a micro-step in bf16, for several variants and GPUs that need
 not be there: what was before the kernels were changed, and what is now.
 
-  bench/ledger_table.py                   prints them
-  bench/ledger_table.py --write           writes them into docs/gpu.md, between the lines that say so
-  bench/ledger_table.py --keep            keeps today's figures as those from before, in bench/ledger_before.json
+  bench/roofline_table.py                   prints them
+  bench/roofline_table.py --write           writes them into docs/gpu.md, between the lines that say so
+  bench/roofline_table.py --keep            keeps today's figures as those from before, in bench/roofline_before.json
 
 BUILD (build) in the environment names the folder with hc_bench.
 """
@@ -19,7 +19,7 @@ from between import write_between
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent / "build"))
-BEFORE = HERE / "ledger_before.json"
+BEFORE = HERE / "roofline_before.json"
 DOCUMENT = HERE.parent / "docs" / "gpu.md"
 
 DEVICES = ["a6000", "h200", "mi300x", "rx7900xtx", "arc770"]
@@ -28,16 +28,16 @@ OPTIONS = ["--config", HERE.parent / "configs" / "M.conf", "--dtype", "bf16", "-
 HOT = 0.005  # of a micro-step's time, from which on a kernel is of the hot path
 
 
-def ledger(device, variant):
+def roofline(device, variant):
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "ledger.json"
-        command = [BUILD / "hc_bench", "--ledger", "--as", device, "--residual", variant, *OPTIONS, "--json", path]
+        path = pathlib.Path(folder) / "roofline.json"
+        command = [BUILD / "hc_bench", "--roofline", "--as", device, "--residual", variant, *OPTIONS, "--json", path]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return json.loads(path.read_text())
 
 
 def figures(facts):
-    """What the tables have of a ledger, in the units that they have it in."""
+    """What the tables have of a roofline, in the units that they have it in."""
     micro, optimiser, steps = facts["micro_step"], facts["optimiser_step"], facts["micro_steps"]
     seconds = micro["seconds"] + optimiser["seconds"] / steps
     parts = {row["part"]: round(1e3 * row["seconds"], 2) for row in facts["parts"] if row["step"] == "micro_step"}
@@ -52,7 +52,7 @@ def figures(facts):
 
 
 def measure():
-    return {device: {variant: figures(ledger(device, variant)) for variant in VARIANTS} for device in DEVICES}
+    return {device: {variant: figures(roofline(device, variant)) for variant in VARIANTS} for device in DEVICES}
 
 
 def table(heads, rows):
@@ -89,7 +89,7 @@ def goals(before, now):
         ["MB of a hyper-connection's sublayer, forward and backward", old["frame_MB"], new["frame_MB"], "450"],
         ["waits of the host", old["waits"], new["waits"], "0"],
         [f"narrow kernels among those with {100 * HOT:.1f} % of the time or more", old["narrow"], new["narrow"], "0"],
-        ["the ledger's ms", old["ms"], new["ms"], f"{0.55 * old['ms']:.0f}"],
+        ["the roofline's ms", old["ms"], new["ms"], f"{0.55 * old['ms']:.0f}"],
     ])
 
 
@@ -102,7 +102,7 @@ Where one figure has become another, both are there: before → now.
 
 
 def write(block):
-    write_between(DOCUMENT, "bench/ledger_table.py", "\n" + block + "\n")
+    write_between(DOCUMENT, "bench/roofline_table.py", "\n" + block + "\n")
 
 
 def main():

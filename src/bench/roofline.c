@@ -1,0 +1,330 @@
+/* The roofline estimate of a training step: all launches of a micro-step and of the optimiser's step, logged without a device or on
+ * one in the shape of another, and the seconds that a data sheet allows for each of them. */
+#include "runtime/device/gpu_model.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/message.h"
+#include "src/bench/bench.h"
+#include "src/bench/bench_model.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One or more launches. */
+struct launch_sum {
+    size_t launches, waits;
+    double read, written, flops, padded_flops; /* bytes and FLOPs */
+    double seconds;                            /* by gpu_model_seconds */
+};
+
+/* The launches of a module of the model, or those among them of one kernel with one size. */
+struct launch_row {
+    struct launch_entry entry; /* the first of them */
+    struct launch_sum sum;
+};
+
+struct launch_table {
+    struct launch_row *rows; /* owned */
+    size_t count;
+};
+
+/* What one part of a step takes. */
+struct estimate {
+    struct launch_table kernels, modules; /* those that take most seconds first */
+    struct launch_sum all;
+    size_t narrow; /* launches of kernels with fewer groups than twice the device's cores */
+};
+
+struct roofline {
+    struct bench_model bench;
+    const struct gpu_model *model;
+    struct estimate micro_step, optimiser_step;
+    json_t *schedule; /* see bench_schedule_add */
+};
+
+/* ---- adding up */
+
+static struct launch_sum sum_of(const struct gpu_model *model, const struct launch_entry *entry) {
+    const double flops = fmax(entry->padded_flops, entry->flops);
+    const struct gpu_work work = {.groups = (double)entry->groups,
+                                  .local = (double)entry->local,
+                                  .bytes = entry->read + entry->written,
+                                  .padded_flops = flops,
+                                  .on_matrix_cores = entry->on_matrix_cores};
+    const double seconds = entry->launches ? gpu_model_seconds(model, &work) : 0.0;
+    return (struct launch_sum){entry->launches, entry->waits, entry->read, entry->written,
+                               entry->flops,    flops,        seconds};
+}
+
+static void add(struct launch_sum *to, const struct launch_sum *from) {
+    to->launches += from->launches;
+    to->waits += from->waits;
+    to->read += from->read;
+    to->written += from->written;
+    to->flops += from->flops;
+    to->padded_flops += from->padded_flops;
+    to->seconds += from->seconds;
+}
+
+/* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others if need be. */
+static void add_to_row(struct launch_table *table, const struct launch_entry *entry, const struct launch_sum *sum,
+                       bool kernel) {
+    size_t i = 0;
+    for (; i < table->count; i++) {
+        const struct launch_entry *other = &table->rows[i].entry;
+        if (strcmp(other->module, entry->module) == 0 &&
+            (!kernel || (strcmp(other->name, entry->name) == 0 && other->groups == entry->groups &&
+                         other->local == entry->local))) {
+            break;
+        }
+    }
+    if (i == table->count) {
+        table->rows = memory_resize(table->rows, ++table->count, sizeof *table->rows);
+        table->rows[i] = (struct launch_row){.entry = *entry};
+    }
+    add(&table->rows[i].sum, sum);
+}
+
+static int by_seconds(const void *a, const void *b) {
+    const struct launch_row *one = a, *other = b;
+    return (one->sum.seconds < other->sum.seconds) - (one->sum.seconds > other->sum.seconds);
+}
+
+static void estimate_make(struct estimate *estimate, const struct gpu_model *model, const struct launch_log *log) {
+    for (size_t i = 0; i < log->count; i++) {
+        const struct launch_entry *entry = &log->entries[i];
+        const struct launch_sum sum = sum_of(model, entry);
+        add_to_row(&estimate->kernels, entry, &sum, true);
+        add(&estimate->all, &sum);
+        estimate->narrow += entry->groups > 0 && entry->groups < 2 * (size_t)model->cores;
+    }
+    if (estimate->kernels.count > 0) {
+        qsort(estimate->kernels.rows, estimate->kernels.count, sizeof *estimate->kernels.rows, by_seconds);
+    }
+    for (size_t i = 0; i < estimate->kernels.count; i++) {
+        const struct launch_row *row = &estimate->kernels.rows[i];
+        add_to_row(&estimate->modules, &row->entry, &row->sum, false);
+    }
+}
+
+/* ---- logging a step */
+
+/* How many launches the log had when a sublayer's gradients were in it. */
+struct marks {
+    const struct launch_log *log;
+    size_t *counts; /* [BRANCHES n_layer + 2], by sublayer + 1 */
+};
+
+static void mark(void *context, int64_t sublayer) {
+    struct marks *marks = context;
+    marks->counts[sublayer + 1] = marks->log->count;
+}
+
+static json_t *make_schedule(const struct roofline *roofline, const struct marks *marks) {
+    const struct buckets *buckets = &roofline->bench.parallel.buckets;
+    const int64_t top = BRANCHES * roofline->bench.gpt.config.n_layer;
+    json_t *schedule = json_array();
+    for (size_t i = 0; i < buckets->count; i++) {
+        const struct bucket *bucket = &buckets->table[i];
+        double seconds = 0.0;
+        for (size_t k = marks->counts[(bucket->of_tokens ? top : bucket->complete_after) + 1];
+             k < marks->log->count; k++) {
+            seconds += sum_of(roofline->model, &marks->log->entries[k]).seconds;
+        }
+        bench_schedule_add(schedule, bucket->range.count, seconds, bucket->of_tokens);
+    }
+    return schedule;
+}
+
+/* The last micro-step, with when its gradients are complete. */
+static int log_last(struct roofline *roofline) {
+    struct bench_model *bench = &roofline->bench;
+    struct marks marks = {bench->compute->launch_log,
+                          memory_zeroed((size_t)(BRANCHES * bench->gpt.config.n_layer + 2), sizeof *marks.counts)};
+    bench->parallel.watcher = (struct gpt_listener){mark, &marks};
+    const int status = bench_model_micro_step(bench, 0, bench->micro_steps - 1);
+    bench->parallel.watcher = (struct gpt_listener){0};
+    roofline->schedule = make_schedule(roofline, &marks);
+    free(marks.counts);
+    return status;
+}
+
+/* A later micro-step, since the first one writes gradients and the others add to them, and what comes between it and the next step. */
+static int log_step(struct roofline *roofline) {
+    struct bench_model *bench = &roofline->bench;
+    struct launch_log *log = bench->compute->launch_log;
+    float loss, norm;
+    gpt_zero(&bench->gpt);
+    if (bench_model_micro_step(bench, 0, 0)) {
+        return -1;
+    }
+    log->count = 0;
+    if (log_last(roofline)) {
+        return -1;
+    }
+    estimate_make(&roofline->micro_step, roofline->model, log);
+    log->count = 0;
+    if (data_parallel_step(&bench->parallel, &bench->train->optimizer, 0) ||
+        gpt_read_results(&bench->gpt, &loss, &norm)) {
+        return -1;
+    }
+    gpt_zero(&bench->gpt);
+    estimate_make(&roofline->optimiser_step, roofline->model, log);
+    return compute_check(bench->compute);
+}
+
+/* ---- human-readable */
+
+static void print_sum(const struct launch_sum *sum, double whole) {
+    message_print(stdout, " %8zu %5zu %11.1f %11.1f %9.3f %5.1f %%\n", sum->launches, sum->waits,
+                  1e-6 * (sum->read + sum->written), 1e-9 * sum->flops, 1e3 * sum->seconds,
+                  whole > 0.0 ? 100.0 * sum->seconds / whole : 0.0);
+}
+
+static void print_head(const char *title) {
+    message_print(stdout, "\n%-56s %8s %5s %11s %11s %9s %7s\n", title, "launches", "waits", "MB", "GFLOP", "ms",
+                  "share");
+}
+
+/* The modules, then the kernels that take most. */
+static void print_estimate(const struct estimate *estimate, const char *title) {
+    enum { MOST = 40 };
+    const double whole = estimate->all.seconds;
+    print_head(title);
+    for (size_t i = 0; i < estimate->modules.count; i++) {
+        message_print(stdout, "  %-54s", estimate->modules.rows[i].entry.module);
+        print_sum(&estimate->modules.rows[i].sum, whole);
+    }
+    message_print(stdout, "  %-54s", "in all");
+    print_sum(&estimate->all, whole);
+    print_head("  kernel                                    groups x size");
+    for (size_t i = 0; i < estimate->kernels.count && i < MOST; i++) {
+        const struct launch_entry *entry = &estimate->kernels.rows[i].entry;
+        message_print(stdout, "  %-40s %6zu x %4zu", entry->name, entry->groups, entry->local);
+        print_sum(&estimate->kernels.rows[i].sum, whole);
+    }
+    if (estimate->kernels.count > MOST) {
+        message_print(stdout, "  and %zu more\n", estimate->kernels.count - MOST);
+    }
+}
+
+/* Bytes of hyper-connections in a micro-step. */
+static double frame_bytes(const struct estimate *estimate) {
+    double bytes = 0.0;
+    for (size_t i = 0; i < estimate->modules.count; i++) {
+        const struct launch_row *row = &estimate->modules.rows[i];
+        bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.read + row->sum.written : 0.0;
+    }
+    return bytes;
+}
+
+static void print(const struct roofline *roofline) {
+    const struct bench_model *bench = &roofline->bench;
+    const struct gpu_model *model = roofline->model;
+    const struct estimate *micro_step = &roofline->micro_step;
+    const double steps = (double)bench->micro_steps;
+    const double tokens = (double)(bench->train->batch_size * bench->train->model.block_size);
+    const double speed = tokens / (micro_step->all.seconds + roofline->optimiser_step.all.seconds / steps);
+    const double peak = model->matrix_core_rate > 0.0 ? model->matrix_core_rate : model->rate;
+    message_print(stdout, "roofline of %s, by its data sheet: %s\n", model->title,
+                  bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
+    bench_model_print(bench);
+    message_print(stdout, ", %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; GEMMs by %s\n",
+                  bench->train->batch_size, bench->train->model.block_size, element_name(bench->gpt.options.type),
+                  gemm_description(bench->compute));
+    message_print(stdout,
+                  "speed    %.0f tokens/s predicted at %.0f micro-steps a step, %.1f %% of the data sheet's %.1f "
+                  "TFLOP/s\n",
+                  speed, steps, 100.0 * speed * gpt_flops_per_token(&bench->gpt) / peak, 1e-12 * peak);
+    message_print(
+        stdout,
+        "frame    %.1f MB of hyper-connections a sublayer, forward and backward; %zu launches of a micro-step have "
+        "fewer groups than twice the cores\n",
+        1e-6 * frame_bytes(micro_step) / (double)(BRANCHES * bench->gpt.config.n_layer), micro_step->narrow);
+    print_estimate(micro_step, "a micro-step");
+    print_estimate(&roofline->optimiser_step, "the optimiser's step");
+}
+
+/* ---- for programs */
+
+static json_t *sum_json(const struct launch_sum *sum) {
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "launches", (json_int_t)sum->launches, "waits",
+                     (json_int_t)sum->waits, "bytes", sum->read + sum->written, "read", sum->read, "written",
+                     sum->written, "flops", sum->flops, "padded_flops", sum->padded_flops, "seconds", sum->seconds);
+}
+
+static json_t *totals_json(const struct estimate *estimate) {
+    json_t *json = sum_json(&estimate->all);
+    json_object_set_new(json, "narrow", json_integer((json_int_t)estimate->narrow));
+    return json;
+}
+
+static void append_rows(json_t *list, const struct launch_table *table, const char *step, bool kernels) {
+    for (size_t i = 0; i < table->count; i++) {
+        const struct launch_entry *entry = &table->rows[i].entry;
+        json_t *json = sum_json(&table->rows[i].sum);
+        json_object_update_new(json, json_pack("{s:s, s:s}", "step", step, "part", entry->module));
+        if (kernels) {
+            json_object_update_new(json, json_pack("{s:s, s:I, s:I, s:b}", "name", entry->name, "groups",
+                                                   (json_int_t)entry->groups, "group_size",
+                                                   (json_int_t)entry->local, "on_unit", entry->on_matrix_cores));
+        }
+        json_array_append_new(list, json);
+    }
+}
+
+static int write_json(const char *path, struct roofline *roofline) {
+    json_t *kernels = json_array(), *modules = json_array();
+    append_rows(kernels, &roofline->micro_step.kernels, "micro_step", true);
+    append_rows(kernels, &roofline->optimiser_step.kernels, "optimiser_step", true);
+    append_rows(modules, &roofline->micro_step.modules, "micro_step", false);
+    append_rows(modules, &roofline->optimiser_step.modules, "optimiser_step", false);
+    return bench_model_write_json(&roofline->bench, path,
+                                  json_pack("{s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:O}", "as",
+                                            roofline->model->name, "title", roofline->model->title, "cores",
+                                            (json_int_t)roofline->model->cores, "ran",
+                                            !roofline->bench.compute->dry, "micro_step",
+                                            totals_json(&roofline->micro_step), "optimiser_step",
+                                            totals_json(&roofline->optimiser_step), "parts", modules, "kernels",
+                                            kernels, "schedule", roofline->schedule));
+}
+
+/* ---- all of it */
+
+static const struct gpu_model *find_model(const struct bench_settings *settings) {
+    struct device device;
+    if (*settings->as) {
+        return gpu_model_find(settings->as, NULL);
+    }
+    const struct gpu_model *model =
+        device_choose(settings->train.device.device, 0, &device) ? NULL : gpu_model_find(NULL, &device);
+    if (!model) {
+        error_prefix("--roofline without --as");
+    }
+    return model;
+}
+
+enum bench_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks) {
+    struct train_settings train = settings->train;
+    struct roofline roofline = {.model = find_model(settings)};
+    if (!roofline.model || bench_model_check(&roofline.bench, &train, ranks)) {
+        return BENCH_WRONG;
+    }
+    train.device.model = roofline.model;
+    train.device.record = true;
+    train.device.dry = !settings->roofline_runs;
+    int status = bench_model_set_up(&roofline.bench) || log_step(&roofline);
+    if (status == 0) {
+        print(&roofline);
+        status = *settings->json ? write_json(settings->json, &roofline) : 0;
+    }
+    json_decref(roofline.schedule);
+    free(roofline.micro_step.kernels.rows);
+    free(roofline.micro_step.modules.rows);
+    free(roofline.optimiser_step.kernels.rows);
+    free(roofline.optimiser_step.modules.rows);
+    bench_model_release(&roofline.bench);
+    return status ? BENCH_FAILED : BENCH_DONE;
+}
