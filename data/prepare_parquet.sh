@@ -60,9 +60,9 @@ get(sys.argv[1], repo_type="dataset", allow_patterns=sys.argv[2], local_dir=sys.
         fail "cannot fetch $set_name; run this again to go on"
 fi
 
-# GPT-2's vocabulary: HCTRAIN_RANKS of the environment, or fetched
-ranks=${HCTRAIN_RANKS:-$root/data/corpus/gpt2.tiktoken}
-[ -r "$ranks" ] || sh "$root/data/gpt2/ranks.sh" "$ranks" || fail "cannot get GPT-2's vocabulary"
+# GPT-2's vocabulary: HCTRAIN_VOCAB_FILE (or its older name) of the environment, or downloaded
+vocabulary=${HCTRAIN_VOCAB_FILE:-${HCTRAIN_RANKS:-$root/data/corpus/gpt2.tiktoken}}
+[ -r "$vocabulary" ] || sh "$root/data/gpt2/vocabulary.sh" "$vocabulary" || fail "cannot get GPT-2's vocabulary"
 
 mkdir -p "$output/lines"
 exec 9>"$output/lines/lock"
@@ -96,4 +96,4 @@ while IFS= read -r file; do
 done <"$output/lines/files"
 
 "$python" "$root/data/document_order.py" "$documents" "$seed" "$output/lines/order"
-"$prepare" --tokenizer gpt2 --vocab-file "$ranks" --seed "$seed" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"
+"$prepare" --tokenizer gpt2 --vocab-file "$vocabulary" --seed "$seed" --val-fraction "$fraction" --order "$output/lines/order" --out "$output" "$@"

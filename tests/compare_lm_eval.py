@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--make", metavar="DIR", help="make DIR/hf")
     parser.add_argument("--from", dest="source", metavar="CHECKPOINT", help="of this checkpoint, not of a random one")
     parser.add_argument("--bias", action="store_true", help="the random one has biases")
-    parser.add_argument("--vocab-file", required=True, help="GPT-2's vocabulary, as data/gpt2/ranks.sh gets it")
+    parser.add_argument("--vocab-file", required=True, help="GPT-2's vocabulary, as data/gpt2/vocabulary.sh gets it")
     parser.add_argument("--checkpoint", help="hctrain's folder")
     parser.add_argument("--hf", help="transformers' folder of the same weights")
     parser.add_argument("--hc-export", default=os.path.join(root, "build/hc_export"))

@@ -62,7 +62,7 @@ def main():
             test_size=arguments.fraction, seed=arguments.seed, shuffle=True)
         subprocess.run(["sh", str(root / "data/prepare_parquet.sh"), "--fraction", str(arguments.fraction), "--seed", str(arguments.seed),
                         str(folder / "out"), str(folder)], check=True,
-                       env=os.environ | {"HCTRAIN_RANKS": arguments.vocab_file, "HCTRAIN_PYTHON": sys.executable})
+                       env=os.environ | {"HCTRAIN_VOCAB_FILE": arguments.vocab_file, "HCTRAIN_PYTHON": sys.executable})
         same = True
         for ours, theirs in (("train.bin", "train"), ("val.bin", "test")):
             data, expected = (folder / "out" / ours).read_bytes(), tokens_of(encoding, split[theirs])

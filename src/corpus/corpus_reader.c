@@ -2,10 +2,10 @@
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/utf8.h"
 #include "src/corpus/document_order.h"
 #include "src/corpus/text_split.h"
 #include "src/text/json_lines.h"
-#include "src/text/utf8.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +141,8 @@ static int finish_source(struct corpus_reader *reader) {
 /* ---- pieces */
 
 /* The next piece, to the batch or, if an earlier reader gave it, nowhere. */
-static int give(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
-                uint64_t line, bool ends, bool source_ends) {
+static void give(struct corpus_reader *reader, struct text_batch *batch, const char *text, size_t bytes,
+                 uint64_t line, bool ends, bool source_ends) {
     uint64_t left;
     const bool held_out = reader->split.total > 0 && text_split_next(&reader->split, &left);
     const struct text_piece piece = {.document = reader->documents,
@@ -158,9 +158,9 @@ static int give(struct corpus_reader *reader, struct text_batch *batch, const ch
     reader->split.held_out += held_out ? bytes : 0;
     if (reader->skip > 0) {
         reader->skip--;
-        return 0;
+        return;
     }
-    return text_batch_add(batch, &piece, text, bytes);
+    text_batch_add(batch, &piece, text, bytes);
 }
 
 static uint64_t count_lines(const char *text, size_t bytes) {
@@ -282,24 +282,22 @@ static void choose_chunks(struct corpus_reader *reader) {
 }
 
 /* Gives the pieces that are complete; all of the rest at the end of the source. */
-static int give_text(struct corpus_reader *reader, struct text_batch *batch) {
+static void give_text(struct corpus_reader *reader, struct text_batch *batch) {
     const bool chunks = reader->settings->kind == DOCUMENT_CHUNKS;
     const char *text = reader->text.bytes;
     size_t done = 0;
-    int result = 0;
-    while (result == 0 && done < reader->text.size) {
+    while (done < reader->text.size) {
         const size_t left = reader->text.size - done;
         const size_t bytes = chunks ? next_chunk(reader, text + done, left) : next_part(reader, text + done, left);
         if (bytes == 0) {
             break;
         }
         const bool source_ends = reader->at_end && bytes == left;
-        result = give(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
+        give(reader, batch, text + done, bytes, reader->line, chunks || source_ends, source_ends);
         reader->line += count_lines(text + done, bytes);
         done += bytes;
     }
     text_drop(&reader->text, done);
-    return result;
 }
 
 static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch) {
@@ -309,11 +307,11 @@ static int fill_from_text(struct corpus_reader *reader, struct text_batch *batch
     if (reader->chunk_bytes == 0 && reader->settings->kind == DOCUMENT_CHUNKS) {
         choose_chunks(reader);
     }
-    if (give_text(reader, batch)) {
-        return -1;
+    give_text(reader, batch);
+    if (reader->at_end && reader->settings->kind == DOCUMENT_FILES && reader->pieces == 0) {
+        give(reader, batch, "", 0, 1, true, true); /* an empty file is a document */
     }
-    const bool is_empty = reader->at_end && reader->settings->kind == DOCUMENT_FILES && reader->pieces == 0;
-    return is_empty ? give(reader, batch, "", 0, 1, true, true) : 0;
+    return 0;
 }
 
 /* ---- JSON lines */
@@ -330,9 +328,7 @@ static int fill_from_lines(struct corpus_reader *reader, struct text_batch *batc
         if (found == 0) {
             break;
         }
-        if (give(reader, batch, line, bytes, reader->lines.line, true, true)) {
-            return -1;
-        }
+        give(reader, batch, line, bytes, reader->lines.line, true, true);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 #include "src/corpus/encoder.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/text/json_lines.h"
-#include "src/text/utf8.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -33,15 +33,13 @@ struct encoder {
     unsigned thread_count;
 };
 
-int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
-    if (memory_reserve((void **)&batch->pieces, &batch->capacity, batch->count + 1, sizeof *batch->pieces)) {
-        return -1;
-    }
+void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
+    memory_reserve((void **)&batch->pieces, &batch->capacity, batch->count + 1, sizeof *batch->pieces);
     struct text_piece *added = &batch->pieces[batch->count++];
     *added = *piece;
     added->at = batch->text.size;
     added->bytes = bytes;
-    return text_append(&batch->text, text, bytes);
+    text_append(&batch->text, text, bytes);
 }
 
 /* ---- encoding, on one of the threads */
@@ -64,8 +62,11 @@ static int take_field(struct worker *worker, const struct text_piece *piece, con
 
 static int mark_end(const struct worker *worker, struct token_list *tokens) {
     const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
-    return end != UINT32_MAX ? token_list_append(tokens, end)
-                             : tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
+    if (end != UINT32_MAX) {
+        token_list_append(tokens, end);
+        return 0;
+    }
+    return tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
 }
 
 static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
@@ -75,7 +76,7 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, struct 
     size_t bytes = piece->bytes;
     const bool any = are_bytes && !is_line; /* bytes as tokens may be anything */
     if ((!any &&
-         utf8_require(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
+         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
         (is_line && take_field(worker, piece, &text, &bytes))) {
         return -1;
     }
@@ -118,10 +119,10 @@ static void finish(struct encoder *encoder, struct slot *slot, int result) {
 
 static void *work(void *context) {
     struct encoder *encoder = context;
-    struct worker worker = {.encoder = encoder, .scratch = tokenizer_scratch_create(encoder->tokenizer)};
+    struct worker worker = {.encoder = encoder, .scratch = tokenizer_scratch_create()};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
-        finish(encoder, slot, worker.scratch ? encode_batch(&worker, &slot->batch) : error_set("out of memory"));
+        finish(encoder, slot, encode_batch(&worker, &slot->batch));
         if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
             text_free(&worker.field);
             text_free(&worker.valid);
@@ -137,26 +138,21 @@ static void *work(void *context) {
 
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created) {
-    struct encoder *encoder = *created = calloc(1, sizeof *encoder);
-    if (!encoder) {
-        return error_set("out of memory");
-    }
+    struct encoder *encoder = *created = memory_zeroed(1, sizeof *encoder);
     encoder->settings = settings;
     encoder->tokenizer = tokenizer;
     encoder->slot_count = 2 * (size_t)settings->threads + SPARE_BATCHES;
-    encoder->slots = calloc(encoder->slot_count, sizeof *encoder->slots);
-    encoder->threads = calloc(settings->threads, sizeof *encoder->threads);
+    encoder->slots = memory_zeroed(encoder->slot_count, sizeof *encoder->slots);
+    encoder->threads = memory_zeroed(settings->threads, sizeof *encoder->threads);
     pthread_mutex_init(&encoder->lock, NULL);
     pthread_cond_init(&encoder->submitted, NULL);
     pthread_cond_init(&encoder->encoded, NULL);
-    int result = encoder->slots && encoder->threads ? 0 : error_set("out of memory");
-    while (result == 0 && encoder->thread_count < settings->threads) {
-        result = pthread_create(&encoder->threads[encoder->thread_count], NULL, work, encoder) == 0
-                     ? 0
-                     : error_set("cannot start a thread to encode text; try --threads 1");
-        encoder->thread_count += result == 0;
+    for (; encoder->thread_count < settings->threads; encoder->thread_count++) {
+        if (pthread_create(&encoder->threads[encoder->thread_count], NULL, work, encoder)) {
+            return error_set("cannot start a thread to encode text; try --threads 1");
+        }
     }
-    return result;
+    return 0;
 }
 
 void encoder_free(struct encoder *encoder) {
@@ -170,7 +166,7 @@ void encoder_free(struct encoder *encoder) {
     for (unsigned i = 0; i < encoder->thread_count; i++) {
         pthread_join(encoder->threads[i], NULL);
     }
-    for (size_t i = 0; encoder->slots && i < encoder->slot_count; i++) {
+    for (size_t i = 0; i < encoder->slot_count; i++) {
         text_free(&encoder->slots[i].batch.text);
         token_list_free(&encoder->slots[i].batch.tokens);
         free(encoder->slots[i].batch.pieces);

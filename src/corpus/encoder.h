@@ -26,7 +26,7 @@ struct text_batch {
 };
 
 /* Appends a piece with its text; `piece` without at, bytes and token_end. */
-int text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes);
+void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes);
 
 struct encoder;
 

@@ -281,9 +281,7 @@ static int list_parts(const struct token_spool *spool, const struct output *outp
             break;
         }
         entry.place = document_order_place(spool->order, entry.header.document);
-        if (memory_reserve((void **)entries, &capacity, *count + 1, sizeof **entries)) {
-            return -1;
-        }
+        memory_reserve((void **)entries, &capacity, *count + 1, sizeof **entries);
         (*entries)[(*count)++] = entry;
     }
     return at == output->bytes ? 0

@@ -3,7 +3,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "src/text/json_lines.h"
-#include "src/text/utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +85,8 @@ static const char *text_of(const struct text_buffer *buffer) {
 
 /* Lets what is read through, or made UTF-8. first_line: the number of its first line, for messages. */
 static int check_text(struct documents *documents, const char **text, size_t *bytes, uint64_t first_line) {
-    return utf8_require(text, bytes, input_name(file_name(documents)), first_line,
-                        documents->settings->replace_invalid, &documents->text);
+    return text_require_utf8(text, bytes, input_name(file_name(documents)), first_line,
+                             documents->settings->replace_invalid, &documents->text);
 }
 
 static int read_whole(struct documents *documents) {

@@ -98,7 +98,7 @@ static int open_documents(struct evaluation *evaluation) {
     return (settings->documents == DOCUMENTS_BY_NAME &&
             document_kind_by_names(settings->files, settings->file_count, DOCUMENT_FILES, &documents->kind)) ||
                    documents_open(documents, &evaluation->documents) ||
-                   model_tokenizer_open(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
+                   tokenizer_open_for(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
                ? -1
                : 0;
 }

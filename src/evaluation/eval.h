@@ -3,7 +3,7 @@
 
 #include "runtime/ranks/ranks.h"
 #include "src/settings/settings.h"
-#include "src/text/model_tokenizer.h"
+#include "src/text/tokenizer.h"
 
 /* The words of choices, and what they are called here. */
 #define SPLIT_WORDS "train|val"

@@ -1,6 +1,6 @@
 #include "src/evaluation/perplexity.h"
 #include "runtime/system/error.h"
-#include "src/text/utf8.h"
+#include "runtime/system/utf8.h"
 #include <math.h>
 
 static const double LOG_2 = 0.693147180559945309417;

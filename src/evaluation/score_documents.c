@@ -199,10 +199,7 @@ int score_documents(const struct document_scoring *scoring, struct perplexity_su
     };
     *total = (struct perplexity_sums){0};
     int status = batch.lengths && batch.results ? 0 : error_set("out of memory");
-    if (status == 0 && scoring->tokenizer) {
-        batch.scratch = tokenizer_scratch_create(scoring->tokenizer);
-        status = batch.scratch ? 0 : -1;
-    }
+    batch.scratch = scoring->tokenizer ? tokenizer_scratch_create() : NULL;
     status = ranks_agree(scoring->ranks, status) || score_all(&batch, total);
     tokenizer_scratch_free(batch.scratch);
     token_list_free(&batch.list);

@@ -35,8 +35,7 @@ static struct program program = {
 };
 
 /* The words of choices, and what they are called here. */
-#define TOKENIZER_WORDS "byte|gpt2"
-enum tokenizer_word { TOKENIZER_BYTE, TOKENIZER_GPT2 };
+enum { BYTES_CHOICE, GPT2_CHOICE };
 #define DOCUMENTS_WORDS "auto|chunks|files|jsonl"
 enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FIRST_KIND /* of enum document_kind */ };
 
@@ -45,7 +44,7 @@ struct settings {
     double val_fraction;
     int64_t seed;
     int tokenizer, documents, invalid; /* enum tokenizer_word, ... */
-    char *vocab_file, *field, *order;
+    char *vocabulary, *field, *order;
     bool shuffle, resume;
     int64_t threads;
 };
@@ -103,8 +102,8 @@ static bool settings_agree(const struct settings *settings, struct prepare_setti
 
 static int prepare_and_tell(const struct settings *settings, struct prepare_settings *prepare) {
     struct prepare_report report;
-    if (settings->tokenizer == TOKENIZER_GPT2 &&
-        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->vocab_file))) {
+    if (settings->tokenizer == GPT2_CHOICE &&
+        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->vocabulary))) {
         return PROGRAM_FAILED;
     }
     interrupt_install();
@@ -169,9 +168,9 @@ int main(int argc, char **argv) {
         TEXT("val", &settings.val, NULL,
              "file to hold out instead: what comes from it is val.bin, all else train.bin"),
         INT("seed", &settings.seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
-        CHOICE("tokenizer", &settings.tokenizer, "byte", TOKENIZER_WORDS,
+        CHOICE("tokenizer", &settings.tokenizer, "byte", "byte|gpt2",
                "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),
-        TEXT("vocab_file", &settings.vocab_file, NULL, VOCAB_FILE_HELP, .former = "ranks"),
+        VOCABULARY_OPTION(&settings.vocabulary),
         CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
                "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"),
         TEXT("field", &settings.field, "text", "of JSON lines: where the text is"),

@@ -2,13 +2,15 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/programs/program.h"
 #include "src/sampling/sample_print.h"
 #include "src/settings/shared_rows.h"
 #include "src/settings/type_choice.h"
-#include "src/text/model_tokenizer.h"
+#include "src/text/text_buffer.h"
+#include "src/text/tokenizer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +54,7 @@ struct session {
 
 static int read_standard_input(struct text_buffer *text) {
     while (!feof(stdin)) {
-        if (text_reserve(text, 1 << 16)) {
-            return -1;
-        }
+        text_reserve(text, 1 << 16);
         text->size += fread(text->bytes + text->size, 1, 1 << 16, stdin);
         if (ferror(stdin)) {
             return error_set_errno("cannot read standard input");
@@ -70,45 +70,40 @@ static int read_file(const char *path, struct text_buffer *text) {
     if (strcmp(path, "-") == 0) {
         return read_standard_input(text);
     }
-    char *bytes = NULL;
+    char *bytes;
     size_t count;
-    const int status =
-        files_read_stream(path, LARGEST_PROMPT, &bytes, &count) || text_append(text, bytes, count) ? -1 : 0;
+    if (files_read_stream(path, LARGEST_PROMPT, &bytes, &count)) {
+        return -1;
+    }
+    text_append(text, bytes, count);
     free(bytes);
-    return status;
+    return 0;
 }
 
 /* An empty prompt is the beginning of a text: the end of the one before, or a new line. */
 static int encode_prompt(struct session *session) {
     struct token_list list = {0};
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(session->tokenizer);
-    int status =
-        scratch ? tokenizer_encode(session->tokenizer, scratch, session->prompt.bytes, session->prompt.size, &list)
-                : -1;
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
+    const int status =
+        tokenizer_encode(session->tokenizer, scratch, session->prompt.bytes, session->prompt.size, &list);
     session->count = list.count ? list.count : 1;
-    session->tokens = malloc(session->count * sizeof *session->tokens);
-    if (status) {
-        error_prefix("the prompt");
-    } else if (!session->tokens) {
-        status = error_set("out of memory");
-    } else {
-        const uint32_t end = tokenizer_end_of_text(session->tokenizer);
-        session->tokens[0] = end == UINT32_MAX ? '\n' : (int32_t)end;
-        for (size_t i = 0; i < list.count; i++) {
-            session->tokens[i] = list.tokens[i];
-        }
+    session->tokens = memory_allocate(session->count, sizeof *session->tokens);
+    const uint32_t end = tokenizer_end_of_text(session->tokenizer);
+    session->tokens[0] = end == UINT32_MAX ? '\n' : (int32_t)end;
+    for (size_t i = 0; i < list.count; i++) {
+        session->tokens[i] = list.tokens[i];
     }
     tokenizer_scratch_free(scratch);
     token_list_free(&list);
-    return status;
+    return status ? error_prefix("the prompt") : 0;
 }
 
 static int open_prompt(struct session *session) {
     const struct settings *settings = session->settings;
-    const char *text = settings->prompt ? settings->prompt : "";
-    return (settings->prompt_file ? read_file(settings->prompt_file, &session->prompt)
-                                  : text_append(&session->prompt, text, strlen(text))) ||
-                   encode_prompt(session)
+    if (settings->prompt) {
+        text_append(&session->prompt, settings->prompt, strlen(settings->prompt));
+    }
+    return (settings->prompt_file && read_file(settings->prompt_file, &session->prompt)) || encode_prompt(session)
                ? -1
                : 0;
 }
@@ -120,7 +115,7 @@ static int open_tokenizer(struct session *session) {
     if (config_file_read(checkpoint, &session->config)) {
         return -1;
     }
-    return model_tokenizer_open(&session->config, &session->settings->tokenizer, &session->tokenizer)
+    return tokenizer_open_for(&session->config, &session->settings->tokenizer, &session->tokenizer)
                ? error_prefix("%s", checkpoint)
                : 0;
 }

@@ -1,5 +1,5 @@
 #include "src/sampling/sample_text.h"
-#include "src/text/utf8.h"
+#include "runtime/system/utf8.h"
 #include <string.h>
 
 /* Bytes at the end that a stop text may begin with. */
@@ -16,9 +16,10 @@ static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
 /* Moves the first `count` held bytes to `ready`, but, unless it is the end, what may become a character. */
 static int release(struct sample_text *text, size_t count, bool end) {
     const size_t done = text->utf8 && !end ? utf8_complete(text->held.bytes, count) : count;
-    if (text->utf8 ? utf8_replace(text->held.bytes, done, &text->ready)
-                   : text_append(&text->ready, text->held.bytes, done)) {
-        return -1;
+    if (text->utf8) {
+        text_append_utf8(&text->ready, text->held.bytes, done);
+    } else {
+        text_append(&text->ready, text->held.bytes, done);
     }
     text_drop(&text->held, done);
     return 0;
@@ -30,9 +31,7 @@ int sample_text_add(struct sample_text *text, const char *bytes, size_t count) {
     if (text->stopped) {
         return 0;
     }
-    if (text_append(held, bytes, count)) {
-        return -1;
-    }
+    text_append(held, bytes, count);
     const char *found =
         watch && held->size ? memmem(held->bytes, held->size, text->stop, strlen(text->stop)) : NULL;
     if (found) {

@@ -1,6 +1,7 @@
 #include "src/text/bpe.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/text/text_buffer.h"
 #include <limits.h>
 #include <openssl/evp.h>
@@ -17,18 +18,18 @@
 
 /* Both tables are open addressing with linear probing, a power of two in size and at most half full. */
 struct bpe {
-    char *arena; /* [arena_bytes] of all strings, one after the other */
+    char *arena; /* [arena_bytes] the strings, one after the other */
     size_t arena_bytes;
-    struct place {
-        uint32_t start, bytes; /* in the arena; 0 bytes: the file has not had that rank */
-    } *places;                 /* [TOKENS_LIMIT] by token, which is the merge rank */
+    struct span {
+        uint32_t start, bytes; /* in the arena; 0 bytes: the rank is free */
+    } *spans;                  /* [TOKENS_LIMIT] by token, which is the merge rank */
     uint32_t count;            /* highest rank + 1 */
     uint32_t *strings;         /* token + 1 by the string's hash, 0: free */
     size_t strings_mask;
-    uint64_t *pairs; /* (left << 16 | right) + 1 << 16 | both, by left and right, 0: free */
+    uint64_t *pairs; /* (left << 16 | right) + 1 << 16 | merged, by left and right, 0: free */
     size_t pairs_mask;
     uint32_t of_byte[BYTES];
-    uint32_t of_two[BYTES][BYTES]; /* what two bytes become: the pairs that every piece begins with */
+    uint32_t of_two[BYTES][BYTES]; /* what two bytes merge to: the pairs that every piece begins with */
 };
 
 /* ---- strings */
@@ -53,12 +54,12 @@ static uint64_t hash_string(const char *string, size_t bytes) {
     return mix(hash ^ word);
 }
 
-/* Where the string is in the table, or would be. */
+/* The string's entry of the table, or the free one where it would be. */
 static inline uint32_t *string_entry(const struct bpe *bpe, const char *string, size_t bytes) {
     size_t at = hash_string(string, bytes) & bpe->strings_mask;
     for (uint32_t entry; (entry = bpe->strings[at]) != 0; at = (at + 1) & bpe->strings_mask) {
-        const struct place place = bpe->places[entry - 1];
-        if (place.bytes == bytes && memcmp(bpe->arena + place.start, string, bytes) == 0) {
+        const struct span span = bpe->spans[entry - 1];
+        if (span.bytes == bytes && memcmp(bpe->arena + span.start, string, bytes) == 0) {
             break;
         }
     }
@@ -71,7 +72,7 @@ static inline uint32_t find_string(const struct bpe *bpe, const char *string, si
 
 /* ---- pairs */
 
-/* Where the pair is in the table, or would be. */
+/* The pair's entry of the table, or the free one where it would be. */
 static inline uint64_t *pair_entry(const struct bpe *bpe, uint64_t pair) {
     size_t at = mix(pair * 0x9e3779b97f4a7c15U) & bpe->pairs_mask;
     while (bpe->pairs[at] != 0 && bpe->pairs[at] >> 16 != pair + 1) {
@@ -80,14 +81,14 @@ static inline uint64_t *pair_entry(const struct bpe *bpe, uint64_t pair) {
     return &bpe->pairs[at];
 }
 
-/* What two neighbours become, NO_TOKEN: they stay apart. */
+/* What two neighbours merge to; NO_TOKEN: they stay apart. */
 static inline uint32_t find_pair(const struct bpe *bpe, uint32_t left, uint32_t right) {
     const uint64_t entry = *pair_entry(bpe, (uint64_t)left << 16 | right);
     return entry != 0 ? (uint32_t)(entry & 0xffff) : NO_TOKEN;
 }
 
-/* Every way in which two strings of the vocabulary make a third. Without a table, just their number. */
-static size_t for_all_pairs(struct bpe *bpe) {
+/* Counts the pairs of strings in the vocabulary that make a third one, and enters them into the table if there is one. */
+static size_t enter_pairs(struct bpe *bpe) {
     size_t count = 0;
     for (uint32_t token = 0; token < bpe->count; token++) {
         size_t bytes;
@@ -119,7 +120,7 @@ static size_t table_size(size_t entries) {
 
 /* ---- opening */
 
-/* A vocabulary on its way from a file. */
+/* Reads a vocabulary file. */
 struct reader {
     struct bpe *bpe;
     const char *path;
@@ -131,19 +132,19 @@ static int fail_line(const struct reader *reader, const char *what) {
     return error_set("%s:%zu: %s", reader->path, reader->line, what);
 }
 
-static int add(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
+static int add_token(struct reader *reader, uint64_t rank, const char *string, size_t bytes) {
     struct bpe *bpe = reader->bpe;
     if (rank >= TOKENS_LIMIT) {
         return fail_line(reader, "more than 65535 tokens");
     }
-    if (bytes == 0 || bpe->places[rank].bytes != 0) {
+    if (bytes == 0 || bpe->spans[rank].bytes != 0) {
         return fail_line(reader, bytes == 0 ? "an empty token" : "the rank comes twice");
     }
     if (bytes > ARENA_LIMIT - bpe->arena_bytes) {
         return fail_line(reader, "more than 16 MiB of tokens");
     }
     memcpy(bpe->arena + bpe->arena_bytes, string, bytes);
-    bpe->places[rank] = (struct place){(uint32_t)bpe->arena_bytes, (uint32_t)bytes};
+    bpe->spans[rank] = (struct span){(uint32_t)bpe->arena_bytes, (uint32_t)bytes};
     bpe->arena_bytes += bytes;
     bpe->count = rank >= bpe->count ? (uint32_t)rank + 1 : bpe->count;
     return 0;
@@ -153,20 +154,20 @@ static int add(struct reader *reader, uint64_t rank, const char *string, size_t 
 static int read_tiktoken_line(struct reader *reader, char *line, size_t bytes) {
     char *space = memchr(line, ' ', bytes);
     if (!space || space == line || (space - line) % 4 != 0 || space - line > INT_MAX) {
-        return fail_line(reader, "a line is a token in base64, a space and its rank");
+        return fail_line(reader, "a line must be a token in base64, a space and its rank");
     }
     char *end;
     const size_t digits = (size_t)(space - line);
     const unsigned long long rank = strtoull(space + 1, &end, 10);
     if (space[1] < '0' || space[1] > '9' || end != line + bytes) {
-        return fail_line(reader, "the rank is no number");
+        return fail_line(reader, "the rank is not a number");
     }
     const size_t padding = line[digits - 1] != '=' ? 0 : line[digits - 2] != '=' ? 1 : 2;
     const int decoded = EVP_DecodeBlock((unsigned char *)line, (const unsigned char *)line, (int)digits);
     if (decoded < 0) {
-        return fail_line(reader, "the token is no base64");
+        return fail_line(reader, "the token is not base64");
     }
-    return add(reader, rank, line, (size_t)decoded - padding);
+    return add_token(reader, rank, line, (size_t)decoded - padding);
 }
 
 static bool is_printable(unsigned byte) {
@@ -187,7 +188,7 @@ static int add_bytes(struct reader *reader) {
     for (unsigned pass = 0; pass < 2; pass++) {
         for (unsigned byte = 0; byte < BYTES; byte++) {
             const char string = (char)byte;
-            if (is_printable(byte) == (pass == 0) && add(reader, reader->bpe->count, &string, 1)) {
+            if (is_printable(byte) == (pass == 0) && add_token(reader, reader->bpe->count, &string, 1)) {
                 return -1;
             }
         }
@@ -216,9 +217,9 @@ static int read_merge_line(struct reader *reader, char *line, size_t bytes) {
         line[written++] = (char)reader->byte_of[character];
     }
     if (spaces != 1) {
-        return fail_line(reader, "a line is two strings with a space between");
+        return fail_line(reader, "a line must be two strings with a space between");
     }
-    return add(reader, reader->bpe->count, line, written);
+    return add_token(reader, reader->bpe->count, line, written);
 }
 
 static int read_lines(struct reader *reader, char *text, size_t bytes) {
@@ -247,10 +248,7 @@ static int read_lines(struct reader *reader, char *text, size_t bytes) {
 static int make_strings(struct bpe *bpe, const char *path) {
     const size_t size = table_size(bpe->count);
     bpe->strings_mask = size - 1;
-    bpe->strings = calloc(size, sizeof *bpe->strings);
-    if (!bpe->strings) {
-        return error_set("out of memory");
-    }
+    bpe->strings = memory_zeroed(size, sizeof *bpe->strings);
     for (uint32_t token = 0; token < bpe->count; token++) {
         size_t bytes;
         const char *string = bpe_bytes(bpe, token, &bytes);
@@ -274,13 +272,10 @@ static int make_pairs(struct bpe *bpe, const char *path) {
             return error_set("%s: there is no token for the byte 0x%02x", path, byte);
         }
     }
-    const size_t size = table_size(for_all_pairs(bpe));
+    const size_t size = table_size(enter_pairs(bpe));
     bpe->pairs_mask = size - 1;
-    bpe->pairs = calloc(size, sizeof *bpe->pairs);
-    if (!bpe->pairs) {
-        return error_set("out of memory");
-    }
-    for_all_pairs(bpe);
+    bpe->pairs = memory_zeroed(size, sizeof *bpe->pairs);
+    enter_pairs(bpe);
     for (unsigned left = 0; left < BYTES; left++) {
         for (unsigned right = 0; right < BYTES; right++) {
             bpe->of_two[left][right] = find_pair(bpe, bpe->of_byte[left], bpe->of_byte[right]);
@@ -293,11 +288,8 @@ static int read_file(struct bpe *bpe, const char *path) {
     struct reader reader = {.bpe = bpe, .path = path};
     char *text;
     size_t bytes;
-    bpe->arena = malloc(ARENA_LIMIT); /* of which the system gives what is used */
-    bpe->places = calloc(TOKENS_LIMIT, sizeof *bpe->places);
-    if (!bpe->arena || !bpe->places) {
-        return error_set("out of memory");
-    }
+    bpe->arena = memory_allocate(ARENA_LIMIT, 1); /* the system provides only the pages that are used */
+    bpe->spans = memory_zeroed(TOKENS_LIMIT, sizeof *bpe->spans);
     if (files_read(path, FILE_LIMIT, &text, &bytes)) {
         return -1;
     }
@@ -307,23 +299,14 @@ static int read_file(struct bpe *bpe, const char *path) {
 }
 
 int bpe_open(const char *path, struct bpe **opened) {
-    struct bpe *bpe = calloc(1, sizeof *bpe);
-    *opened = NULL;
-    if (!bpe) {
-        return error_set("out of memory");
-    }
-    if (read_file(bpe, path)) {
-        bpe_close(bpe);
-        return -1;
-    }
-    *opened = bpe;
-    return 0;
+    *opened = memory_zeroed(1, sizeof **opened);
+    return read_file(*opened, path);
 }
 
 void bpe_close(struct bpe *bpe) {
     if (bpe) {
         free(bpe->arena);
-        free(bpe->places);
+        free(bpe->spans);
         free(bpe->strings);
         free(bpe->pairs);
         free(bpe);
@@ -335,19 +318,17 @@ uint32_t bpe_count(const struct bpe *bpe) {
 }
 
 const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes) {
-    *bytes = bpe->places[token].bytes;
-    return bpe->arena + bpe->places[token].start;
+    *bytes = bpe->spans[token].bytes;
+    return bpe->arena + bpe->spans[token].start;
 }
 
-/* ---- memory */
+/* ---- encoding */
 
-int token_list_append(struct token_list *list, uint32_t token) {
-    if (list->count == list->capacity &&
-        memory_reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens)) {
-        return -1;
+void token_list_append(struct token_list *list, uint32_t token) {
+    if (list->count == list->capacity) {
+        memory_reserve((void **)&list->tokens, &list->capacity, list->count + 1, sizeof *list->tokens);
     }
     list->tokens[list->count++] = (uint16_t)token;
-    return 0;
 }
 
 void token_list_free(struct token_list *list) {
@@ -361,20 +342,18 @@ void bpe_scratch_free(struct bpe_scratch *scratch) {
     *scratch = (struct bpe_scratch){0};
 }
 
-/* ---- encoding */
-
-/* A string of the piece under way. In a short piece they lie side by side, in a long one they are linked. */
+/* A string of the piece. In a short piece they lie side by side, in a long one they are linked. */
 struct bpe_part {
     uint32_t token;
-    uint32_t both; /* what it becomes with the one after it */
+    uint32_t merged; /* what it becomes with the next part */
     uint32_t next, previous;
 };
 
-static uint32_t both_of(const struct bpe *bpe, uint32_t left, uint32_t right) {
+static uint32_t merge_of(const struct bpe *bpe, uint32_t left, uint32_t right) {
     return left == NO_TOKEN || right == NO_TOKEN ? NO_TOKEN : find_pair(bpe, left, right);
 }
 
-static void begin(const struct bpe *bpe, struct bpe_part *parts, const char *piece, size_t bytes) {
+static void split_bytes(const struct bpe *bpe, struct bpe_part *parts, const char *piece, size_t bytes) {
     const unsigned char *text = (const unsigned char *)piece;
     for (size_t i = 0; i < bytes; i++) {
         parts[i] =
@@ -387,23 +366,23 @@ static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t 
     for (;;) {
         size_t lowest = 0;
         for (size_t i = 1; i < count; i++) {
-            lowest = parts[i].both < parts[lowest].both ? i : lowest;
+            lowest = parts[i].merged < parts[lowest].merged ? i : lowest;
         }
-        if (parts[lowest].both == NO_TOKEN) {
+        if (parts[lowest].merged == NO_TOKEN) {
             return count;
         }
-        parts[lowest].token = parts[lowest].both;
+        parts[lowest].token = parts[lowest].merged;
         memmove(parts + lowest + 1, parts + lowest + 2, (count - lowest - 2) * sizeof *parts);
         count--;
-        parts[lowest].both =
-            lowest + 1 < count ? both_of(bpe, parts[lowest].token, parts[lowest + 1].token) : NO_TOKEN;
+        parts[lowest].merged =
+            lowest + 1 < count ? merge_of(bpe, parts[lowest].token, parts[lowest + 1].token) : NO_TOKEN;
         if (lowest > 0) {
-            parts[lowest - 1].both = both_of(bpe, parts[lowest - 1].token, parts[lowest].token);
+            parts[lowest - 1].merged = merge_of(bpe, parts[lowest - 1].token, parts[lowest].token);
         }
     }
 }
 
-/* The heap holds rank << 32 | place, the smallest on top. What has changed since is found out when it comes up. */
+/* The heap holds rank << 32 | place, the smallest on top. An entry that is out of date is dropped when it is on top. */
 static void heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
     const uint64_t entry = (uint64_t)rank << 32 | place;
     size_t at = (*count)++;
@@ -428,13 +407,13 @@ static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
     return top;
 }
 
-/* Renews what the part at `place` becomes with the next one. */
-static void update_both(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
-                        uint32_t place) {
+/* Looks up what the part at `place` becomes with the next one. */
+static void update_merge(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
+                         uint32_t place) {
     struct bpe_part *part = &scratch->parts[place];
-    part->both = part->next < bytes ? both_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
-    if (part->both != NO_TOKEN) {
-        heap_push(scratch, count, part->both, place);
+    part->merged = part->next < bytes ? merge_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
+    if (part->merged != NO_TOKEN) {
+        heap_push(scratch, count, part->merged, place);
     }
 }
 
@@ -443,69 +422,60 @@ static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_
     struct bpe_part *parts = scratch->parts;
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
-        if (parts[i].both != NO_TOKEN) {
-            heap_push(scratch, &count, parts[i].both, (uint32_t)i);
+        if (parts[i].merged != NO_TOKEN) {
+            heap_push(scratch, &count, parts[i].merged, (uint32_t)i);
         }
     }
     while (count > 0) {
         const uint64_t entry = heap_pop(scratch, &count);
         const uint32_t rank = (uint32_t)(entry >> 32), place = (uint32_t)entry;
         struct bpe_part *part = &parts[place];
-        if (part->both != rank) {
+        if (part->merged != rank) {
             continue;
         }
         struct bpe_part *gone = &parts[part->next];
         part->token = rank;
         part->next = gone->next;
-        gone->both = NO_TOKEN;
+        gone->merged = NO_TOKEN;
         if (part->next < bytes) {
             parts[part->next].previous = place;
         }
-        update_both(bpe, scratch, &count, bytes, place);
+        update_merge(bpe, scratch, &count, bytes, place);
         if (place > 0) {
-            update_both(bpe, scratch, &count, bytes, part->previous);
+            update_merge(bpe, scratch, &count, bytes, part->previous);
         }
     }
 }
 
-static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
+static void encode_short(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
     struct bpe_part parts[SHORT_PIECE];
-    begin(bpe, parts, piece, bytes);
+    split_bytes(bpe, parts, piece, bytes);
     const size_t count = merge_short(bpe, parts, bytes);
     for (size_t i = 0; i < count; i++) {
-        if (token_list_append(list, parts[i].token)) {
-            return -1;
-        }
+        token_list_append(list, parts[i].token);
     }
-    return 0;
 }
 
-static int encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-                       struct token_list *list) {
-    if (bytes > INT32_MAX) {
-        return error_set("a piece of %zu bytes without a place to divide it is too long", bytes);
-    }
-    /* the heap begins with a pair for each byte at most, and a merge takes one out and puts two in */
-    if (memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts) ||
-        memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, 2 * bytes, sizeof *scratch->heap)) {
-        return -1;
-    }
-    begin(bpe, scratch->parts, piece, bytes);
+static void encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+                        struct token_list *list) {
+    /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
+    memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts);
+    memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, 2 * bytes, sizeof *scratch->heap);
+    split_bytes(bpe, scratch->parts, piece, bytes);
     merge_long(bpe, scratch, bytes);
     for (size_t i = 0; i < bytes; i = scratch->parts[i].next) {
-        if (token_list_append(list, scratch->parts[i].token)) {
-            return -1;
-        }
+        token_list_append(list, scratch->parts[i].token);
     }
-    return 0;
 }
 
-int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-               struct token_list *list) {
+void bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+                struct token_list *list) {
     const uint32_t whole = find_string(bpe, piece, bytes);
     if (whole != NO_TOKEN) {
-        return token_list_append(list, whole);
+        token_list_append(list, whole);
+    } else if (bytes <= SHORT_PIECE) {
+        encode_short(bpe, piece, bytes, list);
+    } else {
+        encode_long(bpe, scratch, piece, bytes, list);
     }
-    return bytes <= SHORT_PIECE ? encode_short(bpe, piece, bytes, list)
-                                : encode_long(bpe, scratch, piece, bytes, list);
 }

@@ -1,6 +1,6 @@
-/* Byte-pair encoding as GPT-2 and tiktoken have it: a vocabulary of byte strings, each with a merge rank; a piece of
- * text begins as single bytes, and as long as two neighbours together are in the vocabulary, those with the lowest
- * merge rank (the first of them) become one. The merge rank is the token. */
+/* Byte-pair encoding as in GPT-2 and tiktoken. The vocabulary is a list of byte strings, each with a merge rank. A piece of
+ * text begins as single bytes. As long as two neighbours together are in the vocabulary, the pair with the lowest merge
+ * rank (the first such pair) is merged. The merge rank is the token. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,9 +9,10 @@
 
 struct bpe;
 
-/* Reads a vocabulary: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any order) or
- * GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). All 256 single bytes must be
- * there and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. */
+/* Reads a vocabulary file: tiktoken's format (a line is base64, a space, the rank; ranks without gaps, in any order) or
+ * GPT-2's vocab.bpe (a line is two strings that merge, in GPT-2's alphabet for bytes). The file must have all 256 single
+ * bytes and at most 65535 strings, 2^24 bytes altogether. Errors name the file and the line. The caller closes *opened,
+ * also on failure. */
 int bpe_open(const char *path, struct bpe **opened);
 void bpe_close(struct bpe *bpe);
 
@@ -21,16 +22,16 @@ uint32_t bpe_count(const struct bpe *bpe);
 /* The token's bytes; token < bpe_count. */
 const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
 
-/* Tokens in memory that grows. Begin with all zero. */
+/* A growing list of tokens. Initialise with zeros. */
 struct token_list {
     uint16_t *tokens; /* owned */
     size_t count, capacity;
 };
 
-int token_list_append(struct token_list *list, uint32_t token);
+void token_list_append(struct token_list *list, uint32_t token);
 void token_list_free(struct token_list *list);
 
-/* What one thread needs to encode; begin with all zero. */
+/* Scratch memory of one encoding thread. Initialise with zeros. */
 struct bpe_scratch {
     struct bpe_part *parts;
     uint64_t *heap;
@@ -39,6 +40,7 @@ struct bpe_scratch {
 
 void bpe_scratch_free(struct bpe_scratch *scratch);
 
-/* Appends the tokens of a piece of 1 to 2^31 bytes, in O(n log n). Fails when memory runs out. */
-int bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-               struct token_list *list);
+/* Appends the tokens of a piece of 1 to BPE_MOST_BYTES bytes, in O(n log n). */
+void bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
+                struct token_list *list);
+#define BPE_MOST_BYTES INT32_MAX

@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -19,18 +20,18 @@ static bool is_blank(const char *text, size_t bytes) {
     return true;
 }
 
-/* Reads on behind what is held; what was given is dropped. */
+/* Drops the lines that were returned and reads more behind the rest. */
 static int read_more(struct json_lines *lines) {
     text_drop(&lines->held, lines->at);
     lines->at = 0;
     if (lines->held.size > MOST_LINE_BYTES) {
-        return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is the file one of JSON lines?",
+        return error_set("%s:%" PRIu64 ": this line has more than %d bytes: is this a file of JSON lines?",
                          input_label(lines->input), lines->line + 1, MOST_LINE_BYTES);
     }
     return text_read(&lines->held, lines->input, READ_BYTES, &lines->at_end);
 }
 
-/* As json_lines_next, blank lines too. */
+/* As json_lines_next, including blank lines. */
 static int next_line(struct json_lines *lines, const char **line, size_t *bytes) {
     size_t searched = 0;
     for (;;) {
@@ -38,7 +39,7 @@ static int next_line(struct json_lines *lines, const char **line, size_t *bytes)
         const char *begin = left > 0 ? lines->held.bytes + lines->at : NULL;
         const char *end = left > searched ? memchr(begin + searched, '\n', left - searched) : NULL;
         if (lines->line == 0 && left >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) {
-            lines->at += 3; /* a byte order mark belongs to no line */
+            lines->at += 3; /* a byte order mark is not part of a line */
             continue;
         }
         if (end || (lines->at_end && left > 0)) {
@@ -71,20 +72,19 @@ void json_lines_free(struct json_lines *lines) {
 }
 
 /* "a", "b", "c" */
-static void list_fields(json_t *object, char *text, size_t room) {
+static void list_fields(json_t *object, char *text, size_t size) {
     const char *name;
     json_t *value;
     size_t length = 0;
     *text = '\0';
     json_object_foreach(object, name, value) {
-        if (length < room) {
-            const int put = snprintf(text + length, room - length, "%s'%s'", length ? ", " : "", name);
-            length += put > 0 ? (size_t)put : 0;
+        if (length < size) {
+            length += (size_t)snprintf(text + length, size - length, "%s'%s'", length ? ", " : "", name);
         }
     }
 }
 
-static int take_field(json_t *object, const char *field, struct text_buffer *text) {
+static int read_field(json_t *object, const char *field, struct text_buffer *text) {
     const json_t *value = json_object_get(object, field);
     if (!json_is_object(object)) {
         return error_set("not a JSON object ({...})");
@@ -98,17 +98,15 @@ static int take_field(json_t *object, const char *field, struct text_buffer *tex
         return error_set("field '%s' is not a string", field);
     }
     text->size = 0;
-    return text_append(text, json_string_value(value), json_string_length(value));
+    text_append(text, json_string_value(value), json_string_length(value));
+    return 0;
 }
 
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text) {
     json_error_t error;
-    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
-    json_t *object = json_loadb(line, bytes, flags, &error);
-    if (object == NULL) {
-        return error_set("not JSON at byte %d: %s", error.position, error.text);
-    }
-    const int result = take_field(object, field, text);
+    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    const int result =
+        object ? read_field(object, field, text) : error_set("not JSON at byte %d: %s", error.position, error.text);
     json_decref(object);
     return result;
 }

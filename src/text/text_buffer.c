@@ -1,42 +1,35 @@
 #include "src/text/text_buffer.h"
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/utf8.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-int memory_reserve(void **block, size_t *capacity, size_t wanted, size_t element_bytes) {
-    if (wanted <= *capacity) {
-        return 0;
+void memory_reserve(void **block, size_t *capacity, size_t wanted, size_t element_bytes) {
+    if (wanted > *capacity) {
+        *capacity = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
+        *block = memory_resize(*block, *capacity, element_bytes);
     }
-    const size_t grown = wanted > 2 * *capacity ? wanted + 64 : 2 * *capacity;
-    void *moved = grown <= SIZE_MAX / 2 / element_bytes ? realloc(*block, grown * element_bytes) : NULL;
-    if (!moved) {
-        return error_set("out of memory");
-    }
-    *block = moved;
-    *capacity = grown;
-    return 0;
 }
 
-int text_reserve(struct text_buffer *buffer, size_t bytes) {
-    return memory_reserve((void **)&buffer->bytes, &buffer->capacity, buffer->size + bytes, 1);
+void text_reserve(struct text_buffer *buffer, size_t bytes) {
+    memory_reserve((void **)&buffer->bytes, &buffer->capacity, buffer->size + bytes, 1);
 }
 
-int text_append(struct text_buffer *buffer, const void *data, size_t bytes) {
-    if (bytes == 0) {
-        return 0;
+void text_append(struct text_buffer *buffer, const void *data, size_t bytes) {
+    if (bytes > 0) {
+        text_reserve(buffer, bytes);
+        memcpy(buffer->bytes + buffer->size, data, bytes);
+        buffer->size += bytes;
     }
-    if (text_reserve(buffer, bytes) != 0) {
-        return -1;
-    }
-    memcpy(buffer->bytes + buffer->size, data, bytes);
-    buffer->size += bytes;
-    return 0;
 }
 
 int text_read(struct text_buffer *buffer, struct input *input, size_t bytes, bool *at_end) {
     size_t got;
-    if (text_reserve(buffer, bytes) || input_read(input, buffer->bytes + buffer->size, bytes, &got)) {
+    text_reserve(buffer, bytes);
+    if (input_read(input, buffer->bytes + buffer->size, bytes, &got)) {
         return -1;
     }
     buffer->size += got;
@@ -54,4 +47,38 @@ void text_drop(struct text_buffer *buffer, size_t bytes) {
 void text_free(struct text_buffer *buffer) {
     free(buffer->bytes);
     *buffer = (struct text_buffer){0};
+}
+
+void text_append_utf8(struct text_buffer *buffer, const char *text, size_t bytes) {
+    for (size_t at = 0; at < bytes;) {
+        const size_t valid = utf8_prefix(text + at, bytes - at);
+        text_append(buffer, text + at, valid);
+        at += valid;
+        if (at < bytes) {
+            text_append(buffer, "\xef\xbf\xbd", 3);
+            at += utf8_part(text + at, bytes - at);
+        }
+    }
+}
+
+int text_require_utf8(const char **text, size_t *bytes, const char *source, uint64_t line, bool replace,
+                      struct text_buffer *buffer) {
+    const size_t valid = utf8_prefix(*text, *bytes);
+    if (valid == *bytes) {
+        return 0;
+    }
+    if (!replace) {
+        for (size_t i = 0; i < valid; i++) {
+            line += (*text)[i] == '\n';
+        }
+        return error_set("%s:%" PRIu64
+                         ": not UTF-8 (byte 0x%02x): convert the file with iconv, or replace such bytes by "
+                         "U+FFFD with --invalid replace",
+                         source, line, (unsigned char)(*text)[valid]);
+    }
+    buffer->size = 0;
+    text_append_utf8(buffer, *text, *bytes);
+    *text = buffer->bytes;
+    *bytes = buffer->size;
+    return 0;
 }

@@ -637,11 +637,11 @@ static void test_tokenizers_are_looked_for(void **state) {
 #define REFUSED_TOKENS(text, tokens, name, ...)                                                                    \
     scratch_write("other/config.json", config, (size_t)snprintf(config, sizeof config, format, tokens, name));     \
     assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("other"), __VA_ARGS__), FAILED, text)
-    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/ranks.sh gets it", 50304, "gpt2", "--vocab-file", "no-ranks",
-                   source);
-    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/ranks.sh gets it", 50257, "", "--vocab-file", "no-ranks",
-                   source);
-    REFUSED_TOKENS("tokenizer 'words' is none of byte and gpt2", 300, "words", source);
+    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/vocabulary.sh gets it", 50304, "gpt2", "--vocab-file",
+                   "no-ranks", source);
+    REFUSED_TOKENS("no-ranks does not exist: data/gpt2/vocabulary.sh gets it", 50257, "", "--vocab-file",
+                   "no-ranks", source);
+    REFUSED_TOKENS("tokenizer 'words' is neither byte nor gpt2", 300, "words", source);
     REFUSED_TOKENS("the model has 200 tokens and the tokenizer 'byte' 256", 200, "byte", source);
 }
 

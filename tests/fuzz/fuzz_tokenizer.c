@@ -1,7 +1,8 @@
 /* Any bytes as a vocabulary, up to the first NUL, and a text, after it; without a vocabulary a small one. What is
  * encoded must come back. */
+#include "runtime/system/utf8.h"
+#include "src/text/text_buffer.h"
 #include "src/text/tokenizer.h"
-#include "src/text/utf8.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -36,10 +37,10 @@ static void check_text(const struct tokenizer *tokenizer, const struct token_lis
 }
 
 static void encode(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
     struct token_list list = {0}, parts = {0};
     const size_t valid = utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
-    fuzz_require(scratch && tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
+    fuzz_require(tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
     fuzz_require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
                  "invalid text is taken");
     parts.count = 0;
@@ -56,9 +57,9 @@ static void encode(const struct tokenizer *tokenizer, const char *text, size_t b
 
 /* A token for every byte. */
 static void encode_bytes(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
     struct token_list list = {0};
-    fuzz_require(scratch && tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
+    fuzz_require(tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
                  "bytes are not tokens");
     check_text(tokenizer, &list, text, bytes);
     token_list_free(&list);
@@ -71,7 +72,7 @@ static void take(const char *text, size_t bytes, bool replace) {
     const size_t complete = utf8_complete(text, bytes);
     const bool valid = utf8_prefix(text, bytes) == bytes;
     fuzz_require(complete <= bytes && bytes - complete < 4, "a character of more than four bytes is cut");
-    fuzz_require((utf8_require(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
+    fuzz_require((text_require_utf8(&text, &bytes, "text", 1, replace, &buffer) == 0) == (valid || replace),
                  "what is no UTF-8 is taken");
     fuzz_require(!(valid || replace) || utf8_prefix(text, bytes) == bytes, "what was taken is no UTF-8");
     text_free(&buffer);

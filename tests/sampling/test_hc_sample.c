@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
+#include "runtime/system/utf8.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
-#include "src/text/utf8.h"
 #include "tests/support/child.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
@@ -62,7 +62,7 @@ static int begin(void **state) {
     make_checkpoint("small_gpt2", 257, "gpt2");
     compute_close(compute);
     write_ranks();
-    unsetenv("HCTRAIN_RANKS");
+    unsetenv("HCTRAIN_VOCAB_FILE");
     return 0;
 }
 
@@ -208,9 +208,9 @@ static void text_is_utf8(void **state) {
     assert_memory_equal(text, "\xc3\xa9 w", 4);
     assert_int_equal(utf8_prefix(text, printed_bytes), printed_bytes);
     assert_true(printed_bytes > 100);
-    setenv("HCTRAIN_RANKS", scratch_path("ranks"), 1);
+    setenv("HCTRAIN_VOCAB_FILE", scratch_path("ranks"), 1);
     char *other = SAMPLE("gpt2", "--prompt", "\xc3\xa9 w", "--max-new-tokens", "200", "--temperature", "3");
-    unsetenv("HCTRAIN_RANKS");
+    unsetenv("HCTRAIN_VOCAB_FILE");
     assert_string_equal(other, text);
     free(other);
     free(text);
@@ -228,13 +228,14 @@ static void the_end_of_text_ends_samples(void **state) {
 
 static void vocabularies_that_are_not_there_are_named(void **state) {
     (void)state;
-    assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/ranks.sh gets it");
+    assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/vocabulary.sh gets it");
     assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("none")), FAILED,
-                   "/none does not exist: data/gpt2/ranks.sh");
+                   "/none does not exist: data/gpt2/vocabulary.sh");
     assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
     assert_refused(SAMPLE_STATUS("small_gpt2", "--vocab-file", scratch_path("ranks")), FAILED,
                    "the model has 257 tokens and the tokenizer 'gpt2' 258");
-    assert_refused(SAMPLE_STATUS("unnamed"), FAILED, "does not say what its 257 tokens are: --tokenizer byte");
+    assert_refused(SAMPLE_STATUS("unnamed"), FAILED,
+                   "does not say which tokenizer its 257 tokens are of: give --tokenizer byte");
     free(SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2"));
     assert_int_equal(printed_bytes, 3);
     assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,

@@ -11,7 +11,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/text/tokenizer.h"
-#include "src/text/utf8.h"
 #include "tests/support/scratch.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -68,8 +67,8 @@ static void make_strings(void) {
     }
 }
 
-static const char *write_ranks(void) {
-    FILE *file = fopen(scratch_path("ranks"), "w");
+static const char *write_vocabulary(void) {
+    FILE *file = fopen(scratch_path("vocabulary"), "w");
     assert_non_null(file);
     for (size_t i = 0; i < string_count; i++) {
         unsigned char text[2 * MOST_BYTES];
@@ -77,7 +76,29 @@ static const char *write_ranks(void) {
         fprintf(file, "%s %zu\n", text, i);
     }
     assert_int_equal(fclose(file), 0);
-    return scratch_path("ranks");
+    return scratch_path("vocabulary");
+}
+
+static struct tokenizer *tokenizer;
+static struct tokenizer_scratch *scratch;
+static struct bpe *vocabulary;
+static struct bpe_scratch bpe_scratch;
+
+static int begin(void **state) {
+    const int result = scratch_begin(state);
+    make_strings();
+    assert_int_equal(bpe_open(write_vocabulary(), &vocabulary), 0);
+    assert_int_equal(tokenizer_open(scratch_path("vocabulary"), &tokenizer), 0);
+    scratch = tokenizer_scratch_create();
+    return result;
+}
+
+static int end(void **state) {
+    bpe_close(vocabulary);
+    bpe_scratch_free(&bpe_scratch);
+    tokenizer_close(tokenizer);
+    tokenizer_scratch_free(scratch);
+    return scratch_end(state);
 }
 
 /* The rule itself: as long as two neighbours are a string, join those of the lowest rank, the first ones. */
@@ -105,11 +126,11 @@ static size_t encode_plainly(const char *piece, size_t bytes, struct string *par
     }
 }
 
-static void check_piece(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes) {
+static void check_piece(const char *piece, size_t bytes) {
     struct string *parts = calloc(bytes, sizeof *parts);
     struct token_list list = {0};
     assert_non_null(parts);
-    assert_int_equal(bpe_encode(bpe, scratch, piece, bytes, &list), 0);
+    bpe_encode(vocabulary, &bpe_scratch, piece, bytes, &list);
     const size_t whole = find(piece, bytes), count = whole != SIZE_MAX ? 1 : encode_plainly(piece, bytes, parts);
     assert_int_equal(list.count, count);
     for (size_t i = 0; i < count; i++) {
@@ -119,35 +140,28 @@ static void check_piece(const struct bpe *bpe, struct bpe_scratch *scratch, cons
     free(parts);
 }
 
-/* Through both ways of merging: up to 64 bytes and beyond. */
+/* Both algorithms: up to 64 bytes, and longer. */
 static void test_merges(void **state) {
     (void)state;
-    struct bpe *bpe;
-    struct bpe_scratch scratch = {0};
-    assert_int_equal(bpe_open(write_ranks(), &bpe), 0);
-    assert_int_equal(bpe_count(bpe), BYTES + MERGES);
+    assert_int_equal(bpe_count(vocabulary), BYTES + MERGES);
     for (int i = 0; i < 600; i++) {
         char piece[300];
         const size_t bytes = 1 + draw(i % 10 == 0 ? 300 : 70);
         for (size_t at = 0; at < bytes; at++) {
             piece[at] = draw(40) == 0 ? (char)draw(256) : letters[draw(4)];
         }
-        check_piece(bpe, &scratch, piece, bytes);
+        check_piece(piece, bytes);
     }
     char same[300];
     memset(same, 'a', sizeof same);
     for (size_t bytes = 1; bytes <= sizeof same; bytes += 13) {
-        check_piece(bpe, &scratch, same, bytes);
+        check_piece(same, bytes);
     }
-    bpe_scratch_free(&scratch);
-    bpe_close(bpe);
 }
 
-/* A run of a million bytes takes no square of that. */
+/* Encoding a million bytes without white space must not take quadratic time. */
 static void test_long_piece(void **state) {
     (void)state;
-    struct bpe *bpe;
-    struct bpe_scratch scratch = {0};
     struct token_list list = {0};
     const size_t bytes = 1000000;
     char *piece = malloc(bytes);
@@ -155,26 +169,22 @@ static void test_long_piece(void **state) {
     for (size_t i = 0; i < bytes; i++) {
         piece[i] = letters[draw(4)];
     }
-    assert_int_equal(bpe_open(write_ranks(), &bpe), 0);
-    assert_int_equal(bpe_encode(bpe, &scratch, piece, bytes, &list), 0);
+    bpe_encode(vocabulary, &bpe_scratch, piece, bytes, &list);
     size_t at = 0;
     for (size_t i = 0; i < list.count; i++) {
         size_t length;
-        const char *string = bpe_bytes(bpe, list.tokens[i], &length);
+        const char *string = bpe_bytes(vocabulary, list.tokens[i], &length);
         assert_true(length <= bytes - at && memcmp(string, piece + at, length) == 0);
         at += length;
     }
     assert_int_equal(at, bytes);
     token_list_free(&list);
-    bpe_scratch_free(&scratch);
-    bpe_close(bpe);
     free(piece);
 }
 
 /* ---- pieces; a | stands between them */
 
-static void check_pieces(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
-                         const char *expected) {
+static void check_pieces(const char *expected) {
     char text[200];
     bool ends[200] = {false};
     size_t bytes = 0;
@@ -219,60 +229,9 @@ static void test_pieces(void **state) {
         "\xf0\x9f\x98\x80\xf0\x9f\x98\x80|a",
         "e|\xcc\x81", /* a combining accent is no letter */
     };
-    struct tokenizer *tokenizer;
-    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
-    assert_non_null(scratch);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        check_pieces(tokenizer, scratch, cases[i]);
+        check_pieces(cases[i]);
     }
-    tokenizer_scratch_free(scratch);
-    tokenizer_close(tokenizer);
-}
-
-/* ---- UTF-8 */
-
-/* By the definition: decode, and see whether encoding gives the same bytes. */
-static size_t decode_plainly(const unsigned char *text, size_t bytes) {
-    const size_t length = text[0] < 0x80       ? 1
-                          : text[0] >> 5 == 6  ? 2
-                          : text[0] >> 4 == 14 ? 3
-                          : text[0] >> 3 == 30 ? 4
-                                               : 0;
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    uint32_t character = length == 1 ? text[0] : text[0] & (0x7fU >> length);
-    if (length == 0 || length > bytes) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        character = character << 6 | (text[i] & 0x3f);
-    }
-    const bool valid = character >= least[length] && character <= 0x10ffff && character >> 11 != 0x1b;
-    return valid ? length : 0;
-}
-
-static void test_utf8(void **state) {
-    (void)state;
-    static const unsigned char interesting[] = {0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
-                                                0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee,
-                                                0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff};
-    const size_t count = sizeof interesting;
-    for (size_t i = 0; i < count * count * count * count; i++) {
-        unsigned char text[13] = "12345678"; /* eight at a time, too */
-        size_t rest = i, expected = 8;
-        for (int k = 0; k < 4; k++, rest /= count) {
-            text[8 + k] = interesting[rest % count];
-        }
-        for (size_t length; expected < 12 && (length = decode_plainly(text + expected, 12 - expected)) > 0;) {
-            expected += length;
-        }
-        assert_int_equal(utf8_prefix((const char *)text, 12), expected);
-    }
-    assert_int_equal(utf8_prefix("\xe2\x82", 2), 0);
-    assert_int_equal(utf8_prefix("", 0), 0);
 }
 
 /* ---- whole texts */
@@ -280,9 +239,9 @@ static void test_utf8(void **state) {
 static const char *const words[] = {"ab",    " ",        "  ",           "\n", "c",        "'s", "12",
                                     "abcab", "\xc2\xa0", "\xe2\x80\x83", "?!", "\xc3\xa9", "\t"};
 
-static size_t make_text(char *text, size_t room) {
+static size_t make_text(char *text, size_t size) {
     size_t bytes = 0;
-    while (bytes + 8 < room) {
+    while (bytes + 8 < size) {
         const char *word = words[draw(sizeof words / sizeof *words)];
         memcpy(text + bytes, word, strlen(word));
         bytes += strlen(word);
@@ -292,10 +251,6 @@ static size_t make_text(char *text, size_t room) {
 
 static void test_cuts(void **state) {
     (void)state;
-    struct tokenizer *tokenizer;
-    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
-    assert_non_null(scratch);
     size_t cuts = 0;
     for (int i = 0; i < 2000; i++) {
         char text[120];
@@ -311,45 +266,38 @@ static void test_cuts(void **state) {
         token_list_free(&parts);
     }
     assert_true(cuts > 1000);
-    tokenizer_scratch_free(scratch);
-    tokenizer_close(tokenizer);
 }
 
 static void test_there_and_back(void **state) {
     (void)state;
+    struct tokenizer *bytes_alone;
+    assert_int_equal(tokenizer_open(NULL, &bytes_alone), 0);
     for (int kind = 0; kind < 2; kind++) {
-        struct tokenizer *tokenizer;
+        const struct tokenizer *of_kind = kind ? tokenizer : bytes_alone;
         char text[1000];
         struct token_list list = {0};
-        assert_int_equal(tokenizer_open(kind ? write_ranks() : NULL, &tokenizer), 0);
-        assert_string_equal(tokenizer_name(tokenizer), kind ? "gpt2" : "byte");
-        struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
-        assert_non_null(scratch);
+        assert_string_equal(tokenizer_name(of_kind), kind ? "gpt2" : "byte");
         const size_t bytes = make_text(text, sizeof text);
-        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, bytes, &list), 0);
+        assert_int_equal(tokenizer_encode(of_kind, scratch, text, bytes, &list), 0);
         size_t at = 0;
         for (size_t i = 0; i < list.count; i++) {
             size_t length;
-            const char *string = tokenizer_bytes(tokenizer, list.tokens[i], &length);
+            const char *string = tokenizer_bytes(of_kind, list.tokens[i], &length);
             assert_true(length <= bytes - at && memcmp(string, text + at, length) == 0);
             at += length;
         }
         assert_int_equal(at, bytes);
         assert_true((list.count < bytes) == (kind == 1));
-        assert_null(tokenizer_bytes(tokenizer, tokenizer_count(tokenizer), &at));
+        assert_null(tokenizer_bytes(of_kind, tokenizer_count(of_kind), &at));
         token_list_free(&list);
-        tokenizer_scratch_free(scratch);
-        tokenizer_close(tokenizer);
     }
+    tokenizer_close(bytes_alone);
 }
 
 static void test_end_of_text(void **state) {
     (void)state;
-    struct tokenizer *tokenizer;
     struct token_list list = {0};
     size_t bytes;
-    assert_int_equal(tokenizer_open(write_ranks(), &tokenizer), 0);
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
     assert_int_equal(tokenizer_count(tokenizer), BYTES + MERGES + 1);
     assert_int_equal(tokenizer_end_of_text(tokenizer), BYTES + MERGES);
     assert_memory_equal(tokenizer_bytes(tokenizer, BYTES + MERGES, &bytes), "<|endoftext|>", 13);
@@ -361,16 +309,14 @@ static void test_end_of_text(void **state) {
     assert_int_equal(tokenizer_encode(tokenizer, scratch, "a\xff", 2, &list), -1);
     assert_non_null(strstr(error_text(), "byte 1"));
     token_list_free(&list);
-    tokenizer_scratch_free(scratch);
-    tokenizer_close(tokenizer);
 }
 
 /* ---- files */
 
 static void refused(const char *text, size_t bytes, const char *expected) {
-    struct bpe *bpe = (struct bpe *)1;
+    struct bpe *bpe;
     assert_int_equal(bpe_open(scratch_write("bad", text, bytes), &bpe), -1);
-    assert_null(bpe);
+    bpe_close(bpe);
     if (!strstr(error_text(), expected) || !strstr(error_text(), "bad")) {
         fail_msg("'%s' is not in '%s'", expected, error_text());
     }
@@ -379,48 +325,59 @@ static void refused(const char *text, size_t bytes, const char *expected) {
 /* The file with line `line` (from 1) replaced. */
 static void refused_with(const char *line, size_t number, const char *expected) {
     size_t bytes;
-    char *ranks = scratch_read(write_ranks(), &bytes), *at = ranks;
-    assert_non_null(ranks);
+    char *whole = scratch_read(write_vocabulary(), &bytes), *at = whole;
+    assert_non_null(whole);
     for (size_t i = 1; i < number; i++) {
         at = strchr(at, '\n') + 1;
     }
     char *text = NULL;
-    const int length = asprintf(&text, "%.*s%s%s", (int)(at - ranks), ranks, line, strchr(at, '\n'));
+    const int length = asprintf(&text, "%.*s%s%s", (int)(at - whole), whole, line, strchr(at, '\n'));
     assert_true(length > 0);
     refused(text, (size_t)length, expected);
     free(text);
-    free(ranks);
+    free(whole);
 }
 
 static void test_bad_files(void **state) {
     (void)state;
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *expected;
+    } cases[] = {
+#define CASE(text, expected) {text, sizeof(text) - 1, expected}
+        CASE("", "0x00"),
+        CASE("a\n", "bad:1: a line must be"),
+        CASE("YQ== x\n", "bad:1: the rank is not a number"),
+        CASE("YQ== -1\n", "bad:1: the rank is not a number"),
+        CASE("YQ==  1\n", "bad:1: the rank is not a number"),
+        CASE("YQ== 1 \n", "bad:1: the rank is not a number"),
+        CASE("YQ== 1\0\n", "bad:1: the rank is not a number"),
+        CASE("Y*== 1\n", "bad:1: the token is not base64"),
+        CASE("YQ= 1\n", "bad:1: a line must be"),
+        CASE("YQ== 65535\n", "bad:1: more than 65535"),
+        CASE("YQ== 99999999999999999999\n", "bad:1: more than 65535"),
+        CASE("YQ== 1\nYg== 1\n", "bad:2: the rank comes twice"),
+        CASE("YQ== 1\n", "no token of rank 0"),
+        CASE("YQ== 0\nYQ== 1\n", "the token of rank 1 comes twice"),
+        CASE("==== 0\n", "bad"), /* OpenSSL takes it for zeros */
+        CASE("#version: 0.2\na\n", "bad:2: a line must be two strings"),
+        CASE("#version: 0.2\na b c\n", "bad:2: a line must be two strings"),
+        CASE("#version: 0.2\n a\n", "bad:2: a line must be two strings"),
+        CASE("#version: 0.2\na \n", "bad:2: a line must be two strings"),
+        CASE("#version: 0.2\na \x01\n", "bad:2: a character"),
+        CASE("#version: 0.2\na \xc5\x84\n", "bad:2: a character"), /* U+0144, the first without a byte */
+        CASE("#version: 0.2\na \xc4\n", "bad:2: a character"),
+    };
     struct bpe *bpe;
     assert_int_equal(bpe_open(scratch_path("none"), &bpe), -1);
+    bpe_close(bpe);
     assert_non_null(strstr(error_text(), "none"));
-    refused("", 0, "0x00");
-    refused("a\n", 2, "bad:1: a line is");
-    refused("YQ== x\n", 7, "bad:1: the rank is no number");
-    refused("YQ== -1\n", 8, "bad:1: the rank is no number");
-    refused("YQ==  1\n", 8, "bad:1: the rank is no number");
-    refused("YQ== 1 \n", 8, "bad:1: the rank is no number");
-    refused("YQ== 1\0\n", 8, "bad:1: the rank is no number");
-    refused("Y*== 1\n", 7, "bad:1: the token is no base64");
-    refused("YQ= 1\n", 6, "bad:1: a line is");
-    refused("YQ== 65535\n", 11, "bad:1: more than 65535");
-    refused("YQ== 99999999999999999999\n", 26, "bad:1: more than 65535");
-    refused("YQ== 1\nYg== 1\n", 14, "bad:2: the rank comes twice");
-    refused("YQ== 1\n", 7, "no token of rank 0");
-    refused("YQ== 0\nYQ== 1\n", 14, "the token of rank 1 comes twice");
-    refused("==== 0\n", 7, "bad"); /* OpenSSL takes it for zeros */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        refused(cases[i].text, cases[i].bytes, cases[i].expected);
+    }
     refused_with("AA== 65000", 256, "no token of rank 255, but of rank 65000");
     refused_with("AGFh 255", 256, "no token for the byte 0x00");
-    refused("#version: 0.2\na\n", 16, "bad:2: a line is two strings");
-    refused("#version: 0.2\na b c\n", 20, "bad:2: a line is two strings");
-    refused("#version: 0.2\n a\n", 17, "bad:2: a line is two strings");
-    refused("#version: 0.2\na \n", 17, "bad:2: a line is two strings");
-    refused("#version: 0.2\na \x01\n", 18, "bad:2: a character");
-    refused("#version: 0.2\na \xc5\x84\n", 19, "bad:2: a character"); /* U+0144 is the first without a byte */
-    refused("#version: 0.2\na \xc4\n", 18, "bad:2: a character");
 }
 
 static void check_token(const struct bpe *bpe, uint32_t token, const char *expected) {
@@ -450,18 +407,11 @@ static void test_vocab_bpe(void **state) {
     bpe_close(bpe);
 }
 
-static int begin(void **state) {
-    make_strings();
-    return scratch_begin(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),      cmocka_unit_test(test_long_piece),
-        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_vocab_bpe),
+        cmocka_unit_test(test_merges),    cmocka_unit_test(test_long_piece),     cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_cuts),      cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_vocab_bpe),
     };
-    return cmocka_run_group_tests(tests, begin, scratch_end);
+    return cmocka_run_group_tests(tests, begin, end);
 }

@@ -11,9 +11,7 @@
 static int read_all(struct text_buffer *text) {
     size_t got;
     do {
-        if (text_reserve(text, 1 << 20)) {
-            return -1;
-        }
+        text_reserve(text, 1 << 20);
         got = fread(text->bytes + text->size, 1, 1 << 20, stdin);
         text->size += got;
     } while (got > 0);
@@ -45,14 +43,14 @@ static int write_tokens(const struct tokenizer *tokenizer, struct tokenizer_scra
     return 0;
 }
 
-static int run(const char *ranks, bool pieces) {
+static int run(const char *vocabulary, bool pieces) {
     struct tokenizer *tokenizer;
     struct text_buffer text = {0};
-    if (tokenizer_open(ranks, &tokenizer) || read_all(&text)) {
+    if (tokenizer_open(vocabulary, &tokenizer) || read_all(&text)) {
         return -1;
     }
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create(tokenizer);
-    if (!scratch || (pieces ? write_pieces : write_tokens)(tokenizer, scratch, &text)) {
+    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
+    if ((pieces ? write_pieces : write_tokens)(tokenizer, scratch, &text)) {
         return -1;
     }
     text_free(&text);
@@ -63,7 +61,7 @@ static int run(const char *ranks, bool pieces) {
 
 int main(int argc, char **argv) {
     if (argc != 2 && (argc != 3 || strcmp(argv[2], "pieces") != 0)) {
-        fprintf(stderr, "usage: tokenize RANKS [pieces] <TEXT >RESULT\n");
+        fprintf(stderr, "usage: tokenize VOCABULARY [pieces] <TEXT >RESULT\n");
         return 2;
     }
     if (run(argv[1], argc == 3)) {

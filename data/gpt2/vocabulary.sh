@@ -1,7 +1,7 @@
 #!/bin/sh
 # Gets GPT-2's vocabulary, gpt2.tiktoken, out of the package openai-whisper, which carries it, and checks that it is the one.
 #
-#   data/gpt2/ranks.sh [OUTPUT]
+#   data/gpt2/vocabulary.sh [OUTPUT]
 #
 # OUTPUT  default data/corpus/gpt2.tiktoken. Does nothing when it is there. Needs python3 with venv (Debian: python3-venv) and
 # an index of Python packages, as pip is configured.
@@ -13,7 +13,7 @@ package=openai-whisper==20250625
 checksum=306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930
 
 fail() {
-    echo "data/gpt2/ranks.sh: $*" >&2
+    echo "data/gpt2/vocabulary.sh: $*" >&2
     exit 1
 }
 
@@ -28,14 +28,14 @@ if [ -e "$output" ]; then
 fi
 
 mkdir -p "$(dirname "$output")"
-work=$(mktemp -d "$(dirname "$output")/.tmp-ranks-XXXXXX")
+work=$(mktemp -d "$(dirname "$output")/.tmp-vocabulary-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 
 python3 -m venv "$work/venv" || fail "python3 cannot make a virtual environment; Debian has that in python3-venv"
 "$work/venv/bin/pip" download --quiet --no-deps --dest "$work" "$package" || fail "cannot get $package"
 tar -xzf "$work"/openai_whisper-*.tar.gz -C "$work" || fail "cannot unpack $package"
-mv "$work"/openai_whisper-*/whisper/assets/gpt2.tiktoken "$work/ranks" || fail "$package has no gpt2.tiktoken"
-is_right "$work/ranks" || fail "the file in $package is not GPT-2's vocabulary (sha256 $checksum)"
-mv "$work/ranks" "$output"
+mv "$work"/openai_whisper-*/whisper/assets/gpt2.tiktoken "$work/vocabulary" || fail "$package has no gpt2.tiktoken"
+is_right "$work/vocabulary" || fail "the file in $package is not GPT-2's vocabulary (sha256 $checksum)"
+mv "$work/vocabulary" "$output"
 echo "$output"
