@@ -1,25 +1,31 @@
-/* The two branches of a layer, attention and MLP. Each is an input projection, an operation of its own, and an
- * output projection:
+/* The two branches of a layer, attention and MLP. Each is a module: a file with its parameters, memory, forward and
+ * backward pass, and a row of the table in branches.c. It has an input projection, an operation of its own, and an
+ * output projection, whose sizes its parameters give:
  *
- *     normed [N, C] -> in_proj_out [N, in_proj_width C] -> out_proj_in [N, out_proj_width C] -> output [N, C]
- *
- * branches.c has the table and the functions. */
+ *     normed [N, C] -> in_proj_out [N, in.out] -> out_proj_in [N, out.in] -> output [N, C]
+ */
 #pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct buffer;
 struct gpt;
+struct parameter_builder;
 struct sublayer;
+struct sublayer_offsets;
 
 struct branch {
-    const char *norm, *in, *out;           /* names of its parameters in checkpoints, after the layer's prefix */
-    const char *hyper_connection;          /* prefix of the parameters of the hyper-connection around it */
-    int64_t in_proj_width, out_proj_width; /* multiples of C */
-    bool attends;                          /* is attention: keeps lse, and in generation keys and values */
+    const char *norm;             /* name of its layer norm in checkpoints, after the layer's prefix */
+    const char *hyper_connection; /* prefix of the parameters of the hyper-connection around it */
     bool recomputed; /* the backward pass recomputes out_proj_in, so that all layers share one buffer for it, unless
                       * gpt->keeps_activation */
+
+    /* Adds both projections, at->in and at->out. */
+    void (*add_parameters)(struct parameter_builder *builder, struct sublayer_offsets *at);
+    /* These put what else it needs on the memory plan, by gpt_plan_floats and gpt_plan_activations; NULL: nothing. */
+    void (*plan_activations)(struct gpt *gpt, struct sublayer *sublayer); /* as long as in_proj_out is kept */
+    void (*plan_cache)(struct gpt *gpt, struct sublayer *sublayer);       /* of generation, for each layer */
+    void (*plan_scratch)(struct gpt *gpt);                                /* one for all layers */
 
     /* Computes in_proj_out and out_proj_in from sublayer->mix.normed. */
     void (*forward)(struct gpt *gpt, const struct sublayer *sublayer);
@@ -27,8 +33,10 @@ struct branch {
     void (*backward)(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output);
 };
 
+extern const struct branch branch_attention, branch_mlp;
+
 enum { BRANCHES = 2 };
-extern const struct branch branches[BRANCHES]; /* in the order of a layer */
+extern const struct branch *const branches[BRANCHES]; /* in the order of a layer */
 
 /* Computes sublayer->mix.output from sublayer->mix.normed, dropout included. */
 void branch_forward(struct gpt *gpt, const struct sublayer *sublayer);

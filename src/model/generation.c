@@ -1,5 +1,5 @@
-#include "src/model/generation.h"
 #include "runtime/system/error.h"
+#include "src/model/gpt.h"
 #include <inttypes.h>
 
 /* A pass over the batch, and the logits of the last `rows` tokens. */
@@ -41,7 +41,7 @@ void generation_copy(struct gpt *gpt, int64_t from, int64_t to) {
     }
     for (const struct sublayer *sublayer = gpt->sublayers; sublayer->branch; sublayer++) {
         const struct buffer *const caches[] = {sublayer->keys, sublayer->values};
-        for (size_t i = 0; sublayer->branch->attends && i < 2; i++) {
+        for (size_t i = 0; sublayer->keys && i < 2; i++) {
             buffer_copy(gpt->compute, caches[i], (size_t)from * bytes, caches[i], (size_t)to * bytes, bytes);
         }
     }

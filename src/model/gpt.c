@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "src/model/hyper_connection.h"
 #include "src/model/linear.h"
+#include <stdarg.h>
 
 /* ---- tokens -> embedding -> sublayers: enter, branch, leave -> final norm -> head -> loss, and backward */
 
@@ -205,4 +206,34 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
         }
     }
     return 0;
+}
+
+/* ---- for the modules of the model (gpt_state.h) */
+
+size_t gpt_tokens(const struct gpt *gpt) {
+    return (size_t)(gpt->shape.batch * gpt->shape.sequence);
+}
+
+bool gpt_drops(const struct gpt *gpt) {
+    return gpt->pass.dropout && gpt->config.dropout != 0.0;
+}
+
+struct dropout gpt_dropout(const struct gpt *gpt, const char *format, ...) {
+    char place[64];
+    va_list arguments;
+    if (!gpt_drops(gpt)) {
+        return (struct dropout){0};
+    }
+    va_start(arguments, format);
+    vsnprintf(place, sizeof place, format, arguments);
+    va_end(arguments);
+    return (struct dropout){
+        .rate = (float)gpt->config.dropout,
+        .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, place),
+        .first_row = gpt->pass.first_row,
+    };
+}
+
+struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at) {
+    return (struct layer_norm){{arena, at.gain}, {arena, at.bias}};
 }

@@ -1,5 +1,7 @@
+#include "src/model/gpt_plan.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/model/gpt.h"
 #include "src/model/row_gradients.h"
 #include "src/operations/attention_check.h"
@@ -10,39 +12,48 @@
 
 #define CPU_KEEPS ((uint64_t)32 << 20) /* most bytes of GELU outputs that are kept on a CPU: about its caches */
 
-/* The numbers that sizes of buffers are computed from; per token, except `packed` and `leaves`. */
+/* The numbers that sizes of buffers are computed from. */
 struct sizes {
-    uint64_t width, streams, heads; /* C, S, H */
-    uint64_t groups, projections;   /* normalised rows, and numbers projected from them */
-    uint64_t packed, leaves;        /* elements and number of a sublayer's projection matrices */
+    uint64_t width, streams;      /* C, S */
+    uint64_t hidden, weight;      /* most channels inside a branch, most elements of a linear layer's weight */
+    uint64_t groups, projections; /* per token: normalised rows, and numbers projected from them */
+    uint64_t packed, leaves;      /* of a sublayer: elements and number of its projection matrices */
     bool plain;
 };
 
-static struct sizes sizes_of(const struct model_config *config) {
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static struct sizes sizes_of(const struct gpt *gpt) {
+    const struct model_config *config = &gpt->config;
     const struct residual_variant *residual = config->residual;
     const uint64_t groups = (uint64_t)residual_norm_groups(residual, config->n_streams);
     const uint64_t columns = (uint64_t)residual_columns(residual, config->n_streams);
-    return (struct sizes){
+    struct sizes sizes = {
         .width = (uint64_t)config->n_embd,
         .streams = (uint64_t)config->n_streams,
-        .heads = (uint64_t)config->n_head,
         .groups = groups,
         .projections = groups * columns,
         .packed = (uint64_t)(config->n_streams * config->n_embd) / groups * columns,
         .leaves = (uint64_t)residual_projections(residual, config->n_streams),
         .plain = residual_is_plain(residual),
     };
+    for (int i = 0; i < BRANCHES; i++) {
+        const struct sublayer_offsets *at = &gpt->parameters.sublayers[i];
+        sizes.hidden = larger(sizes.hidden, larger(at->in.out, at->out.in));
+        sizes.weight = larger(sizes.weight, larger(at->in.in * at->in.out, at->out.in * at->out.out));
+    }
+    return sizes;
 }
 
 /* ---- buffers */
 
-/* `per_token` floats for every token. */
-static struct buffer *add(struct gpt *gpt, const char *group, uint64_t per_token) {
+struct buffer *gpt_plan_floats(struct gpt *gpt, const char *group, uint64_t per_token) {
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), ELEMENT_FP32);
 }
 
-/* `per_token` activations for every token. */
-static struct buffer *add_activation(struct gpt *gpt, const char *group, uint64_t per_token) {
+struct buffer *gpt_plan_activations(struct gpt *gpt, const char *group, uint64_t per_token) {
     return memory_plan_add(&gpt->plan, group, per_token * gpt_tokens(gpt), gpt->options.type);
 }
 
@@ -50,10 +61,10 @@ static bool is_training(const struct gpt *gpt) {
     return gpt->options.mode == GPT_TRAINING;
 }
 
-static void plan_parameters(struct gpt *gpt) {
+static void plan_parameters(struct gpt *gpt, const struct sizes *sizes) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
-    const uint64_t elements = parameters->elements;
+    const uint64_t elements = parameters->elements, sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
     struct buffer *weights = memory_plan_add(plan, "weights", elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.moments; /* else nobody else wants them */
     parameters->weights = weights;
@@ -68,18 +79,13 @@ static void plan_parameters(struct gpt *gpt) {
         parameters->first_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
         parameters->second_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
     }
+    gpt->packed = memory_plan_add(plan, "weights", sublayers * sizes->packed, gpt->options.type);
+    gpt->projections.leaves =
+        memory_plan_add(plan, "weights", sublayers * sizes->leaves * LEAF_FLOATS, ELEMENT_FP32);
 }
 
 static bool shares_streams(const struct gpt *gpt) {
     return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
-}
-
-/* The packed projection matrices of all sublayers. */
-static void plan_projections(struct gpt *gpt, const struct sizes *sizes) {
-    const uint64_t sublayers = BRANCHES * (uint64_t)gpt->config.n_layer;
-    const uint64_t leaves = sublayers * sizes->leaves;
-    gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers * sizes->packed, gpt->options.type);
-    gpt->projections.leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_FLOATS, ELEMENT_FP32);
 }
 
 /* Streams and H of a sublayer. Layers share them unless the mode keeps streams. */
@@ -91,16 +97,21 @@ static void plan_frame(struct gpt *gpt, const struct sizes *sizes, struct sublay
     }
     const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
     if (!(shared && inside)) {
-        sublayer->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
+        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", sizes->streams * sizes->width);
     }
-    sublayer->map.squares = add(gpt, "streams", sizes->streams);
+    sublayer->map.squares = gpt_plan_floats(gpt, "streams", sizes->streams);
     if (sizes->plain) { /* without a map these are handed to kernels that do not read them */
         sublayer->map.z = sublayer->mix.h = sublayer->map.squares;
         return;
     }
-    sublayer->gram = gpt->options.recompute ? add(gpt, matrices, sizes->streams * sizes->streams) : NULL;
-    sublayer->map.z = add(gpt, matrices, sizes->projections);
-    sublayer->map.h = sublayer->mix.h = add(gpt, matrices, sizes->streams * (sizes->streams + 2));
+    sublayer->gram =
+        gpt->options.recompute ? gpt_plan_floats(gpt, matrices, sizes->streams * sizes->streams) : NULL;
+    sublayer->map.z = gpt_plan_floats(gpt, matrices, sizes->projections);
+    sublayer->map.h = sublayer->mix.h = gpt_plan_floats(gpt, matrices, sizes->streams * (sizes->streams + 2));
+}
+
+static void plan_out_proj_in(struct gpt *gpt, struct sublayer *sublayer) {
+    sublayer->out_proj_in = gpt_plan_activations(gpt, "branch activations", sublayer->at->out.in);
 }
 
 /* Activations of a branch. Layers share them, except in training without recompute. */
@@ -108,28 +119,24 @@ static void plan_branch(struct gpt *gpt, const struct sizes *sizes, struct subla
     const char *const group = "branch activations";
     const struct branch *branch = sublayer->branch;
     const bool shared = sublayer->index >= BRANCHES;
+    if (gpt->options.mode == GPT_GENERATION && branch->plan_cache) {
+        branch->plan_cache(gpt, sublayer);
+    }
     if (shared && (!is_training(gpt) || gpt->options.recompute)) {
         return;
     }
-    sublayer->mix.normed = add_activation(gpt, group, sizes->width);
-    sublayer->mix.statistics = add(gpt, group, 2);
-    sublayer->in_proj_out = add_activation(gpt, group, (uint64_t)branch->in_proj_width * sizes->width);
+    sublayer->mix.normed = gpt_plan_activations(gpt, group, sizes->width);
+    sublayer->mix.statistics = gpt_plan_floats(gpt, group, 2);
+    sublayer->in_proj_out = gpt_plan_activations(gpt, group, sublayer->at->in.out);
     if (!(shared && branch->recomputed)) {
-        sublayer->out_proj_in = add_activation(gpt, group, (uint64_t)branch->out_proj_width * sizes->width);
+        plan_out_proj_in(gpt, sublayer);
     }
-    sublayer->lse = branch->attends ? add(gpt, group, sizes->heads) : NULL;
-    const bool passing = sizes->plain || !is_training(gpt); /* no backward pass reads the output */
-    sublayer->mix.output =
-        passing && sublayer->index > 0 ? gpt->sublayers[0].mix.output : add_activation(gpt, group, sizes->width);
-}
-
-/* The cache of keys and values. */
-static void plan_cache(struct gpt *gpt, const struct sizes *sizes, struct sublayer *sublayer) {
-    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence) * sizes->width;
-    if (sublayer->branch->attends) {
-        sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
-        sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
+    if (branch->plan_activations) {
+        branch->plan_activations(gpt, sublayer);
     }
+    const bool unread = sizes->plain || !is_training(gpt); /* no backward pass reads the output */
+    sublayer->mix.output = unread && sublayer->index > 0 ? gpt->sublayers[0].mix.output
+                                                         : gpt_plan_activations(gpt, group, sizes->width);
 }
 
 static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
@@ -141,68 +148,54 @@ static void plan_sublayers(struct gpt *gpt, const struct sizes *sizes) {
             *sublayer = sublayer[-BRANCHES];
         }
         sublayer->index = index;
-        sublayer->branch = &branches[index % BRANCHES];
+        sublayer->branch = branches[index % BRANCHES];
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
         sublayer->map.theta = (struct span){parameters->weights, sublayer->at->theta};
         sublayer->packed = (struct span){gpt->packed, (size_t)index * sizes->packed};
         plan_frame(gpt, sizes, sublayer);
         plan_branch(gpt, sizes, sublayer);
-        if (gpt->options.mode == GPT_GENERATION) {
-            plan_cache(gpt, sizes, sublayer);
-        }
     }
     struct sublayer *top = &gpt->sublayers[count];
-    top->mix.streams = add_activation(gpt, "streams", sizes->streams * sizes->width);
-    top->map.squares = add(gpt, "streams", sizes->streams);
+    top->mix.streams = gpt_plan_activations(gpt, "streams", sizes->streams * sizes->width);
+    top->map.squares = gpt_plan_floats(gpt, "streams", sizes->streams);
 }
 
 static void plan_scratch(struct gpt *gpt, const struct sizes *sizes) {
     const char *const group = "scratch";
     struct gpt_scratch *scratch = &gpt->scratch;
-    struct memory_plan *plan = &gpt->plan;
-    const enum element_type type = gpt->options.type;
-    const uint64_t padded = operations_padded(gpt->compute, gpt->options.sequence);
-    const uint64_t keys =
-        (uint64_t)gpt->shape.batch * sizes->width * operations_transposed(gpt->compute, gpt->options.sequence);
-    scratch->attention.keys_t = memory_plan_add(plan, group, keys, type);
-    if (gpt->options.mode == GPT_GENERATION) {
-        scratch->scores =
-            memory_plan_add(plan, group, (uint64_t)gpt->options.batch * sizes->heads * padded, ELEMENT_FP32);
-    }
     if (!shares_streams(gpt)) {
-        scratch->d_h = add(gpt, group, sizes->streams * (sizes->streams + 2));
+        scratch->d_h = gpt_plan_floats(gpt, group, sizes->streams * (sizes->streams + 2));
     }
-    if (!is_training(gpt)) {
-        return;
+    if (is_training(gpt)) {
+        scratch->d_packed = memory_plan_add(&gpt->plan, group, sizes->packed, ELEMENT_FP32);
+        scratch->d_streams = gpt_plan_activations(gpt, group, sizes->streams * sizes->width);
+        scratch->d_output = gpt_plan_activations(gpt, group, sizes->width);
+        scratch->d_normed = gpt_plan_activations(gpt, group, sizes->width);
+        scratch->d_out_proj_in = gpt_plan_activations(gpt, group, sizes->hidden);
+        scratch->d_z = gpt_plan_floats(gpt, group, sizes->projections);
+        scratch->d_z_operand =
+            gpt->options.type == ELEMENT_FP32 ? scratch->d_z : gpt_plan_activations(gpt, group, sizes->projections);
+        scratch->rms_scale = gpt_plan_floats(gpt, group, sizes->groups);
+        scratch->d_embedding = gpt_plan_floats(gpt, group, sizes->width);
     }
-    scratch->d_packed = memory_plan_add(plan, group, sizes->packed, ELEMENT_FP32);
-    scratch->attention.values_t = memory_plan_add(plan, group, keys, type);
-    scratch->attention.delta = add(gpt, group, sizes->heads);
-    scratch->d_streams = add_activation(gpt, group, sizes->streams * sizes->width);
-    scratch->d_output = add_activation(gpt, group, sizes->width);
-    scratch->d_normed = add_activation(gpt, group, sizes->width);
-    scratch->d_out_proj_in = add_activation(gpt, group, 4 * sizes->width);
-    scratch->d_in_proj_out = add_activation(gpt, group, 3 * sizes->width);
-    scratch->d_z = add(gpt, group, sizes->projections);
-    scratch->d_z_operand = type == ELEMENT_FP32 ? scratch->d_z : add_activation(gpt, group, sizes->projections);
-    scratch->rms_scale = add(gpt, group, sizes->groups);
-    scratch->d_embedding = add(gpt, group, sizes->width);
-    scratch->attention.d_queries = scratch->d_embedding; /* is needed only after the last attention */
+    for (int i = 0; i < BRANCHES; i++) {
+        if (branches[i]->plan_scratch) {
+            branches[i]->plan_scratch(gpt);
+        }
+    }
 }
 
-/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches.
- * On a GPU 1/16 of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of
- * the token embedding. */
+/* Most bytes for a block of logits and their gradients. On a CPU 64 MiB, so that a block stays near the caches. On a GPU 1/16
+ * of its memory: each block's GEMMs must fill the device, and each adds to the whole gradient of the token embedding. */
 static size_t logit_bytes(const struct device *device) {
     const uint64_t share = device->memory_bytes / 16;
     const uint64_t most = share < device->max_buffer_bytes ? share : device->max_buffer_bytes;
-    const uint64_t least = (uint64_t)64 << 20;
-    return device->is_gpu && most > least ? (size_t)most : (size_t)least;
+    return device->is_gpu ? (size_t)larger(most, (uint64_t)64 << 20) : (size_t)64 << 20;
 }
 
-/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more
- * gain nothing, and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
+/* Tokens in a block of logits: as many as fit into logit_bytes, at least 16. On a GPU at most 8192, since more gain nothing,
+ * and a multiple of 64 where GEMMs need aligned blocks (gemm_copies). */
 static size_t logit_rows(const struct gpt *gpt) {
     if (gpt->options.mode == GPT_GENERATION) {
         return (size_t)gpt->options.batch;
@@ -221,43 +214,38 @@ static size_t logit_rows(const struct gpt *gpt) {
 static void plan_head(struct gpt *gpt, const struct sizes *sizes) {
     const char *const group = "head";
     struct memory_plan *plan = &gpt->plan;
-    gpt->final = add_activation(gpt, group, sizes->width);
-    gpt->final_statistics = add(gpt, group, 2 * sizes->streams);
-    gpt->losses = add(gpt, group, 1);
+    gpt->final = gpt_plan_activations(gpt, group, sizes->width);
+    gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * sizes->streams);
+    gpt->losses = gpt_plan_floats(gpt, group, 1);
     gpt->logit_rows = logit_rows(gpt);
     const uint64_t logits = gpt->logit_rows * gpt->vocabulary;
     gpt->logits = memory_plan_add(plan, group, logits, ELEMENT_FP32);
     gpt->loss = memory_plan_add(plan, group, 1, ELEMENT_FP32);
     gpt->gradient_norm = memory_plan_add(plan, group, 1, ELEMENT_FP32);
-    gpt->tokens = add(gpt, group, 1);
-    gpt->targets = add(gpt, group, 1);
+    gpt->tokens = gpt_plan_floats(gpt, group, 1);
+    gpt->targets = gpt_plan_floats(gpt, group, 1);
     if (is_training(gpt)) {
         gpt->d_logits = gpt->options.type == ELEMENT_FP32 ? gpt->logits
                                                           : memory_plan_add(plan, group, logits, gpt->options.type);
-        gpt->d_final = add_activation(gpt, group, sizes->width);
-        gpt->groups.ids = add(gpt, group, 1);
-        gpt->groups.starts = add(gpt, group, 2);
-        gpt->groups.places = add(gpt, group, 1);
+        gpt->d_final = gpt_plan_activations(gpt, group, sizes->width);
+        gpt->groups.ids = gpt_plan_floats(gpt, group, 1);
+        gpt->groups.starts = gpt_plan_floats(gpt, group, 2);
+        gpt->groups.places = gpt_plan_floats(gpt, group, 1);
     }
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
-/* The fp32 copies of GEMM operands where the backend takes only fp32: as large as the largest A, B and C of all
- * GEMMs. */
+/* The fp32 copies of matrices where the GEMM backend takes only fp32: as large as the largest A, B and C of all GEMMs. */
 static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
-    const uint64_t tokens = gpt_tokens(gpt), width = sizes->width, wide = tokens * 4 * width;
-    const uint64_t streams = sizes->plain ? 0 : tokens * sizes->streams * width;
+    const uint64_t hidden = gpt_tokens(gpt) * sizes->hidden;
+    const uint64_t streams = sizes->plain ? 0 : gpt_tokens(gpt) * sizes->streams * sizes->width;
     if (!gemm_copies(gpt->compute, gpt->options.type)) {
         return;
     }
-    uint64_t a = larger(wide, streams), c = wide;
-    uint64_t b = larger(larger(gpt->vocabulary * width, 4 * width * width), sizes->packed);
+    uint64_t a = larger(hidden, streams), c = hidden;
+    uint64_t b = larger(larger(gpt->vocabulary * sizes->width, sizes->weight), sizes->packed);
     if (is_training(gpt)) {
         a = larger(a, gpt->logit_rows * gpt->vocabulary); /* d_logits */
-        b = larger(larger(b, wide), streams);
+        b = larger(larger(b, hidden), streams);
         c = larger(c, streams);
     }
     const uint64_t elements[] = {a, b, c};
@@ -266,22 +254,20 @@ static void plan_copies(struct gpt *gpt, const struct sizes *sizes) {
     }
 }
 
-/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a
- * CPU only up to CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
-static void plan_kept_activations(struct gpt *gpt, const struct sizes *sizes) {
-    const uint64_t room = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
-    const uint64_t each = gpt_tokens(gpt) * sizes->width * element_size(gpt->options.type);
-    uint64_t bytes = 0;
+/* Keeps GELU outputs for the backward pass if the whole plan then stays below 3/4 of the device's memory; on a CPU only up to
+ * CPU_KEEPS bytes, since recomputing them costs less than half a per cent of the time there. */
+static void plan_kept_activations(struct gpt *gpt) {
+    const uint64_t capacity = gpt->compute->device.memory_bytes / 4 * 3, layers = (uint64_t)gpt->config.n_layer;
+    uint64_t per_token = 0;
     for (int i = 0; i < BRANCHES; i++) {
-        bytes += branches[i].recomputed ? layers * (uint64_t)branches[i].out_proj_width * each : 0;
+        per_token += branches[i]->recomputed ? gpt->parameters.sublayers[i].out.in : 0;
     }
+    const uint64_t bytes = layers * per_token * gpt_tokens(gpt) * element_size(gpt->options.type);
     gpt->keeps_activation = (gpt->compute->device.is_gpu || bytes <= CPU_KEEPS) && is_training(gpt) &&
-                            !gpt->options.recompute && gpt->plan.total_bytes + bytes <= room;
+                            !gpt->options.recompute && gpt->plan.total_bytes + bytes <= capacity;
     for (int64_t i = BRANCHES; gpt->keeps_activation && i < BRANCHES * gpt->config.n_layer; i++) {
-        struct sublayer *sublayer = &gpt->sublayers[i];
-        if (sublayer->branch->recomputed) {
-            sublayer->out_proj_in = add_activation(gpt, "branch activations",
-                                                   (uint64_t)sublayer->branch->out_proj_width * sizes->width);
+        if (gpt->sublayers[i].branch->recomputed) {
+            plan_out_proj_in(gpt, &gpt->sublayers[i]);
         }
     }
 }
@@ -302,15 +288,6 @@ static int check_sizes(const struct gpt *gpt) {
                          options->batch, options->sequence, config->block_size);
     }
     return 0;
-}
-
-static int create_tables(struct gpt *gpt) {
-    if (parameters_create(&gpt->config, &gpt->parameters)) {
-        return -1;
-    }
-    gpt->sublayers = calloc(BRANCHES * (size_t)gpt->config.n_layer + 1, sizeof *gpt->sublayers);
-    gpt->token_counts = calloc((size_t)gpt->config.vocab_size, sizeof *gpt->token_counts);
-    return gpt->sublayers && gpt->token_counts ? 0 : error_set("out of memory for the model's tables");
 }
 
 static struct operation_shape operation_shape(const struct gpt *gpt) {
@@ -339,21 +316,18 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
                         .vocabulary = (size_t)(options->vocabulary ? options->vocabulary : config->vocab_size),
                         .shape = {options->batch, options->sequence},
                         .loss_scale = loss_scale_begin(options->type)};
-    if (check_sizes(gpt)) {
+    if (check_sizes(gpt) || parameters_create(config, &gpt->parameters)) {
         return -1;
     }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};
     }
-    if (create_tables(gpt)) {
-        gpt_release(gpt);
-        return -1;
-    }
-    const struct sizes sizes = sizes_of(config);
+    gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
+    gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
+    const struct sizes sizes = sizes_of(gpt);
     const struct operation_shape shape = operation_shape(gpt);
-    plan_parameters(gpt);
-    plan_projections(gpt, &sizes);
+    plan_parameters(gpt, &sizes);
     plan_sublayers(gpt, &sizes);
     plan_head(gpt, &sizes);
     row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
@@ -361,7 +335,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(compute, &shape));
     plan_copies(gpt, &sizes);
     memory_plan_count(&gpt->plan, "parts of products", gemm_parts_bytes(compute, options->type));
-    plan_kept_activations(gpt, &sizes);
+    plan_kept_activations(gpt);
     return 0;
 }
 
@@ -369,10 +343,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
 static int list_projections(struct gpt *gpt) {
     const size_t each = (size_t)residual_projections(gpt->config.residual, gpt->config.n_streams);
     const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer, count = each * sublayers;
-    struct projection_leaf *leaves = calloc(count + 1, sizeof *leaves);
-    if (!leaves) {
-        return error_set("out of memory for the model's tables");
-    }
+    struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
     for (size_t i = 0; i < sublayers; i++) {
         struct sublayer *sublayer = &gpt->sublayers[i];
         sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
@@ -385,23 +356,16 @@ static int list_projections(struct gpt *gpt) {
     return status;
 }
 
-static int create_upload(struct gpt *gpt) {
-    gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
-    return upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t));
-}
-
 int gpt_create(struct gpt *gpt) {
     const struct operation_shape shape = operation_shape(gpt);
+    gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) || create_upload(gpt) ||
-        row_gradients_create(gpt)) {
+        operations_create(gpt->compute, &shape, &gpt->operations) || list_projections(gpt) ||
+        upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
+        row_gradients_create(gpt) || attention_open(&gpt->operations)) {
         return -1;
     }
-    return attention_open(&gpt->operations) ||
-                   (gpt->compute->verify &&
-                    operations_check_loops(&gpt->operations, gpt->shape, gpt->parameters.total))
-               ? -1
-               : 0;
+    return gpt->compute->verify ? operations_check_loops(&gpt->operations, gpt->shape, gpt->parameters.total) : 0;
 }
 
 void gpt_release(struct gpt *gpt) {

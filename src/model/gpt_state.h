@@ -12,7 +12,7 @@
 
 enum gpt_mode {
     GPT_INFERENCE,  /* forward passes; sublayers share their activations */
-    GPT_GENERATION, /* forward passes with a cache of keys and values, see generation.h */
+    GPT_GENERATION, /* forward passes with a cache of keys and values, see the end of gpt.h */
     GPT_ANALYSIS,   /* forward passes that keep streams and H of every sublayer */
     GPT_TRAINING,   /* forward and backward passes, gradients, and the optimizer's moments */
 };

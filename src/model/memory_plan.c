@@ -1,54 +1,42 @@
 #include "src/model/memory_plan.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct memory_item {
+    struct memory_item *next;
     struct buffer buffer;
     const char *group;
     uint64_t bytes;
-    bool elsewhere; /* allocated by others */
+    bool is_elsewhere; /* allocated by others */
     enum element_type type;
 };
 
-/* Notes the failure and stands in for the item when the plan itself fails, so that callers need no check each. */
-static struct memory_item *fail(struct memory_plan *plan) {
-    static struct memory_item none;
-    plan->failed = true;
-    return &none;
+/* Sums beyond 64 bits stay at the largest number, which memory_plan_check refuses. */
+static uint64_t add_bytes(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-static struct memory_item *add(struct memory_plan *plan, const char *group, uint64_t elements, size_t size) {
-    uint64_t bytes, total;
-    if (__builtin_mul_overflow(elements, (uint64_t)size, &bytes) ||
-        __builtin_add_overflow(plan->total_bytes, bytes, &total)) {
-        return fail(plan);
-    }
-    if (plan->count == plan->capacity) {
-        const size_t capacity = plan->capacity ? 2 * plan->capacity : 64;
-        struct memory_item **items = realloc(plan->items, capacity * sizeof *items);
-        if (!items) {
-            return fail(plan);
-        }
-        plan->items = items;
-        plan->capacity = capacity;
-    }
-    struct memory_item *item = calloc(1, sizeof *item);
-    if (!item) {
-        return fail(plan);
-    }
-    *item = (struct memory_item){.group = group, .bytes = bytes};
-    plan->items[plan->count++] = item;
-    plan->total_bytes = total;
+static struct memory_item *add(struct memory_plan *plan, const char *group, uint64_t bytes, bool is_elsewhere) {
+    struct memory_item *item = memory_zeroed(1, sizeof *item);
+    *item = (struct memory_item){.group = group, .bytes = bytes, .is_elsewhere = is_elsewhere};
+    *(plan->last ? &plan->last->next : &plan->first) = item;
+    plan->last = item;
+    plan->total_bytes = add_bytes(plan->total_bytes, bytes);
     return item;
 }
 
 static struct memory_item *add_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
-                                      enum element_type type) {
-    struct memory_item *item = add(plan, group, elements, element_size(type));
-    if (item->bytes > plan->largest_bytes) {
-        plan->largest_bytes = item->bytes;
+                                      enum element_type type, bool is_elsewhere) {
+    uint64_t bytes;
+    if (__builtin_mul_overflow(elements, (uint64_t)element_size(type), &bytes)) {
+        bytes = UINT64_MAX;
+    }
+    struct memory_item *item = add(plan, group, bytes, is_elsewhere);
+    if (bytes > plan->largest_bytes) {
+        plan->largest_bytes = bytes;
         plan->largest_group = group;
     }
     item->type = type;
@@ -57,17 +45,17 @@ static struct memory_item *add_buffer(struct memory_plan *plan, const char *grou
 
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                enum element_type type) {
-    return &add_buffer(plan, group, elements, type)->buffer;
+    return &add_buffer(plan, group, elements, type, false)->buffer;
 }
 
 void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
                               enum element_type type) {
-    add_buffer(plan, group, elements, type)->elsewhere = true;
+    add_buffer(plan, group, elements, type, true);
 }
 
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {
     if (bytes) {
-        add(plan, group, bytes, 1)->elsewhere = true;
+        add(plan, group, bytes, true);
     }
 }
 
@@ -85,9 +73,6 @@ const char *memory_text(uint64_t bytes, char text[16]) {
 
 int memory_plan_check(const struct memory_plan *plan, const struct device *device) {
     char needed[16], available[16];
-    if (plan->failed) {
-        return error_set("the model's size is beyond what can be counted: choose smaller dimensions");
-    }
     if (plan->total_bytes > device->memory_bytes) {
         return error_set("not enough memory: this run needs %s and %s has %s; choose a smaller batch_size, "
                          "block_size, n_streams or model",
@@ -105,33 +90,28 @@ int memory_plan_check(const struct memory_plan *plan, const struct device *devic
 
 void memory_plan_print(const struct memory_plan *plan, FILE *file) {
     char text[16];
-    for (size_t i = 0; i < plan->count; i++) {
-        const char *group = plan->items[i]->group;
+    for (const struct memory_item *item = plan->first; item; item = item->next) {
+        const struct memory_item *other = plan->first; /* the first of the same group */
+        while (strcmp(other->group, item->group) != 0) {
+            other = other->next;
+        }
+        if (other != item) {
+            continue;
+        }
         uint64_t bytes = 0;
-        bool seen = false;
-        for (size_t j = 0; j < plan->count; j++) {
-            if (strcmp(plan->items[j]->group, group) == 0) {
-                seen |= j < i;
-                bytes += plan->items[j]->bytes;
-            }
+        for (; other; other = other->next) {
+            bytes += strcmp(other->group, item->group) == 0 ? other->bytes : 0;
         }
-        if (!seen) {
-            message_print(file, "  %-28s %12s\n", group, memory_text(bytes, text));
-        }
+        message_print(file, "  %-28s %12s\n", item->group, memory_text(bytes, text));
     }
     message_print(file, "  %-28s %12s\n", "in all", memory_text(plan->total_bytes, text));
 }
 
-static int create(struct compute *compute, struct memory_item *item) {
-    return item->buffer.shareable ? buffer_create_shareable(compute, &item->buffer, item->bytes)
-                                  : buffer_create(compute, &item->buffer, item->bytes);
-}
-
 int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
-    for (size_t i = 0; i < plan->count; i++) {
+    for (struct memory_item *item = plan->first; item; item = item->next) {
         char text[16];
-        struct memory_item *item = plan->items[i];
-        if (!item->elsewhere && create(compute, item)) {
+        if (!item->is_elsewhere && (item->buffer.shareable ? buffer_create_shareable
+                                                           : buffer_create)(compute, &item->buffer, item->bytes)) {
             return error_prefix("cannot allocate %s for the %s", memory_text(item->bytes, text), item->group);
         }
         item->buffer.type = item->type;
@@ -140,12 +120,13 @@ int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
 }
 
 void memory_plan_release(struct memory_plan *plan, struct compute *compute) {
-    for (size_t i = 0; i < plan->count; i++) {
-        if (plan->items[i]->buffer.memory) {
-            buffer_release(compute, &plan->items[i]->buffer);
+    while (plan->first) {
+        struct memory_item *item = plan->first;
+        plan->first = item->next;
+        if (item->buffer.memory) {
+            buffer_release(compute, &item->buffer);
         }
-        free(plan->items[i]);
+        free(item);
     }
-    free(plan->items);
     memset(plan, 0, sizeof *plan);
 }

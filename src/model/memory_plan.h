@@ -6,17 +6,13 @@
 #include <stdint.h>
 
 struct memory_plan {
-    struct memory_item **items;
-    size_t count, capacity;
-    uint64_t total_bytes;
-    uint64_t largest_bytes;
+    struct memory_item *first, *last; /* a list */
+    uint64_t total_bytes, largest_bytes;
     const char *largest_group;
-    bool failed; /* out of memory for the plan itself, or sizes beyond 64 bits */
 };
 
 /* Puts a buffer of `elements` of this type on the plan. `group` is the name that users see ("streams"); a
- * literal. The plan owns the buffer, which has no memory until memory_plan_allocate; set `shareable` before that.
- * Never returns NULL: failures are kept for memory_plan_check. */
+ * literal. The plan owns the buffer, which has no memory until memory_plan_allocate; set `shareable` before that. */
 struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint64_t elements,
                                enum element_type type);
 
@@ -27,8 +23,7 @@ void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t byt
 void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
                               enum element_type type);
 
-/* Returns -1 if the device has too little memory, with a message that says how much is needed and what to change.
- */
+/* Returns -1 if the device has too little memory, with an error that says how much is needed and what to change. */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);
 
 /* Prints a line for each group, and the total. */

@@ -1,6 +1,7 @@
 #include "src/model/parameters.h"
 #include "runtime/device/convert.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/model/branch.h"
 #include <math.h>
@@ -12,19 +13,15 @@
 
 /* ---- the table, in file order */
 
-/* The table that rows are added to, and what the next rows have in common. */
-struct builder {
-    struct parameters *parameters;
-    const struct model_config *config;
-    int64_t sublayer;
-    char prefix[64]; /* of names */
-};
-
 /* A row called <prefix><name><kind>. */
-static struct parameter *add(struct builder *builder, uint64_t *home, const char *name, const char *kind,
+static struct parameter *add(struct parameter_builder *builder, uint64_t *home, const char *name, const char *kind,
                              unsigned rank, const uint64_t *shape) {
     struct parameters *parameters = builder->parameters;
+    if (parameters->count % 64 == 0) {
+        parameters->table = memory_resize(parameters->table, parameters->count + 64, sizeof *parameters->table);
+    }
     struct parameter *parameter = &parameters->table[parameters->count++];
+    memset(parameter, 0, sizeof *parameter);
     snprintf(parameter->name, sizeof parameter->name, "%s%s%s", builder->prefix, name, kind);
     parameter->rank = rank;
     parameter->shape[0] = rank > 0 ? shape[0] : 1;
@@ -36,54 +33,54 @@ static struct parameter *add(struct builder *builder, uint64_t *home, const char
     return parameter;
 }
 
-static void add_weight(struct builder *builder, uint64_t *home, const char *name, const uint64_t *shape,
-                       double deviation) {
-    struct parameter *parameter = add(builder, home, name, ".weight", 2, shape);
+static void add_weight(struct parameter_builder *builder, uint64_t *home, const char *name, size_t rows,
+                       size_t columns, double deviation) {
+    struct parameter *parameter = add(builder, home, name, ".weight", 2, (uint64_t[]){rows, columns});
     parameter->decayed = true;
     parameter->deviation = deviation;
 }
 
-static void add_bias(struct builder *builder, uint64_t *home, const char *name, uint64_t elements) {
+static void add_bias(struct parameter_builder *builder, uint64_t *home, const char *name, uint64_t elements) {
     if (builder->config->bias) {
         add(builder, home, name, ".bias", 1, &elements);
     }
 }
 
-static void add_norm(struct builder *builder, struct norm_offsets *norm, const char *name) {
+static void add_norm(struct parameter_builder *builder, struct norm_offsets *norm, const char *name) {
     const uint64_t width = (uint64_t)builder->config->n_embd;
     add(builder, &norm->gain, name, ".weight", 1, &width)->constant = 1.0f;
     add_bias(builder, &norm->bias, name, width);
 }
 
-static void add_linear(struct builder *builder, struct linear *linear, const char *name, double deviation) {
-    add_weight(builder, &linear->weight_at, name, (uint64_t[]){linear->out, linear->in}, deviation);
-    add_bias(builder, &linear->bias_at, name, linear->out);
+void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
+                           enum linear_role role, struct linear *linear) {
+    const double depth = role == LINEAR_OUTPUT ? sqrt(2.0 * (double)builder->config->n_layer) : 1.0;
+    linear->in = in;
+    linear->out = out;
+    add_weight(builder, &linear->weight_at, name, out, in, DEVIATION / depth);
+    add_bias(builder, &linear->bias_at, name, out);
 }
 
-static void begin_sublayer(struct builder *builder, int64_t index, const char *name) {
+static void begin_sublayer(struct parameter_builder *builder, int64_t index, const char *name) {
     builder->sublayer = index;
     snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%lld.%s", (long long)index / BRANCHES, name);
 }
 
-static void add_branch(struct builder *builder, int64_t index) {
-    const struct branch *branch = &branches[index % BRANCHES];
+static void add_branch(struct parameter_builder *builder, int64_t index) {
+    const struct branch *branch = branches[index % BRANCHES];
     struct sublayer_offsets *at = &builder->parameters->sublayers[index];
-    const size_t width = (size_t)builder->config->n_embd;
-    at->in = (struct linear){.in = width, .out = (size_t)branch->in_proj_width * width};
-    at->out = (struct linear){.in = (size_t)branch->out_proj_width * width, .out = width};
     begin_sublayer(builder, index, "");
     add_norm(builder, &at->norm, branch->norm);
-    add_linear(builder, &at->in, branch->in, DEVIATION);
-    add_linear(builder, &at->out, branch->out, DEVIATION / sqrt(2.0 * (double)builder->config->n_layer));
+    branch->add_parameters(builder, at);
 }
 
-static void add_hyper_connection(struct builder *builder, int64_t index) {
+static void add_hyper_connection(struct parameter_builder *builder, int64_t index) {
     const struct model_config *config = builder->config;
     const int64_t streams = config->n_streams;
     const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
     struct sublayer_offsets *at = &builder->parameters->sublayers[index];
     uint64_t *projection = at->projections, *theta = &at->theta; /* homes of the next leaves */
-    begin_sublayer(builder, index, branches[index % BRANCHES].hyper_connection);
+    begin_sublayer(builder, index, branches[index % BRANCHES]->hyper_connection);
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
         uint64_t shape[2];
         const unsigned rank = residual_leaf_shape(leaf, streams, row, shape);
@@ -102,7 +99,7 @@ static void add_hyper_connection(struct builder *builder, int64_t index) {
 }
 
 /* Gains by which each stream begins with an embedding of its own; around 0.6, as in arXiv 2606.03483. */
-static void add_stream_scale(struct builder *builder) {
+static void add_stream_scale(struct parameter_builder *builder) {
     const struct model_config *config = builder->config;
     const uint64_t shape[] = {(uint64_t)config->n_streams, (uint64_t)config->n_embd};
     struct parameter *parameter = add(builder, &builder->parameters->stream_scale, "stream_scale", "", 2, shape);
@@ -112,12 +109,11 @@ static void add_stream_scale(struct builder *builder) {
 }
 
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
-    struct builder builder = {parameters, config, -1, "transformer."};
-    const uint64_t width = (uint64_t)config->n_embd;
-    add_weight(&builder, &parameters->token_embedding, "wte", (uint64_t[]){(uint64_t)config->vocab_size, width},
-               DEVIATION);
-    add_weight(&builder, &parameters->position_embedding, "wpe", (uint64_t[]){(uint64_t)config->block_size, width},
-               DEVIATION);
+    struct parameter_builder builder = {parameters, config, -1, "transformer."};
+    const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
+    const size_t width = (size_t)config->n_embd;
+    add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, DEVIATION);
+    add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
     if (config->scaled) {
         add_stream_scale(&builder);
     }
@@ -129,7 +125,7 @@ static void fill_table(struct parameters *parameters, const struct model_config 
             add_hyper_connection(&builder, first + i);
         }
     }
-    builder = (struct builder){parameters, config, BRANCHES * config->n_layer, "transformer."};
+    builder = (struct parameter_builder){parameters, config, BRANCHES * config->n_layer, "transformer."};
     add_norm(&builder, &parameters->final, "ln_f");
 }
 
@@ -173,21 +169,14 @@ static void place(struct parameters *parameters) {
 
 int parameters_create(const struct model_config *config, struct parameters *parameters) {
     memset(parameters, 0, sizeof *parameters);
-    size_t leaves = 0, projections = 0;
+    size_t projections = 0;
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf && leaf->name; leaf++) {
-        leaves++;
         projections += leaf->kind == LEAF_PROJECTION;
     }
     if (projections > RESIDUAL_MAX_PROJECTIONS) {
         return error_set("'%s' has more than %d projections", config->residual->name, RESIDUAL_MAX_PROJECTIONS);
     }
-    const size_t sublayers = BRANCHES * (size_t)config->n_layer;
-    parameters->table = calloc(5 + sublayers * (6 + leaves), sizeof *parameters->table);
-    parameters->sublayers = calloc(sublayers, sizeof *parameters->sublayers);
-    if (!parameters->table || !parameters->sublayers) {
-        parameters_release(parameters);
-        return error_set("out of memory for the parameter table");
-    }
+    parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     place(parameters);
     return 0;
@@ -237,10 +226,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
                           uint64_t seed) {
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        float *values = malloc(parameter->elements * sizeof *values);
-        if (!values) {
-            return error_set("out of memory for the initial values of %s", parameter->name);
-        }
+        float *values = memory_allocate(parameter->elements, sizeof *values);
         parameter_initialise(parameter, config, seed, values);
         const int status = buffer_write(compute, parameters->weights, parameter->offset * sizeof *values, values,
                                         parameter->elements * sizeof *values);

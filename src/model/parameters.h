@@ -54,6 +54,22 @@ struct parameters {
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: weights in 16 bits, or `weights` in fp32 */
 };
 
+/* What rows are added to the table with: a branch adds its own. */
+struct parameter_builder {
+    struct parameters *parameters;
+    const struct model_config *config;
+    int64_t sublayer; /* of the next rows */
+    char prefix[64];  /* of their names */
+};
+
+/* Weights that write to the streams begin smaller, by 1 / sqrt(2 n_layer). */
+enum linear_role { LINEAR_INNER, LINEAR_OUTPUT };
+
+/* Adds the weight [out, in] and, with config.bias, the bias [out] of a linear layer. *linear gets sizes and offsets; it
+ * must stay where it is. */
+void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
+                           enum linear_role role, struct linear *linear);
+
 /* Builds the table; the model sets the buffers. */
 int parameters_create(const struct model_config *config, struct parameters *parameters);
 void parameters_release(struct parameters *parameters);

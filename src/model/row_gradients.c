@@ -1,5 +1,5 @@
 #include "src/model/row_gradients.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,13 +27,11 @@ void row_gradients_plan(struct gpt *gpt, size_t most) {
 
 static int write_numbers(struct gpt *gpt) {
     const size_t count = gpt->row_gradients.most + 1;
-    int32_t *numbers = malloc(count * sizeof *numbers);
-    for (size_t i = 0; numbers && i < count; i++) {
+    int32_t *numbers = memory_allocate(count, sizeof *numbers);
+    for (size_t i = 0; i < count; i++) {
         numbers[i] = (int32_t)i;
     }
-    const int status =
-        numbers ? buffer_write(gpt->compute, gpt->row_gradients.numbers, 0, numbers, count * sizeof *numbers)
-                : error_set("out of memory");
+    const int status = buffer_write(gpt->compute, gpt->row_gradients.numbers, 0, numbers, count * sizeof *numbers);
     free(numbers);
     return status;
 }

@@ -1,7 +1,7 @@
 /* Texts from a model, several at a time, token by token. */
 #pragma once
 
-#include "src/model/generation.h"
+#include "src/model/gpt.h"
 #include "src/sampling/sample_choice.h"
 
 struct sample_settings {

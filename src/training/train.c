@@ -297,7 +297,7 @@ static void check_promises(struct trainer *trainer, const struct h_statistics *s
             "warning  %s of H_res are exact with '%s', but one is %.9g in transformer.h.%zu.%s at iteration "
             "%" PRId64 "\n",
             breach.name, residual->name, breach.value, breach.sublayer / BRANCHES,
-            branches[breach.sublayer % BRANCHES].hyper_connection, iteration);
+            branches[breach.sublayer % BRANCHES]->hyper_connection, iteration);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/system/error.h"
-#include "src/model/generation.h"
+#include "src/model/gpt.h"
 #include "tests/support/rounding.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"

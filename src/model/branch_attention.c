@@ -1,0 +1,91 @@
+/* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each head, output = y W_proj^T. */
+#include "src/model/gpt_plan.h"
+#include "src/model/linear.h"
+#include <inttypes.h>
+
+static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {
+    const size_t width = (size_t)builder->config->n_embd;
+    parameters_add_linear(builder, "attn.c_attn", width, 3 * width, LINEAR_INNER, &at->in);
+    parameters_add_linear(builder, "attn.c_proj", width, width, LINEAR_OUTPUT, &at->out);
+}
+
+/* ---- memory */
+
+static void plan_activations(struct gpt *gpt, struct sublayer *sublayer) {
+    sublayer->lse = gpt_plan_floats(gpt, "branch activations", (uint64_t)gpt->config.n_head);
+}
+
+static void plan_cache(struct gpt *gpt, struct sublayer *sublayer) {
+    const uint64_t elements = (uint64_t)(gpt->options.batch * gpt->options.sequence * gpt->config.n_embd);
+    sublayer->keys = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
+    sublayer->values = memory_plan_add(&gpt->plan, "keys and values", elements, gpt->options.type);
+}
+
+static void plan_scratch(struct gpt *gpt) {
+    const char *const group = "scratch";
+    const struct gpt_options *options = &gpt->options;
+    struct attention_scratch *scratch = &gpt->scratch.attention;
+    const uint64_t keys =
+        (uint64_t)(gpt->shape.batch * gpt->config.n_embd) * operations_transposed(gpt->compute, options->sequence);
+    scratch->keys_t = memory_plan_add(&gpt->plan, group, keys, options->type);
+    if (options->mode == GPT_GENERATION) {
+        const uint64_t scores =
+            (uint64_t)(options->batch * gpt->config.n_head) * operations_padded(gpt->compute, options->sequence);
+        gpt->scratch.scores = memory_plan_add(&gpt->plan, group, scores, ELEMENT_FP32);
+    }
+    if (options->mode == GPT_TRAINING) {
+        scratch->values_t = memory_plan_add(&gpt->plan, group, keys, options->type);
+        scratch->delta = gpt_plan_floats(gpt, group, (uint64_t)gpt->config.n_head);
+        gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, 3 * (uint64_t)gpt->config.n_embd);
+        scratch->d_queries = gpt->scratch.d_embedding; /* which is needed only after the last attention */
+    }
+}
+
+/* ---- passes */
+
+static struct dropout dropout_of(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return gpt_dropout(gpt, "%" PRId64 " attention", sublayer->index);
+}
+
+static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
+    struct operations *operations = &gpt->operations;
+    const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
+    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
+    linear_forward(operations, &gpt->parameters, sublayer->at->in, gpt_tokens(gpt), sublayer->mix.normed,
+                   sublayer->in_proj_out, NULL);
+    compute_set_module(gpt->compute, "attention");
+    if (gpt->pass.cache == CACHE_STEP) {
+        attention_step(operations, gpt->shape.batch, gpt->pass.position, sublayer->in_proj_out, cache,
+                       gpt->scratch.scores, sublayer->out_proj_in);
+        return;
+    }
+    if (gpt->pass.cache == CACHE_FILL) {
+        attention_fill(operations, gpt->shape, sublayer->in_proj_out, gpt->pass.cache_row, cache);
+    }
+    attention_forward(operations, gpt->shape, &values, &gpt->scratch.attention, dropout_of(gpt, sublayer));
+}
+
+static void backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    struct operations *operations = &gpt->operations;
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct attention_values values = {sublayer->in_proj_out, sublayer->out_proj_in, sublayer->lse};
+    const size_t tokens = gpt_tokens(gpt);
+    linear_backward(operations, &gpt->parameters, sublayer->at->out, tokens, sublayer->out_proj_in, d_output,
+                    scratch->d_out_proj_in, NULL);
+    compute_set_module(gpt->compute, "attention");
+    attention_backward(operations, gpt->shape, &values, &scratch->attention, dropout_of(gpt, sublayer),
+                       scratch->d_out_proj_in, scratch->d_in_proj_out);
+    linear_backward(operations, &gpt->parameters, sublayer->at->in, tokens, sublayer->mix.normed,
+                    scratch->d_in_proj_out, scratch->d_normed, NULL);
+}
+
+const struct branch branch_attention = {
+    .norm = "ln_1",
+    .hyper_connection = "hc_attn",
+    .add_parameters = add_parameters,
+    .plan_activations = plan_activations,
+    .plan_cache = plan_cache,
+    .plan_scratch = plan_scratch,
+    .forward = forward,
+    .backward = backward,
+};
