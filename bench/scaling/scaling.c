@@ -1,6 +1,7 @@
 /* hc_scaling: how long a data-parallel step takes on machines that one does not have. The exchange is the program's own, see world.h;
  * when gradients are complete is measured or from the roofline. bench/scaling.py calls it and makes tables. */
 #include "bench/scaling/world.h"
+#include "runtime/system/memory.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,19 +19,10 @@ struct visit {
 static struct visit *visits; /* a heap, the earliest first */
 static size_t visit_count, visit_room;
 
-static void *grow(void *memory, size_t count, size_t size) {
-    void *grown = realloc(memory, count * size);
-    if (!grown) {
-        fprintf(stderr, "hc_scaling: out of memory\n");
-        exit(1);
-    }
-    return grown;
-}
-
 static void push(struct visit visit) {
     if (visit_count == visit_room) {
         visit_room = visit_room ? 2 * visit_room : 4096;
-        visits = grow(visits, visit_room, sizeof *visits);
+        visits = memory_resize(visits, visit_room, sizeof *visits);
     }
     size_t at = visit_count++;
     for (; at > 0 && visits[(at - 1) / 2].time > visit.time; at = (at - 1) / 2) {
@@ -83,7 +75,7 @@ struct plan {
 };
 
 static void begin(struct actor *actor, const struct plan *plan, double slower) {
-    struct collective_item *items = grow(NULL, plan->count, sizeof *items);
+    struct collective_item *items = memory_allocate(plan->count, sizeof *items);
     for (size_t i = 0; i < plan->count; i++) {
         items[i] = plan->items[i].what;
     }
@@ -157,7 +149,7 @@ static int by_lead(const void *a, const void *b) {
 static void read_plan(const json_t *schedule, const struct buffer *buffer, uint64_t rows, struct plan *plan) {
     size_t index;
     json_t *row;
-    plan->items = grow(NULL, json_array_size(schedule) + 64, sizeof *plan->items);
+    plan->items = memory_allocate(json_array_size(schedule) + 64, sizeof *plan->items);
     json_array_foreach(schedule, index, row) {
         const uint64_t elements = (uint64_t)json_integer_value(json_array_get(row, 0));
         const bool waits = rows == 0 && json_is_true(json_array_get(row, 2));
@@ -175,13 +167,13 @@ static void read_plan(const json_t *schedule, const struct buffer *buffer, uint6
 
 static void create_actors(const struct plan *plan, const struct buffer *buffer, bool bf16) {
     const int ranks = world.machine.ranks, near = world.machine.per_host, across = ranks / near;
-    world.actors = grow(NULL, (size_t)ranks, sizeof *world.actors);
-    world.hosts = grow(NULL, (size_t)across, sizeof *world.hosts);
+    world.actors = memory_allocate((size_t)ranks, sizeof *world.actors);
+    world.hosts = memory_allocate((size_t)across, sizeof *world.hosts);
     memset(world.actors, 0, (size_t)ranks * sizeof *world.actors);
     memset(world.hosts, 0, (size_t)across * sizeof *world.hosts);
     for (int i = 0; i < ranks; i++) {
         struct actor *actor = world.current = &world.actors[i];
-        int *members = grow(NULL, (size_t)(near + across), sizeof *members);
+        int *members = memory_allocate((size_t)(near + across), sizeof *members);
         for (int k = 0; k < near; k++) {
             members[k] = i / near * near + k;
         }

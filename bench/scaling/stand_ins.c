@@ -3,6 +3,7 @@
 #include "runtime/ranks/pairwise_sum.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
 #include <mpi.h>
@@ -192,10 +193,7 @@ struct moment {
 };
 
 static cl_event make_event(double at, bool of_device) {
-    struct moment *moment = malloc(sizeof *moment);
-    if (!moment) {
-        error_set("out of memory");
-    }
+    struct moment *moment = memory_allocate(1, sizeof *moment);
     *moment = (struct moment){1, at, of_device, at};
     world_wake(world.current, at);
     return (cl_event)moment;
@@ -359,10 +357,7 @@ static struct letter *find_counterpart(const struct letter *letter) {
 }
 
 static int post(struct letter posted, MPI_Request *request) {
-    struct letter *letter = malloc(sizeof *letter);
-    if (!letter) {
-        return MPI_ERR_NO_MEM;
-    }
+    struct letter *letter = memory_allocate(1, sizeof *letter);
     spend(world.machine.overhead);
     *letter = posted;
     struct letter *other = find_counterpart(letter);

@@ -1,4 +1,5 @@
 #include "runtime/device/build_log.h"
+#include "runtime/system/memory.h"
 #include <regex.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,19 +83,16 @@ static bool write_located(FILE *to, const char *text, const char *line) {
 }
 
 char *build_log_locate(const char *text, const char *log) {
-    char *located = NULL, *copy = strdup(log), *rest = copy;
+    char *located, *copy = memory_string(log), *rest = copy;
     size_t bytes;
-    FILE *to = copy != NULL ? open_memstream(&located, &bytes) : NULL;
-    for (char *line; to != NULL && (line = strsep(&rest, "\n")) != NULL;) {
+    FILE *to = memory_open_stream(&located, &bytes);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         if (names_file(text, line) || !write_located(to, text, line)) {
             fputs(line, to);
         }
         fputs(rest != NULL ? "\n" : "", to);
     }
     free(copy);
-    if (to != NULL && (ferror(to) | fclose(to)) != 0) {
-        free(located);
-        located = NULL;
-    }
+    memory_close_stream(to);
     return located;
 }

@@ -4,6 +4,7 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +32,7 @@ static const char *source_find(const char *name) {
 
 static int join_files(struct recipe *recipe, const char *const *files) {
     size_t size;
-    FILE *text = open_memstream(&recipe->text, &size);
-    if (!text) {
-        return error_set("out of memory");
-    }
+    FILE *text = memory_open_stream(&recipe->text, &size);
     int status = 0;
     for (const char *const *file = files; *file && status == 0; file++) {
         const char *source = source_find(*file);
@@ -46,7 +44,8 @@ static int join_files(struct recipe *recipe, const char *const *files) {
             status = error_set("there is no kernel file %s in this program", *file);
         }
     }
-    return files_close_text(text) ? -1 : status;
+    memory_close_stream(text);
+    return status;
 }
 
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,

@@ -1,5 +1,6 @@
 #include "runtime/device/program_cache.h"
 #include "runtime/files/files.h"
+#include "runtime/system/memory.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,11 +26,11 @@ int program_cache_locate(const char *wanted, char **folder) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     *folder = NULL;
     if (wanted && *wanted) {
-        *folder = files_path("%s", wanted);
+        *folder = memory_string(wanted);
     } else if (!wanted && cache_home && *cache_home == '/') { /* XDG's specification: relative ones are ignored */
-        *folder = files_path("%s/hctrain", cache_home);
+        *folder = memory_format("%s/hctrain", cache_home);
     } else if (!wanted && home && *home == '/') {
-        *folder = files_path("%s/.cache/hctrain", home);
+        *folder = memory_format("%s/.cache/hctrain", home);
     } else {
         return 0;
     }

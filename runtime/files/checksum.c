@@ -1,38 +1,36 @@
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct checksum {
     EVP_MD_CTX *context;
+    bool failed;
 };
 
-static int fail(void) {
-    return error_set("cannot compute a SHA-256 checksum");
-}
-
 struct checksum *checksum_create(void) {
-    struct checksum *checksum = calloc(1, sizeof *checksum);
-    if (checksum == NULL || (checksum->context = EVP_MD_CTX_new()) == NULL ||
-        !EVP_DigestInit_ex(checksum->context, EVP_sha256(), NULL)) {
-        fail();
-        checksum_free(checksum);
-        return NULL;
+    struct checksum *checksum = memory_zeroed(1, sizeof *checksum);
+    checksum->context = EVP_MD_CTX_new();
+    if (checksum->context == NULL) {
+        memory_refused(0);
     }
+    checksum->failed = EVP_DigestInit_ex(checksum->context, EVP_sha256(), NULL) == 0;
     return checksum;
 }
 
-int checksum_update(struct checksum *checksum, const void *data, size_t bytes) {
-    return EVP_DigestUpdate(checksum->context, data, bytes) ? 0 : fail();
+void checksum_update(struct checksum *checksum, const void *data, size_t bytes) {
+    checksum->failed = checksum->failed || EVP_DigestUpdate(checksum->context, data, bytes) == 0;
 }
 
 int checksum_finish(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
     unsigned char raw[EVP_MAX_MD_SIZE];
-    if (!EVP_DigestFinal_ex(checksum->context, raw, NULL)) {
-        return fail();
+    if (checksum->failed || EVP_DigestFinal_ex(checksum->context, raw, NULL) == 0) {
+        return error_set("cannot compute a SHA-256 checksum: OpenSSL refuses");
     }
     for (size_t i = 0; i < (CHECKSUM_SIZE - 1) / 2; i++) {
         snprintf(digest + 2 * i, 3, "%02x", raw[i]);
@@ -47,25 +45,24 @@ void checksum_free(struct checksum *checksum) {
     }
 }
 
-/* The digest, unless something failed before. Frees the checksum, which may be NULL then. */
-static int end(struct checksum *checksum, int status, char digest[CHECKSUM_SIZE]) {
-    status = status == 0 ? checksum_finish(checksum, digest) : -1;
+static int finish_and_free(struct checksum *checksum, char digest[CHECKSUM_SIZE]) {
+    const int status = checksum_finish(checksum, digest);
     checksum_free(checksum);
     return status;
 }
 
 int checksum_memory(const void *data, size_t bytes, char digest[CHECKSUM_SIZE]) {
     struct checksum *checksum = checksum_create();
-    return end(checksum, checksum != NULL ? checksum_update(checksum, data, bytes) : -1, digest);
+    checksum_update(checksum, data, bytes);
+    return finish_and_free(checksum, digest);
 }
 
 int checksum_strings(const char *const *strings, size_t count, char digest[CHECKSUM_SIZE]) {
     struct checksum *checksum = checksum_create();
-    int status = checksum != NULL ? 0 : -1;
-    for (size_t i = 0; i < count && status == 0; i++) {
-        status = checksum_update(checksum, strings[i], strlen(strings[i]) + 1);
+    for (size_t i = 0; i < count; i++) {
+        checksum_update(checksum, strings[i], strlen(strings[i]) + 1);
     }
-    return end(checksum, status, digest);
+    return finish_and_free(checksum, digest);
 }
 
 int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
@@ -76,13 +73,10 @@ int checksum_file(const char *path, char digest[CHECKSUM_SIZE]) {
         return -1;
     }
     struct checksum *checksum = checksum_create();
-    int status = checksum != NULL ? 0 : -1;
-    while (status == 0 && (count = fread(block, 1, sizeof block, file)) > 0) {
-        status = checksum_update(checksum, block, count);
+    while ((count = fread(block, 1, sizeof block, file)) > 0) {
+        checksum_update(checksum, block, count);
     }
-    if (status == 0 && ferror(file)) {
-        status = error_set_errno("cannot read");
-    }
+    const int status = ferror(file) ? error_set_errno("cannot read") : 0;
     fclose(file);
-    return end(checksum, status, digest) == 0 ? 0 : error_prefix("checksum of %s", path);
+    return finish_and_free(checksum, digest) == 0 && status == 0 ? 0 : error_prefix("checksum of %s", path);
 }

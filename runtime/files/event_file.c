@@ -1,6 +1,7 @@
 #include "runtime/files/event_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <errno.h>
 #include <jansson.h>
 #include <regex.h>
@@ -41,21 +42,14 @@ struct event_file {
 struct message {
     unsigned char *bytes;
     size_t size;
-    bool failed; /* out of memory */
 };
 
 static void message_append(struct message *message, const void *data, size_t bytes) {
-    if (message->failed || bytes == 0) {
-        return;
+    if (bytes > 0) {
+        message->bytes = memory_resize(message->bytes, message->size + bytes, 1);
+        memcpy(message->bytes + message->size, data, bytes);
+        message->size += bytes;
     }
-    unsigned char *grown = realloc(message->bytes, message->size + bytes);
-    if (grown == NULL) {
-        message->failed = true;
-        return;
-    }
-    memcpy(grown + message->size, data, bytes);
-    message->bytes = grown;
-    message->size += bytes;
 }
 
 static void message_varint(struct message *message, uint64_t value) {
@@ -79,7 +73,6 @@ static void message_field(struct message *message, unsigned field, const void *d
 /* Adds a message as a field and releases it. */
 static void message_embed(struct message *message, unsigned field, struct message *inner) {
     message_field(message, field, inner->bytes, inner->size);
-    message->failed = message->failed || inner->failed;
     free(inner->bytes);
 }
 
@@ -108,20 +101,13 @@ static uint32_t masked_crc(const void *data, size_t bytes) {
 static int write_record(struct event_file *file, struct message *message) {
     const uint64_t length = message->size;
     const uint32_t length_crc = masked_crc(&length, sizeof length);
-    int result = 0;
-    if (message->failed) {
-        result = error_set("out of memory writing %s", file->path.text);
-    } else {
-        const uint32_t crc = masked_crc(message->bytes, message->size);
-        if (fwrite(&length, sizeof length, 1, file->stream) != 1 ||
-            fwrite(&length_crc, sizeof length_crc, 1, file->stream) != 1 ||
-            fwrite(message->bytes, message->size, 1, file->stream) != 1 ||
-            fwrite(&crc, sizeof crc, 1, file->stream) != 1 || fflush(file->stream) != 0) {
-            result = error_set_errno("cannot write %s", file->path.text);
-        }
-    }
+    const uint32_t crc = masked_crc(message->bytes, message->size);
+    const bool written = fwrite(&length, sizeof length, 1, file->stream) == 1 &&
+                         fwrite(&length_crc, sizeof length_crc, 1, file->stream) == 1 &&
+                         fwrite(message->bytes, message->size, 1, file->stream) == 1 &&
+                         fwrite(&crc, sizeof crc, 1, file->stream) == 1 && fflush(file->stream) == 0;
     free(message->bytes);
-    return result;
+    return written ? 0 : error_set_errno("cannot write %s", file->path.text);
 }
 
 bool event_file_is_name(const char *name) {
@@ -181,10 +167,7 @@ static int create_file(const char *folder, struct event_file *file) {
 
 int event_file_create(const char *folder, struct event_file **created) {
     *created = NULL;
-    struct event_file *file = calloc(1, sizeof *file);
-    if (file == NULL) {
-        return error_set("out of memory creating an event file in %s", folder);
-    }
+    struct event_file *file = memory_zeroed(1, sizeof *file);
     if (create_file(folder, file) != 0 || write_version(file) != 0) {
         event_file_close(file);
         return -1;
@@ -260,9 +243,8 @@ static void add_row(struct message *summary, const char *lines) {
     struct message content = {0}, session = {0}, tensor = {0}, shape = {0}, dimension = {0};
     const double start = (double)time(NULL);
     const float zero = 0.0f;
-    char *copy = strdup(lines), *rest = NULL;
-    session.failed = !copy;
-    for (char *line = copy ? strtok_r(copy, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+    char *copy = memory_string(lines), *rest = NULL;
+    for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         char *equals = *line != '#' ? strstr(line, " = ") : NULL;
         if (equals) {
             *equals = '\0';

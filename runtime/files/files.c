@@ -1,5 +1,6 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -8,19 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-char *files_path(const char *format, ...) {
-    char *path = NULL;
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vasprintf(&path, format, arguments);
-    va_end(arguments);
-    if (length < 0) {
-        error_set("out of memory");
-        return NULL;
-    }
-    return path;
-}
 
 struct path path_of(const char *format, ...) {
     struct path path;
@@ -110,11 +98,6 @@ int files_flush(FILE *stream, const char *name) {
     return fflush(stream) != 0 || ferror(stream) ? error_set_errno("cannot write %s", name) : 0;
 }
 
-int files_close_text(FILE *stream) {
-    const bool complete = stream != NULL && !ferror(stream);
-    return (stream != NULL && fclose(stream) != 0) || !complete ? error_set("out of memory") : 0;
-}
-
 int files_sync(const char *path) {
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
@@ -163,11 +146,10 @@ FILE *files_open_stream(const char *path) {
  * descriptor. */
 static int take(int descriptor, const char *path, size_t least, size_t most, size_t limit, char **text,
                 size_t *bytes) {
-    char *data = malloc(most + 1);
-    const ssize_t got = data != NULL ? files_read_all(descriptor, data, most) : -1;
+    char *data = memory_allocate(most + 1, 1);
+    const ssize_t got = files_read_all(descriptor, data, most);
     const int status =
-        data == NULL          ? error_set("cannot read %s: out of memory", path)
-        : got < 0             ? error_set_errno("cannot read %s", path)
+        got < 0               ? error_set_errno("cannot read %s", path)
         : (size_t)got < least ? error_set("%s became shorter while it was read", path)
         : (size_t)got > limit
             ? error_set("cannot read %s: it has more than the %zu bytes that are allowed", path, limit)

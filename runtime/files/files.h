@@ -9,11 +9,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Allocates "<folder>/<name>" formatted as by printf; NULL with an error when memory runs out. */
-char *files_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* The same as a value, for one use or a few: path_of("%s/%s", folder, name).text. One that is longer than the system
- * takes comes out as a name that it refuses (ENAMETOOLONG) wherever it is used. */
+/* A path as a value, formatted as by printf: path_of("%s/%s", folder, name).text. A path that is longer than the system allows becomes a
+ * name that the system refuses (ENAMETOOLONG) wherever it is used. */
 struct path {
     char text[4096 + 1];
 };
@@ -70,10 +67,6 @@ int files_write(const char *path, const void *data, size_t bytes);
 /* Writes out what a stream still holds. Fails also when an earlier write to it did; `name` is what was to be
  * written. */
 int files_flush(FILE *stream, const char *name);
-
-/* Closes a stream that open_memstream made: an error if something that was written to it is missing. NULL, a stream that could
- * not be made, is one, too. */
-int files_close_text(FILE *stream);
 
 /* Waits until a file, or the names in a folder, are on the disk; files_sync_all: also all that is in the folder. */
 int files_sync(const char *path);

@@ -1,6 +1,7 @@
 #include "runtime/files/input.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -70,18 +71,16 @@ int input_examine(const char *path, struct input_status *status) {
 
 int input_open(const char *path, int stop_descriptor, struct input **opened) {
     struct input_status status = {0};
-    struct input *input = calloc(1, sizeof *input);
+    struct input *input = memory_zeroed(1, sizeof *input);
     *opened = NULL;
-    if (!input) {
-        return error_set("out of memory");
-    }
     input->name = path_of("%s", input_name(path));
     input->stop_descriptor = stop_descriptor;
     /* O_NONBLOCK: opening a named pipe does not wait for its writer, wait_for_data does. */
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (input->descriptor < 0) {
         error_set_errno("cannot open %s", input_name(path));
-    } else if (examine(path, input->descriptor, &status) == 0 && (input->checksum = checksum_create()) != NULL) {
+    } else if (examine(path, input->descriptor, &status) == 0) {
+        input->checksum = checksum_create();
         const off_t begin = lseek(input->descriptor, 0, SEEK_CUR); /* standard input may have been read before */
         input->least = begin >= 0 && (uint64_t)begin < status.bytes ? status.bytes - (uint64_t)begin : 0;
         *opened = input;
@@ -130,9 +129,7 @@ static int fill_block(struct input *input) {
         if (got < 0) {
             return error_set_errno("cannot read %s", input->name.text);
         }
-        if (checksum_update(input->checksum, input->block + input->held, (size_t)got)) {
-            return -1;
-        }
+        checksum_update(input->checksum, input->block + input->held, (size_t)got);
         if (got == 0 && input->stored < input->least) {
             return error_set("%s became shorter while it was read: it had %" PRIu64
                              " bytes, and ends after %" PRIu64,

@@ -1,6 +1,7 @@
 #include "runtime/files/output_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,10 +20,7 @@ int output_file_open(struct output_file *file, const char *path) {
         file->stream = stdout;
         return 0;
     }
-    file->path = strdup(path);
-    if (!file->path) {
-        return error_set("out of memory");
-    }
+    file->path = memory_string(path);
     if (check_place(path) == 0 && files_stage_file(path, &file->temporary) == 0) {
         file->stream = fopen(file->temporary, "we");
         if (file->stream) {

@@ -125,8 +125,8 @@ static int parse_tensor(const char *name, json_t *value, struct tensor_info *inf
                          info->bytes, end - begin);
     }
     info->offset = data_offset + (uint64_t)begin;
-    info->name = strdup(name);
-    return info->name != NULL ? 0 : error_set("out of memory");
+    info->name = memory_string(name);
+    return 0;
 }
 
 static int compare_offsets(const void *left, const void *right) {
@@ -161,10 +161,7 @@ static int check_layout(struct safetensors *file, uint64_t data_offset, uint64_t
 }
 
 static int parse_header(struct safetensors *file, json_t *root, uint64_t data_offset, uint64_t data_bytes) {
-    file->infos = calloc(json_object_size(root) + 1, sizeof *file->infos);
-    if (file->infos == NULL) {
-        return error_set("out of memory opening %s", file->path.text);
-    }
+    file->infos = memory_zeroed(json_object_size(root), sizeof *file->infos);
     const char *name;
     json_t *value;
     json_object_foreach(root, name, value) {
@@ -231,10 +228,7 @@ static int read_header(struct safetensors *file, uint64_t size) {
 
 int safetensors_open(const char *path, struct safetensors **opened) {
     *opened = NULL;
-    struct safetensors *file = calloc(1, sizeof *file);
-    if (file == NULL) {
-        return error_set("out of memory opening %s", path);
-    }
+    struct safetensors *file = memory_zeroed(1, sizeof *file);
     uint64_t size;
     file->path = path_of("%s", path);
     file->descriptor = files_open(path, path, &size);

@@ -2,6 +2,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -38,10 +39,8 @@ static int declare(json_t *root, const struct tensor_info *given, uint64_t begin
     }
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor_type_name(info.type), "shape",
                               shape_json(&info), "data_offsets", (json_int_t)begin, (json_int_t)*end);
-    if (entry == NULL || json_object_set_new(root, info.name, entry) != 0) {
-        return error_set("tensor name '%s' is not UTF-8, or memory ran out", info.name);
-    }
-    return 0;
+    return json_object_set_new(root, info.name, entry) == 0 ? 0
+                                                            : error_set("tensor name '%s' is not UTF-8", info.name);
 }
 
 /* The header's text; NULL with an error. */
@@ -50,7 +49,7 @@ static char *make_header(const struct tensor_info *infos, size_t count, uint64_t
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     *data_bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        if (root == NULL || declare(root, &infos[i], *data_bytes, data_bytes) != 0) {
+        if (declare(root, &infos[i], *data_bytes, data_bytes) != 0) {
             json_decref(root);
             return NULL;
         }
@@ -76,11 +75,9 @@ int safetensors_create(const char *path, const struct tensor_info *infos, size_t
     *created = NULL;
     uint64_t data_bytes = 0;
     char *header = make_header(infos, count, &data_bytes);
-    struct safetensors_writer *writer = calloc(1, sizeof *writer);
+    struct safetensors_writer *writer = memory_zeroed(1, sizeof *writer);
     if (header == NULL) {
         error_prefix("cannot write %s", path);
-    } else if (writer == NULL) {
-        error_set("cannot write %s: out of memory", path);
     } else if ((writer->stream = fopen(path, "wbe")) == NULL) {
         error_set_errno("cannot create %s", path);
     } else if (!write_header(writer->stream, header)) {
@@ -135,8 +132,8 @@ void safetensors_abandon(struct safetensors_writer *writer) {
 
 int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context) {
     const uint64_t most = (uint64_t)1 << 20;
-    float *values = malloc(most * sizeof *values);
-    int status = values != NULL ? 0 : error_set("out of memory");
+    float *values = memory_allocate(most, sizeof *values);
+    int status = 0;
     for (size_t i = 0; i < count && status == 0; i++) {
         struct tensor_info info = infos[i];
         status = tensor_measure(&info) != 0 ? error_set("tensor '%s' is too large", info.name) : 0;

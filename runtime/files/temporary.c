@@ -4,6 +4,7 @@
  * alive, and only what such a dead process left is ever removed, by files_stage_clean. */
 #include "runtime/files/destination.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <dirent.h>
 #include <errno.h>
@@ -41,19 +42,6 @@ static const char *own_identity(void) {
     return identity;
 }
 
-/* A copy of the name of what was made; without it nobody could move or remove that, so it goes at once. */
-static char *keep_name(const char *path, int *descriptor) {
-    char *name = files_path("%s", path);
-    if (name == NULL && descriptor != NULL) {
-        close(*descriptor);
-        *descriptor = -1;
-        unlink(path);
-    } else if (name == NULL) {
-        rmdir(path);
-    }
-    return name;
-}
-
 char *temporary_make(const struct destination *destination, int *descriptor) {
     static unsigned number;
     if (descriptor != NULL && destination_check_file(destination->path.text) != 0) {
@@ -67,7 +55,7 @@ char *temporary_make(const struct destination *destination, int *descriptor) {
                                ? (*descriptor = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666))
                                : mkdir(path.text, 0777);
         if (result >= 0) {
-            return keep_name(path.text, descriptor);
+            return memory_string(path.text);
         }
         if (errno != EEXIST) {
             error_set_errno("cannot write %s: cannot make a temporary %s in %s", destination->path.text,

@@ -1,6 +1,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,10 +26,7 @@ struct token_file {
 int token_file_open(const char *path, struct token_file **opened) {
     *opened = NULL;
     uint64_t bytes = 0;
-    struct token_file *file = calloc(1, sizeof *file);
-    if (file == NULL) {
-        return error_set("out of memory opening token file %s", path);
-    }
+    struct token_file *file = memory_zeroed(1, sizeof *file);
     file->path = path_of("%s", path);
     file->descriptor = files_open(path, path_of("token file %s", path).text, &bytes);
     file->count = bytes / 2;
@@ -91,8 +89,8 @@ static int read_stored(const struct token_file *file, uint64_t first, uint64_t c
 static int find_digest(const struct token_file *file, uint32_t vocab_size, char digest[CHECKSUM_SIZE]) {
     char parts[BLOCKS + 1][CHECKSUM_SIZE];
     const uint64_t blocks = file->count < WHOLE ? (file->count + BLOCK - 1) / BLOCK : BLOCKS;
-    unsigned char *block = malloc(2 * (size_t)BLOCK);
-    int result = block != NULL ? 0 : error_set("out of memory reading token file %s", file->path.text);
+    unsigned char *block = memory_allocate(2, (size_t)BLOCK);
+    int result = 0;
     memset(parts, 0, sizeof parts);
     snprintf(parts[BLOCKS], CHECKSUM_SIZE, "%" PRIu64, file->count);
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {

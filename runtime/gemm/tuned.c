@@ -3,6 +3,7 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ char *tuned_path(const struct tuned_target *target, const char *folder) {
     if (checksum_strings(parts, target->unit ? 5 : 4, digest)) {
         return NULL;
     }
-    return files_path("%s/%s-%.*s.json", folder, target->kind->backend, NAME_DIGITS, digest);
+    return memory_format("%s/%s-%.*s.json", folder, target->kind->backend, NAME_DIGITS, digest);
 }
 
 /* The object of the file that has number `i`. */

@@ -1,6 +1,7 @@
 #include "runtime/files/files.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,11 +129,7 @@ static int read_configs(struct options_given *line) {
 
 enum options_result options_read(struct option_spec *specs, size_t count, int argc, char **argv, int *first_free,
                                  struct options_given **given) {
-    struct options_given *line = *given = calloc(1, sizeof *line + (size_t)argc * sizeof *line->items);
-    if (line == NULL) {
-        error_set("out of memory");
-        return OPTIONS_WRONG;
-    }
+    struct options_given *line = *given = memory_zeroed(1, sizeof *line + (size_t)argc * sizeof *line->items);
     line->specs = specs;
     line->spec_count = count;
     enum options_result result = take_all(line, argc, argv, first_free);

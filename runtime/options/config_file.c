@@ -1,6 +1,7 @@
 #include "runtime/files/files.h"
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -112,10 +113,9 @@ int options_apply_text(struct option_spec *specs, size_t count, const char *name
         const size_t length = (size_t)((newline != NULL ? newline : after) - text);
         char place[400];
         snprintf(place, sizeof place, "%.360s:%zu", name, number);
-        char *line = strndup(text, length); /* to be changed; up to a NUL byte */
-        result = line == NULL             ? error_set("out of memory")
-                 : strlen(line) != length ? error_set("%s: there is a NUL byte in this line", place)
-                                          : apply_line(specs, count, source, line, place);
+        char *line = memory_string_part(text, length); /* to be changed; up to a NUL byte */
+        result = strlen(line) != length ? error_set("%s: there is a NUL byte in this line", place)
+                                        : apply_line(specs, count, source, line, place);
         free(line);
         text += length + 1;
     }
@@ -194,14 +194,10 @@ int options_write(const struct option_spec *specs, size_t count, FILE *file) {
 }
 
 char *options_text(const struct option_spec *specs, size_t count) {
-    char *text = NULL;
+    char *text;
     size_t bytes;
-    FILE *stream = open_memstream(&text, &bytes);
-    const int written = stream != NULL ? options_write(specs, count, stream) : -1;
-    if (files_close_text(stream) != 0 || written != 0) {
-        error_set("out of memory");
-        free(text);
-        text = NULL;
-    }
+    FILE *stream = memory_open_stream(&text, &bytes);
+    options_write(specs, count, stream);
+    memory_close_stream(stream);
     return text;
 }

@@ -1,5 +1,6 @@
 #include "runtime/options/options_internal.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -99,12 +100,9 @@ static int set_choice(struct option_spec *spec, const char *value, const char *w
 /* A copy; NULL: none. */
 static int set_text(struct option_spec *spec, const char *value, const char *where) {
     (void)where;
-    char *copy = value != NULL ? strdup(value) : NULL;
-    if (value != NULL && copy == NULL) {
-        return error_set("out of memory");
-    }
-    free(*(char **)spec->target);
-    *(char **)spec->target = copy;
+    char **text = spec->target, *old = *text;
+    *text = value != NULL ? memory_string(value) : NULL;
+    free(old);
     return 0;
 }
 

@@ -91,7 +91,7 @@ int options_answer(enum options_result asked, const struct option_spec *specs, s
  */
 int options_write(const struct option_spec *specs, size_t count, FILE *file);
 
-/* The same as heap memory; NULL with an error when memory runs out. */
+/* The same text as a heap string. */
 char *options_text(const struct option_spec *specs, size_t count);
 
 /* The word at this place among "rc|hc|mhc", "" beyond the last; `bytes` are the room for it. Returns `word`. */

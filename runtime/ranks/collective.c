@@ -5,6 +5,7 @@
 #include "runtime/ranks/range_messages.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/progress.h"
 #include <inttypes.h>
@@ -71,51 +72,40 @@ uint64_t collective_device_bytes(const struct compute *compute, uint64_t largest
 static int make(struct collective *collective, const struct collective_settings *settings) {
     const struct ranks *ranks = collective->ranks;
     const size_t near = (size_t)ranks->node.count;
-    int status = 0;
-    collective->targets = calloc(near, sizeof *collective->targets);
-    collective->addends = calloc(near, sizeof *collective->addends);
-    if (!collective->targets || !collective->addends) {
-        return error_set("out of memory for sums over ranks");
-    }
+    collective->targets = memory_allocate(near, sizeof *collective->targets);
+    collective->addends = memory_allocate(near, sizeof *collective->addends);
     if (settings->largest < 1 || settings->largest > (uint64_t)1 << 28) {
         return error_set("a range of %" PRIu64 " elements cannot be summed", settings->largest);
     }
-    for (size_t i = 0; i < RANGE_SLOTS && status == 0; i++) {
-        status = range_messages_create(&collective->messages[i], ranks,
-                                       range_memory_largest_part(ranks, settings->largest), settings->bf16);
+    for (size_t i = 0; i < RANGE_SLOTS; i++) {
+        range_messages_create(&collective->messages[i], ranks, range_memory_largest_part(ranks, settings->largest),
+                              settings->bf16);
     }
-    return status || range_memory_make(&collective->memory, settings->buffers, settings->buffer_count) ? -1 : 0;
+    return range_memory_make(&collective->memory, settings->buffers, settings->buffer_count);
 }
 
 int collective_create(struct compute *compute, struct ranks *ranks, const struct collective_settings *settings,
                       struct collective **created) {
-    struct collective *collective = calloc(1, sizeof *collective + settings->items * sizeof *collective->items);
     double staged = !compute->device.native_kernels;
-    *created = collective;
+    *created = NULL;
     if (ranks_sum(ranks, &staged, 1)) { /* all ranks use slots if one must */
-        free(collective);
-        *created = NULL;
         return -1;
     }
-    if (collective) {
-        *collective = (struct collective){
-            .compute = compute,
-            .ranks = ranks,
-            .most = settings->items,
-            .memory = {.compute = compute,
-                       .ranks = ranks,
-                       .largest = settings->largest,
-                       .bf16 = settings->bf16,
-                       .staged = staged > 0.0},
-        };
-    }
-    if (ranks_agree(ranks,
-                    collective ? make(collective, settings) : error_set("out of memory for sums over ranks")) ||
-        range_memory_share(&collective->memory)) {
+    struct collective *collective =
+        memory_zeroed(1, sizeof *collective + settings->items * sizeof *collective->items);
+    collective->compute = compute;
+    collective->ranks = ranks;
+    collective->most = settings->items;
+    collective->memory = (struct range_memory){.compute = compute,
+                                               .ranks = ranks,
+                                               .largest = settings->largest,
+                                               .bf16 = settings->bf16,
+                                               .staged = staged > 0.0};
+    if (ranks_agree(ranks, make(collective, settings)) || range_memory_share(&collective->memory)) {
         collective_release(collective);
-        *created = NULL;
         return -1;
     }
+    *created = collective;
     return 0;
 }
 

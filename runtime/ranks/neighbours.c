@@ -1,5 +1,6 @@
 #include "runtime/ranks/neighbours.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,8 +133,8 @@ static int meet(struct ranks *ranks, const struct introduction *introduction, st
         hosts[i] = all[i].host;
     }
     take_groups(ranks, table, neighbours_sort(hosts, ranks->count, table));
-    ranks->neighbours->others = calloc((size_t)ranks->node.count, sizeof *ranks->neighbours->others);
-    if (all_could(ranks, ranks->neighbours->others && open_others(ranks, all, ranks->neighbours->others), &could)) {
+    ranks->neighbours->others = memory_zeroed((size_t)ranks->node.count, sizeof *ranks->neighbours->others);
+    if (all_could(ranks, open_others(ranks, all, ranks->neighbours->others), &could)) {
         return -1;
     }
     if (!could) {
@@ -150,18 +151,15 @@ int neighbours_find(struct ranks *ranks, int first_here) {
     const int per_host = ranks_per_host(ranks);
     const size_t count = (size_t)ranks->count;
     struct introduction introduction = {.host = per_host ? ranks->index / per_host * per_host : first_here};
-    struct neighbours *neighbours = ranks->neighbours = calloc(1, sizeof *neighbours);
-    int *table = calloc(2 * count, sizeof *table);
-    if (neighbours) {
-        neighbours->members = calloc(2 * count + 1, sizeof *neighbours->members);
-        neighbours->introductions = calloc(count, sizeof *neighbours->introductions);
-        introduction.shares = host_memory_create(&neighbours->tally, sizeof(struct tally), true) &&
-                              host_memory_name(&neighbours->tally, &introduction.memory);
+    struct neighbours *neighbours = ranks->neighbours = memory_zeroed(1, sizeof *neighbours);
+    int *table = memory_allocate(2 * count, sizeof *table);
+    neighbours->members = memory_allocate(2 * count, sizeof *neighbours->members);
+    neighbours->introductions = memory_allocate(count, sizeof *neighbours->introductions);
+    if (!host_memory_create(&neighbours->tally, sizeof(struct tally), true)) {
+        memory_refused(sizeof(struct tally));
     }
-    const bool made =
-        table && neighbours && neighbours->members && neighbours->introductions && neighbours->tally.data;
-    const int status = made ? meet(ranks, &introduction, neighbours->introductions, table + count, table)
-                            : error_set("out of memory for a job of ranks");
+    introduction.shares = host_memory_name(&neighbours->tally, &introduction.memory);
+    const int status = meet(ranks, &introduction, neighbours->introductions, table + count, table);
     free(table);
     return status;
 }

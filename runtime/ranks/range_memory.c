@@ -1,6 +1,7 @@
 #include "runtime/ranks/range_memory.h"
 #include "runtime/ranks/neighbours.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 
 uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest) {
@@ -9,10 +10,8 @@ uint64_t range_memory_largest_part(const struct ranks *ranks, uint64_t largest) 
 
 /* ---- creation */
 
-static int make_shared(const struct ranks *ranks, const struct buffer *buffer, struct shared_memory *shared) {
-    shared->buffer = buffer;
-    shared->others = calloc((size_t)ranks->node.count, sizeof *shared->others);
-    return shared->others ? 0 : error_set("out of memory for memory shared between ranks");
+static struct shared_memory make_shared(const struct ranks *ranks, const struct buffer *buffer) {
+    return (struct shared_memory){buffer, memory_zeroed((size_t)ranks->node.count, sizeof(struct host_memory))};
 }
 
 static void release_shared(const struct ranks *ranks, struct shared_memory *shared) {
@@ -32,16 +31,16 @@ static int make_packed(struct range_memory *memory, struct range_slot *slot) {
     /* builds the kernels now, not while ranks wait */
     const struct span any = {memory->buffers[0].buffer, 0}, packed = {&slot->packed, 0};
     transfer_convert(&memory->reads, any, packed, 1);
-    slot->sums = malloc(part * sizeof *slot->sums + 1);
-    return slot->sums ? compute_check(memory->compute) : error_set("out of memory for sums over ranks");
+    slot->sums = memory_allocate(part, sizeof *slot->sums);
+    return compute_check(memory->compute);
 }
 
 /* Allocates a slot's host memory: the driver's pinned memory if no other rank reads it, else shared memory. */
 static int make_data(struct range_memory *memory, struct range_slot *slot) {
     const size_t bytes = memory->largest * sizeof(float), near = (size_t)memory->ranks->node.count;
-    slot->pinned = calloc(near, sizeof *slot->pinned);
-    if (!slot->pinned || (near > 1 && !host_memory_create(&slot->memory, bytes, true))) {
-        return error_set("out of memory for copies of gradients");
+    slot->pinned = memory_zeroed(near, sizeof *slot->pinned);
+    if (near > 1 && !host_memory_create(&slot->memory, bytes, true)) {
+        memory_refused(bytes);
     }
     if (near == 1 && transfer_allocate(&memory->writes, &slot->pinned[0], bytes)) {
         return -1;
@@ -54,19 +53,17 @@ static int make_slot(struct range_memory *memory, struct range_slot *slot) {
     if (memory->bf16 && make_packed(memory, slot)) {
         return -1;
     }
-    return make_data(memory, slot) || make_shared(memory->ranks, NULL, &slot->shared) ? -1 : 0;
+    slot->shared = make_shared(memory->ranks, NULL);
+    return make_data(memory, slot);
 }
 
 int range_memory_make(struct range_memory *memory, const struct buffer *const *buffers, size_t count) {
     memory->buffer_count = count;
-    memory->buffers = calloc(count + 1, sizeof *memory->buffers);
-    if (!memory->buffers) {
-        return error_set("out of memory for memory shared between ranks");
-    }
+    memory->buffers = memory_zeroed(count, sizeof *memory->buffers);
     int status =
         transfer_create(memory->compute, &memory->reads) || transfer_create(memory->compute, &memory->writes);
-    for (size_t i = 0; i < count && status == 0; i++) {
-        status = make_shared(memory->ranks, buffers[i], &memory->buffers[i]);
+    for (size_t i = 0; i < count; i++) {
+        memory->buffers[i] = make_shared(memory->ranks, buffers[i]);
     }
     for (size_t i = 0; memory->staged && i < RANGE_SLOTS && status == 0; i++) {
         status = make_slot(memory, &memory->slots[i]);

@@ -2,6 +2,7 @@
 #include "runtime/ranks/pairwise_sum.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -32,17 +33,14 @@ uint64_t range_messages_bytes(const struct ranks *ranks, uint64_t largest, bool 
                : received_bytes(ranks, largest, bf16) + (bf16 ? largest * sizeof(uint16_t) : 0);
 }
 
-int range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest, bool bf16) {
+void range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest,
+                           bool bf16) {
     const size_t count = (size_t)ranks->cross_node.count;
     *messages = (struct range_messages){.ranks = ranks};
-    messages->received = malloc(range_messages_bytes(ranks, largest, bf16) + 1);
-    messages->addends = calloc(count, sizeof *messages->addends);
-    messages->messages = calloc(2 * count, sizeof *messages->messages);
-    if (!messages->received || !messages->addends || !messages->messages) {
-        return error_set("out of memory for messages between ranks");
-    }
+    messages->received = memory_allocate(range_messages_bytes(ranks, largest, bf16), 1);
+    messages->addends = memory_allocate(count, sizeof *messages->addends);
+    messages->messages = memory_zeroed(2 * count, sizeof *messages->messages);
     messages->packed = bf16 ? (uint16_t *)(messages->received + received_bytes(ranks, largest, bf16)) : NULL;
-    return 0;
 }
 
 void range_messages_release(struct range_messages *messages) {

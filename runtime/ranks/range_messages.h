@@ -31,7 +31,7 @@ struct range_messages {
 };
 
 /* Allocates buffers for ranges of at most `largest` elements, which may travel in bfloat16 if bf16. */
-int range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest, bool bf16);
+void range_messages_create(struct range_messages *messages, const struct ranks *ranks, uint64_t largest, bool bf16);
 void range_messages_release(struct range_messages *messages);
 
 /* Returns the bytes of host memory that range_messages_create allocates. */

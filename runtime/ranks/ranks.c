@@ -1,6 +1,7 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include <mpi.h>
@@ -127,10 +128,7 @@ int ranks_sum(const struct ranks *ranks, double *values, size_t count) {
     if (ranks->count == 1) {
         return 0;
     }
-    double *all = calloc((size_t)ranks->count * count + 1, sizeof *all);
-    if (!all) {
-        return error_set("out of memory for sums over ranks");
-    }
+    double *all = memory_allocate((size_t)ranks->count * count, sizeof *all);
     const int status = ranks_gather(ranks, values, count * sizeof *values, all);
     for (size_t i = 0; status == 0 && i < count; i++) {
         values[i] = 0.0;
@@ -202,12 +200,12 @@ static int share_failure(const struct ranks *ranks, int failures, int speaker) {
 int ranks_agree(struct ranks *ranks, int status) {
     struct ranks patient = *ranks;
     int failed = status != 0, failures = 0, speaker = -1;
-    int *all = calloc((size_t)ranks->count, sizeof *all);
+    int *all = memory_allocate((size_t)ranks->count, sizeof *all);
     patient.timeout_seconds = 0.0;
     ranks->agreed = false;
-    if (!all || ranks_gather(&patient, &failed, sizeof failed, all)) {
+    if (ranks_gather(&patient, &failed, sizeof failed, all)) {
         free(all);
-        return all ? -1 : error_set("out of memory");
+        return -1;
     }
     for (int rank = ranks->count - 1; rank >= 0; rank--) {
         failures += all[rank];

@@ -1,5 +1,6 @@
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +39,9 @@ static double value_of(uint32_t order) {
     return (double)value;
 }
 
-int distribution_begin(struct distribution *distribution) {
+void distribution_begin(struct distribution *distribution) {
     *distribution = (struct distribution){.minimum = HUGE_VAL, .maximum = -HUGE_VAL};
-    distribution->pages = calloc(DISTRIBUTION_PAGES, sizeof *distribution->pages);
-    return distribution->pages ? 0 : error_set("out of memory");
+    distribution->pages = memory_zeroed(DISTRIBUTION_PAGES, sizeof *distribution->pages);
 }
 
 void distribution_end(struct distribution *distribution) {
@@ -52,13 +52,10 @@ void distribution_end(struct distribution *distribution) {
     distribution->pages = NULL;
 }
 
-/* The counts of a page, made if need be; NULL with an error when memory runs out. */
+/* The counts of a page, which is allocated with its first value. */
 static uint64_t *page_of(struct distribution *distribution, uint32_t page) {
     if (!distribution->pages[page]) {
-        distribution->pages[page] = calloc(DISTRIBUTION_PAGE_BINS, sizeof **distribution->pages);
-        if (!distribution->pages[page]) {
-            error_set("out of memory");
-        }
+        distribution->pages[page] = memory_zeroed(DISTRIBUTION_PAGE_BINS, sizeof **distribution->pages);
     }
     return distribution->pages[page];
 }
@@ -68,11 +65,7 @@ int distribution_add(struct distribution *distribution, double value) {
         return error_set("a value is not finite (%g)", value);
     }
     const uint32_t bin = order_of((float)value) >> DROPPED_BITS;
-    uint64_t *page = page_of(distribution, bin >> BIN_BITS);
-    if (!page) {
-        return -1;
-    }
-    page[bin % DISTRIBUTION_PAGE_BINS]++;
+    page_of(distribution, bin >> BIN_BITS)[bin % DISTRIBUTION_PAGE_BINS]++;
     distribution->count++;
     distribution->minimum = fmin(distribution->minimum, value);
     distribution->maximum = fmax(distribution->maximum, value);
@@ -81,12 +74,9 @@ int distribution_add(struct distribution *distribution, double value) {
     return 0;
 }
 
-int distribution_merge(struct distribution *distribution, const struct distribution *other) {
+void distribution_merge(struct distribution *distribution, const struct distribution *other) {
     for (uint32_t i = 0; i < DISTRIBUTION_PAGES; i++) {
         uint64_t *page = other->pages[i] ? page_of(distribution, i) : NULL;
-        if (other->pages[i] && !page) {
-            return -1;
-        }
         for (uint32_t bin = 0; page && bin < DISTRIBUTION_PAGE_BINS; bin++) {
             page[bin] += other->pages[i][bin];
         }
@@ -96,7 +86,6 @@ int distribution_merge(struct distribution *distribution, const struct distribut
     distribution->maximum = fmax(distribution->maximum, other->maximum);
     distribution->sum += other->sum;
     distribution->square_sum += other->square_sum;
-    return 0;
 }
 
 /* The middle of the bin with the value of this rank, from 0. */

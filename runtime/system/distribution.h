@@ -24,15 +24,14 @@ struct distribution {
     uint64_t **pages;        /* [DISTRIBUTION_PAGES] of [DISTRIBUTION_PAGE_BINS] counts, owned; NULL: all zero */
 };
 
-/* 0, or -1 with an error when memory runs out; also below. */
-int distribution_begin(struct distribution *distribution);
+void distribution_begin(struct distribution *distribution);
 void distribution_end(struct distribution *distribution);
 
-/* Values that are not finite as floats are an error. */
+/* 0, or -1 with an error text for a value that is not finite as a float. */
 int distribution_add(struct distribution *distribution, double value);
 
-/* All of another's values. */
-int distribution_merge(struct distribution *distribution, const struct distribution *other);
+/* Adds all of another's values. */
+void distribution_merge(struct distribution *distribution, const struct distribution *other);
 
 /* Linear interpolation between order statistics, as numpy's default; within 2^-18 of the values that it lies
  * between, and within the extremes. NaN when there are none. */

@@ -1,4 +1,5 @@
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -84,11 +85,11 @@ void error_clear(void) {
 }
 
 char *error_keep(void) {
-    return strdup(text);
+    return memory_string(text);
 }
 
 int error_restore(char *kept) {
-    error_set("%s", kept != NULL ? kept : "out of memory");
+    error_set("%s", kept);
     free(kept);
     return -1;
 }

@@ -24,12 +24,10 @@ const char *error_text(void);
 
 void error_clear(void);
 
-/* For clean-up after a failure, which may fail too and must not cost the message:
+/* For clean-up after a failure, which may fail too and must not replace the message:
  *   char *kept = error_keep();
  *   ...
  *   return error_restore(kept);
- * A copy of the message, freed by error_restore; NULL when memory ran out, which error_restore then says. */
+ * error_keep copies the message. error_restore sets it again, frees the copy and returns -1. */
 char *error_keep(void);
-
-/* Puts the message back. Returns -1. */
 int error_restore(char *kept);

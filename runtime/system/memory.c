@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,4 +67,15 @@ char *memory_format(const char *format, ...) {
     const int length = vasprintf(&text, format, arguments);
     va_end(arguments);
     return check(length < 0 ? NULL : text, 0, 0);
+}
+
+FILE *memory_open_stream(char **text, size_t *bytes) {
+    return check(open_memstream(text, bytes), 0, 0);
+}
+
+void memory_close_stream(FILE *stream) {
+    const bool incomplete = ferror(stream) != 0;
+    if (fclose(stream) != 0 || incomplete) {
+        memory_refused(0);
+    }
 }

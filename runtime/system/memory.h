@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* `count` elements of `size` bytes. The bytes are not set. Sizes whose product overflows are refused. */
 void *memory_allocate(size_t count, size_t size) __attribute__((malloc, returns_nonnull, alloc_size(1, 2)));
@@ -22,6 +23,10 @@ char *memory_string_part(const char *text, size_t length) __attribute__((malloc,
 
 /* A formatted string. */
 char *memory_format(const char *format, ...) __attribute__((malloc, returns_nonnull, format(printf, 1, 2)));
+
+/* A stream that writes to a string, as open_memstream. *text and *bytes are set when memory_close_stream has closed it. */
+FILE *memory_open_stream(char **text, size_t *bytes) __attribute__((returns_nonnull));
+void memory_close_stream(FILE *stream);
 
 /* Ends the program as described above: for memory that a library has not got. `bytes` 0: it is not known how many. */
 void memory_refused(size_t bytes) __attribute__((noreturn));

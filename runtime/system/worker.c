@@ -1,5 +1,6 @@
 #include "runtime/system/worker.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -35,10 +36,7 @@ static void *attend(void *context) {
 }
 
 int worker_start(struct worker **started) {
-    struct worker *worker = *started = calloc(1, sizeof *worker);
-    if (!worker) {
-        return error_set("out of memory");
-    }
+    struct worker *worker = *started = memory_zeroed(1, sizeof *worker);
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->changed, NULL);
     const int code = pthread_create(&worker->thread, NULL, attend, worker);

@@ -77,8 +77,8 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
     struct h_analysis analysis = {0};
     json_t *json = NULL;
     if (gpt_plan(job->compute, config, &options, &gpt) == 0) {
-        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || h_analysis_begin(&analysis, config) ||
-                       add_samples(job, &gpt, path, &analysis)
+        h_analysis_begin(&analysis, config);
+        json = gpt_create(&gpt) || checkpoint_load_weights(path, &gpt) || add_samples(job, &gpt, path, &analysis)
                    ? NULL
                    : h_analysis_json(&analysis);
         h_analysis_end(&analysis);

@@ -2,6 +2,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/mean_interval.h"
+#include "runtime/system/memory.h"
 #include "src/analysis/figure.h"
 #include "src/variants/residual.h"
 #include <math.h>
@@ -235,16 +236,13 @@ static const char *value_text(const json_t *run, const char *name) {
     return plain;
 }
 
-/* "rc-1 has another n_layer (12 instead of 24), another n_embd (...)"; NULL when memory runs out. */
+/* "rc-1 has another n_layer (12 instead of 24), another n_embd (...)". */
 static json_t *describe(const json_t *run, const json_t *base, const json_t *names) {
     enum { MOST_NAMES = 4 };
     char *text = NULL;
     size_t bytes, i;
     const json_t *one;
-    FILE *stream = open_memstream(&text, &bytes);
-    if (!stream) {
-        return NULL;
-    }
+    FILE *stream = memory_open_stream(&text, &bytes);
     fprintf(stream, "%s has ", figure_name(base));
     json_array_foreach(names, i, one) {
         const char *name = json_string_value(one);
@@ -256,7 +254,8 @@ static json_t *describe(const json_t *run, const json_t *base, const json_t *nam
     if (i > MOST_NAMES) {
         fprintf(stream, ", and %zu more settings", i - MOST_NAMES);
     }
-    json_t *json = fclose(stream) == 0 ? json_string(text) : NULL;
+    memory_close_stream(stream);
+    json_t *json = json_string(text);
     free(text);
     return json;
 }

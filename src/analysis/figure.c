@@ -1,5 +1,6 @@
 #include "src/analysis/figure.h"
 #include "runtime/files/files.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
 #include "src/variants/residual.h"
 #include <math.h>
@@ -370,14 +371,11 @@ int figure_make(const struct figure_kind *kind, const json_t *words, const json_
                               .low = {HUGE_VAL, HUGE_VAL},
                               .high = {-HUGE_VAL, -HUGE_VAL}};
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
-        figure->to[i] = open_memstream(&figure->texts[i], &figure->sizes[i]);
-        result = figure->to[i] ? result : -1;
+        figure->to[i] = memory_open_stream(&figure->texts[i], &figure->sizes[i]);
     }
-    if (result == 0) {
-        draw(figure, json_object_get(words, "frame"));
-    }
+    draw(figure, json_object_get(words, "frame"));
     for (size_t i = 0; i < FIGURE_TEXTS; i++) {
-        result = files_close_text(figure->to[i]) ? -1 : result;
+        memory_close_stream(figure->to[i]);
     }
     return result;
 }

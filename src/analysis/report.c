@@ -2,6 +2,7 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/analysis/figure.h"
 #include "src/analysis/gnuplot.h"
 #include "src/analysis/report_tables.h"
@@ -133,9 +134,10 @@ static int add_page(const struct report *report, const struct figure *figures, s
 static int write_page(struct report *report, const struct figure *figures, size_t count, const char *path) {
     char *text = NULL;
     size_t bytes;
-    report->page = open_memstream(&text, &bytes);
-    const int added = report->page ? add_page(report, figures, count) : -1;
-    const int result = files_close_text(report->page) || added ? -1 : files_write(path, text, bytes);
+    report->page = memory_open_stream(&text, &bytes);
+    const int added = add_page(report, figures, count);
+    memory_close_stream(report->page);
+    const int result = added ? -1 : files_write(path, text, bytes);
     free(text);
     return result;
 }

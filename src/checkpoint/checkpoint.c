@@ -1,6 +1,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include <dirent.h>
@@ -173,7 +174,7 @@ char *checkpoint_newest(const char *out_dir) {
     if (checkpoint_list(out_dir, &iterations, &count)) {
         return NULL;
     }
-    char *path = count ? files_path("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
+    char *path = count ? memory_format("%s/ckpt-%" PRId64, out_dir, iterations[0]) : NULL;
     if (count == 0) {
         error_set(
             "there is no checkpoint in %s to resume from: start with init_from = scratch, and with --start-over "

@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/weights.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +14,9 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* NULL when memory runs out. */
 static json_t *settings_json(const struct option_spec *settings, size_t count) {
-    char *text = settings ? options_text(settings, count) : strdup("");
-    json_t *json = text ? json_string(text) : NULL;
+    char *text = settings ? options_text(settings, count) : memory_string("");
+    json_t *json = json_string(text);
     free(text);
     return json;
 }

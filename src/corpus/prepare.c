@@ -4,6 +4,7 @@
 #include "runtime/files/input.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "src/corpus/corpus_reader.h"
 #include "src/corpus/token_spool.h"
@@ -180,8 +181,8 @@ static int begin_folder(struct preparation *preparation) {
         return -1;
     }
     files_stage_clean(folder);
-    preparation->work = files_path("%s/.hc_prepare", folder);
-    return preparation->work ? 0 : -1;
+    preparation->work = memory_format("%s/.hc_prepare", folder);
+    return 0;
 }
 
 /* Makes the work folder, or goes on from what an earlier process left there. Results as take_up's. */

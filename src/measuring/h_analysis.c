@@ -1,5 +1,6 @@
 #include "src/measuring/h_analysis.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include <math.h>
 #include <stdlib.h>
@@ -8,13 +9,11 @@ static const double histogram_low = -1.5, histogram_width = 0.01;
 
 /* ---- records */
 
-static int record_begin(struct h_record *record) {
-    int result = 0;
+static void record_begin(struct h_record *record) {
     *record = (struct h_record){.tally = h_tally_empty};
-    for (size_t i = 0; result == 0 && i < H_DISTRIBUTIONS; i++) {
-        result = distribution_begin(&record->distributions[i]);
+    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
+        distribution_begin(&record->distributions[i]);
     }
-    return result;
 }
 
 static void record_end(struct h_record *record) {
@@ -52,31 +51,27 @@ static int record_add(struct h_record *record, const struct h_measured *measured
 }
 
 /* But for the means of matrices, which are told of each sublayer alone. */
-static int record_merge(struct h_record *record, const struct h_record *other) {
-    int result = 0;
+static void record_merge(struct h_record *record, const struct h_record *other) {
     h_tally_merge(&record->tally, &other->tally);
     for (size_t bin = 0; bin < H_ANALYSIS_BINS; bin++) {
         record->entries[bin] += other->entries[bin];
     }
     record->below += other->below;
     record->above += other->above;
-    for (size_t i = 0; result == 0 && i < H_DISTRIBUTIONS; i++) {
-        result = distribution_merge(&record->distributions[i], &other->distributions[i]);
+    for (size_t i = 0; i < H_DISTRIBUTIONS; i++) {
+        distribution_merge(&record->distributions[i], &other->distributions[i]);
     }
-    return result;
 }
 
 /* ---- samples */
 
-int h_analysis_begin(struct h_analysis *analysis, const struct model_config *config) {
+void h_analysis_begin(struct h_analysis *analysis, const struct model_config *config) {
     *analysis =
         (struct h_analysis){.streams = (size_t)config->n_streams, .sublayers = (size_t)(2 * config->n_layer)};
-    analysis->records = calloc(analysis->sublayers + 1, sizeof *analysis->records);
-    int result = analysis->records ? 0 : error_set("out of memory");
-    for (size_t i = 0; result == 0 && i <= analysis->sublayers; i++) {
-        result = record_begin(&analysis->records[i]);
+    analysis->records = memory_allocate(analysis->sublayers + 1, sizeof *analysis->records);
+    for (size_t i = 0; i <= analysis->sublayers; i++) {
+        record_begin(&analysis->records[i]);
     }
-    return result;
 }
 
 void h_analysis_end(struct h_analysis *analysis) {
@@ -188,23 +183,20 @@ static json_t *histogram_json(const struct h_record *record) {
 json_t *h_analysis_json(const struct h_analysis *analysis) {
     const struct h_record *product = &analysis->records[analysis->sublayers];
     struct h_record total;
-    json_t *sublayers = json_array(), *json = NULL;
-    int result = record_begin(&total);
-    for (size_t i = 0; result == 0 && i < analysis->sublayers; i++) {
-        result = record_merge(&total, &analysis->records[i]);
+    json_t *sublayers = json_array();
+    record_begin(&total);
+    for (size_t i = 0; i < analysis->sublayers; i++) {
+        record_merge(&total, &analysis->records[i]);
         json_array_append_new(sublayers, sublayer_json(analysis, &analysis->records[i]));
     }
-    if (result == 0) {
-        json = record_json(
-            &total,
-            json_pack("{s:I, s:I}", "n_streams", (json_int_t)analysis->streams, "tokens",
-                      (json_int_t)analysis->tokens),
-            json_pack("{s:o, s:O, s:{s:o, s:o, s:o, s:f, s:o}}", "entries", histogram_json(&total), "sublayers",
-                      sublayers, "product", "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
-                      distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
-                      "identity_distance", h_tally_mean(&product->tally, H_DISTANCE), "first_sequence",
-                      matrix_json(product->first_sequence, analysis->streams, analysis->first_tokens)));
-    }
+    json_t *json = record_json(
+        &total,
+        json_pack("{s:I, s:I}", "n_streams", (json_int_t)analysis->streams, "tokens", (json_int_t)analysis->tokens),
+        json_pack("{s:o, s:O, s:{s:o, s:o, s:o, s:f, s:o}}", "entries", histogram_json(&total), "sublayers",
+                  sublayers, "product", "row_sum", distribution_json(product, H_ROW_SUM), "column_sum",
+                  distribution_json(product, H_COLUMN_SUM), "norm", distribution_json(product, H_PRODUCT_NORM),
+                  "identity_distance", h_tally_mean(&product->tally, H_DISTANCE), "first_sequence",
+                  matrix_json(product->first_sequence, analysis->streams, analysis->first_tokens)));
     json_decref(sublayers);
     record_end(&total);
     return json;

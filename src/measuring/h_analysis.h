@@ -28,13 +28,13 @@ struct h_analysis {
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */
 };
 
-/* For a model with hyper-connections. 0, or -1 with an error, also below; either way the caller ends it. */
-int h_analysis_begin(struct h_analysis *analysis, const struct model_config *config);
+/* For a model with hyper-connections. The caller ends it. */
+void h_analysis_begin(struct h_analysis *analysis, const struct model_config *config);
 void h_analysis_end(struct h_analysis *analysis);
 
 /* Adds the tokens of the last forward pass, mode GPT_ANALYSIS. Waits. The result does not depend on the number of
  * cores. */
 int h_analysis_add(struct h_analysis *analysis, struct gpt *gpt);
 
-/* All of it as an object: docs/analysis.md says what its keys mean. NULL with an error when memory runs out. */
+/* All of it as an object: docs/analysis.md says what its keys mean. */
 json_t *h_analysis_json(const struct h_analysis *analysis);

@@ -2,6 +2,7 @@
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static bool is_local(const char *line) {
 /* A line each; heap memory, NULL with an error. */
 static char *settings_lines(const struct train_settings *settings) {
     char *saved = options_text(settings->specs, settings->spec_count);
-    char *lines = saved ? files_path("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at) : NULL;
+    char *lines = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
     free(saved);
     return lines;
 }

@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/checkpoint/config_file.h"
 #include "src/settings/schedule.h"
@@ -434,10 +435,9 @@ static int write_settings(const struct trainer *trainer, const char *folder) {
     for (char *at = device; *at; at++) {
         *at = (unsigned char)*at < ' ' ? '?' : *at;
     }
-    char *text = lines ? files_path("# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n%s",
-                                    device, lines)
-                       : NULL;
-    const int status = text ? files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text)) : -1;
+    char *text = memory_format("# Settings of a run of hctrain " HC_VERSION "\n" RUN_DEVICE_COMMENT "%s\n\n%s",
+                               device, lines);
+    const int status = files_write(path_of("%s/" RUN_SETTINGS, folder).text, text, strlen(text));
     free(lines);
     free(text);
     return status;
@@ -497,7 +497,7 @@ static int read_inputs(struct trainer *trainer, char **folder) {
     if (train_settings_resume(settings)) {
         *folder = find_resumed(settings);
     } else if (!is_scratch(settings)) {
-        *folder = files_path("%s", settings->init_from);
+        *folder = memory_string(settings->init_from);
     }
     if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings))) {
         return -1;

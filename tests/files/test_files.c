@@ -9,6 +9,7 @@
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "tests/support/scratch.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static void test_paths(void **state) {
     assert_string_equal(path_of("%s/%s", "out", "config.json").text, "out/config.json");
     assert_false(files_exist(path_of("%s/%s", folder, "config.json").text));
     assert_int_equal(strlen(path_of("%s/%s", folder, "config.json").text), PATH_MAX);
-    char *path = files_path("%s/ckpt-%d", "out", 7);
+    char *path = memory_format("%s/ckpt-%d", "out", 7);
     assert_string_equal(path, "out/ckpt-7");
     free(path);
     assert_true(files_exist("/"));
@@ -266,10 +267,10 @@ static void test_replace(void **state) {
 static char *fill_stage(const char *path, const char *text) {
     char *staging, *file;
     assert_int_equal(files_stage_begin(path, &staging), 0);
-    file = files_path("%s/sub", staging);
+    file = memory_format("%s/sub", staging);
     assert_int_equal(mkdir(file, 0777), 0);
     free(file);
-    file = files_path("%s/sub/file", staging);
+    file = memory_format("%s/sub/file", staging);
     assert_int_equal(files_write(file, text, strlen(text)), 0);
     free(file);
     return staging;
@@ -530,25 +531,6 @@ static void test_exist(void **state) {
     assert_true(files_exist(scratch_path("plain")));
 }
 
-static void test_close_text(void **state) {
-    (void)state;
-    char *text = NULL;
-    size_t bytes;
-    FILE *stream = open_memstream(&text, &bytes);
-    assert_non_null(stream);
-    fputs("all", stream);
-    assert_int_equal(files_close_text(stream), 0);
-    assert_string_equal(text, "all");
-    free(text);
-    assert_int_equal(files_close_text(NULL), -1);
-    assert_int_equal(files_close_text(fopen("/dev/full", "we")), 0);
-    stream = fopen("/dev/full", "we");
-    assert_non_null(stream);
-    fputs("lost", stream);
-    assert_int_equal(files_close_text(stream), -1);
-    assert_error("out of memory");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
@@ -571,7 +553,6 @@ int main(void) {
         cmocka_unit_test(test_discard_members),
         cmocka_unit_test(test_each),
         cmocka_unit_test(test_exist),
-        cmocka_unit_test(test_close_text),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

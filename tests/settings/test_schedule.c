@@ -9,6 +9,7 @@
 
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/settings/schedule.h"
 #include "src/settings/shared_rows.h"
 #include "tests/support/child.h"
@@ -43,10 +44,9 @@ static void begin(struct fixture *fixture, const char *const *texts) {
 static char *complete(struct fixture *fixture) {
     char *said = NULL;
     size_t bytes;
-    FILE *console = open_memstream(&said, &bytes);
-    assert_non_null(console);
+    FILE *console = memory_open_stream(&said, &bytes);
     schedule_complete(fixture->table.rows, fixture->table.count, fixture->max_iters, &fixture->optimizer, console);
-    assert_int_equal(files_close_text(console), 0);
+    memory_close_stream(console);
     return said;
 }
 
