@@ -3,7 +3,7 @@
 #include "runtime/system/error.h"
 #include <string.h>
 
-/* Devices that work on our memory: PoCL neither copies it nor counts it against its own limit on the total. */
+/* For devices that work on host memory. PoCL neither copies it nor counts it against its own limit on the total. */
 static cl_int create_on_host(struct compute *compute, struct buffer *buffer, size_t bytes) {
     cl_int code;
     if (!host_memory_create(&buffer->pages, bytes, buffer->shareable)) {
@@ -76,7 +76,7 @@ void buffer_release(struct compute *compute, struct buffer *buffer) {
     *buffer = (struct buffer){0};
 }
 
-/* Whether there is anything to launch: not after a failure, such as a range that is not inside of the buffer. */
+/* Whether nothing has failed yet; a range that is not inside of the buffer is a failure. */
 static bool range_is_inside(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes,
                             const char *doing) {
     const bool missing = !buffer->memory && !compute->dry;
@@ -160,4 +160,48 @@ void buffer_copy(struct compute *compute, const struct buffer *from, size_t from
     const cl_int code = clEnqueueCopyBuffer(compute->queue, from->memory, to->memory, from_offset, to_offset, bytes,
                                             0, NULL, compute->profiler ? &event : NULL);
     finish_launch(compute, "buffer_copy", event, code);
+}
+
+/* ---- conversions between element types */
+
+enum { CONVERT_GROUP = 64 }; /* work-items of a group, with a vector each */
+
+/* Builds both kernels of a 16-bit type, unless they are there. */
+static int build_conversions(struct compute *compute, enum element_type type) {
+    const char *const files[] = {"common.cl", "convert.cl", NULL};
+    cl_program program;
+    char options[64];
+    if (compute->from_fp32[type].handle) {
+        return 0;
+    }
+    snprintf(options, sizeof(options), "-DACT=%d -DVEC=%u", (int)type, compute->vector);
+    if (program_build(compute, files, options, &program)) {
+        return -1;
+    }
+    const int status = kernel_create(compute, program, "convert_to_fp32", &compute->to_fp32[type]) ||
+                       kernel_create(compute, program, "convert_from_fp32", &compute->from_fp32[type]);
+    clReleaseProgram(program);
+    return status ? -1 : 0;
+}
+
+void convert_elements(struct compute *compute, struct span from, struct span to, size_t count) {
+    const enum element_type source = from.buffer->type, target = to.buffer->type;
+    const enum element_type lowp = target == ELEMENT_FP32 ? source : target;
+    const size_t from_size = element_size(source), to_size = element_size(target);
+    if (!range_is_inside(compute, from.buffer, from.offset * from_size, count * from_size, "convert from") ||
+        !range_is_inside(compute, to.buffer, to.offset * to_size, count * to_size, "convert to") || !count) {
+        return;
+    }
+    if (source == target) {
+        buffer_copy(compute, from.buffer, from.offset * from_size, to.buffer, to.offset * to_size, count * to_size);
+    } else if (source != ELEMENT_FP32 && target != ELEMENT_FP32) {
+        compute_fail(compute, "cannot convert from bf16 to fp16 or back");
+    } else if (build_conversions(compute, lowp)) {
+        compute_fail(compute, "%s", error_text());
+    } else {
+        const size_t vectors = (count - 1) / compute->vector + 1;
+        KERNEL_RUN(compute, target == ELEMENT_FP32 ? &compute->to_fp32[lowp] : &compute->from_fp32[lowp],
+                   (vectors - 1) / CONVERT_GROUP + 1, CONVERT_GROUP, ARG_SPAN_IN(from, count), ARG_U64(count),
+                   ARG_SPAN_OUT(to, count));
+    }
 }

@@ -1,38 +1,29 @@
 #include "runtime/device/compute.h"
 #include "runtime/device/gpu_model.h"
 #include "runtime/device/profiler.h"
-#include "runtime/device/program_cache.h"
-#include "runtime/device/vulkan_pipelines.h"
+#include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "runtime/vulkan/driver.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-static char no_memory_failure[] = "out of memory while reporting a failure";
-
 void compute_fail(struct compute *compute, const char *format, ...) {
-    if (compute->failure) {
-        return;
-    }
-    char *text = NULL;
+    char text[1 << 14];
     va_list arguments;
-    va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0) {
-        text = NULL;
+    if (!compute->failure) {
+        va_start(arguments, format);
+        vsnprintf(text, sizeof text, format, arguments);
+        va_end(arguments);
+        compute->failure = memory_format("device %s: %s", compute->device.name, text);
     }
-    va_end(arguments);
-    if (!text || asprintf(&compute->failure, "device %s: %s", compute->device.name, text) < 0) {
-        compute->failure = no_memory_failure;
-    }
-    free(text);
 }
 
 void compute_forget(struct compute *compute) {
-    if (compute->failure != no_memory_failure) {
-        free(compute->failure);
-    }
+    free(compute->failure);
     compute->failure = NULL;
     free(atomic_exchange(&compute->native_failure, NULL));
 }
@@ -118,23 +109,63 @@ static void choose_widths(struct compute *compute) {
     }
 }
 
+/* ---- what the compiler of a device on Vulkan made of kernels (its pipelines), kept in the cache folder */
+
+/* The entry of a device and its driver; false where there is none. */
+static bool name_pipelines(const struct compute *compute, char key[CHECKSUM_SIZE]) {
+    const struct device *device = &compute->device;
+    const char *const parts[] = {"pipelines", device->name, device->version, device->driver};
+    return compute->cache_dir && !strcmp(device->platform_name, VULKAN_PLATFORM) &&
+           checksum_strings(parts, sizeof parts / sizeof *parts, key) == 0;
+}
+
+/* The bytes are the caller's to free; NULL where there are none. */
+static unsigned char *read_pipelines(struct compute *compute) {
+    char key[CHECKSUM_SIZE];
+    unsigned char *data;
+    if (name_pipelines(compute, key) &&
+        program_cache_read(compute->cache_dir, key, &data, &compute->pipelines_read)) {
+        return data;
+    }
+    compute->pipelines_read = 0;
+    return NULL;
+}
+
+/* Keeps those of the context, unless there are as many bytes as were read. */
+static void write_pipelines(const struct compute *compute) {
+    char key[CHECKSUM_SIZE];
+    size_t bytes = 0;
+    if (!compute->context || !name_pipelines(compute, key) ||
+        clGetContextInfo(compute->context, VULKAN_PIPELINES, 0, NULL, &bytes) != CL_SUCCESS ||
+        bytes == compute->pipelines_read) {
+        return;
+    }
+    void *data = memory_allocate(bytes, 1);
+    if (clGetContextInfo(compute->context, VULKAN_PIPELINES, bytes, data, NULL) == CL_SUCCESS) {
+        program_cache_write(compute->cache_dir, key, data, bytes);
+    }
+    free(data);
+}
+
+/* ---- opening and closing */
+
 /* OpenCL's loader refuses a platform that it does not know. */
 static cl_context create_context(struct compute *compute, cl_int *code) {
-    const struct vulkan_pipelines kept = vulkan_pipelines_read(&compute->device, compute->cache_dir);
-    compute->pipelines_read = kept.bytes;
+    unsigned char *data = read_pipelines(compute);
+    const struct vulkan_pipelines kept = {data, compute->pipelines_read};
     cl_context_properties properties[5] = {0};
     size_t count = 0;
     if (!compute->device.beside_loader) {
         properties[count++] = CL_CONTEXT_PLATFORM;
         properties[count++] = (cl_context_properties)compute->device.platform;
     }
-    if (kept.bytes) {
+    if (data) {
         properties[count++] = VULKAN_PIPELINES;
         properties[count++] = (cl_context_properties)&kept;
     }
     cl_context context =
         clCreateContext(count ? properties : NULL, 1, &compute->device.id, device_error_notify, NULL, code);
-    free((void *)kept.data);
+    free(data);
     return context;
 }
 
@@ -149,9 +180,7 @@ static int open_queue(struct compute *compute, bool profile) {
     if (code != CL_SUCCESS) {
         return error_set("cannot create a command queue: %s", device_error_text(code));
     }
-    if (profile && !(compute->profiler = profiler_create())) {
-        return error_set("out of memory");
-    }
+    compute->profiler = profile ? profiler_create() : NULL;
     return 0;
 }
 
@@ -169,11 +198,8 @@ static int choose_device(struct compute *compute, const struct compute_options *
 }
 
 int compute_open(struct compute **opened, const struct compute_options *options) {
-    struct compute *compute = calloc(1, sizeof(*compute));
+    struct compute *compute = memory_zeroed(1, sizeof(*compute));
     *opened = NULL;
-    if (!compute) {
-        return error_set("out of memory");
-    }
     if (choose_device(compute, options)) {
         free(compute);
         return -1;
@@ -184,8 +210,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
     if (options->log_launches || options->dry) {
         compute->launch_log = memory_zeroed(1, sizeof *compute->launch_log);
     }
-    if (program_cache_locate(compute->dry ? "" : options->cache_dir, &compute->cache_dir) ||
-        (!compute->dry && open_queue(compute, options->profile))) {
+    compute->cache_dir = program_cache_locate(compute->dry ? "" : options->cache_dir);
+    if (!compute->dry && open_queue(compute, options->profile)) {
         error_prefix("cannot open device %s", compute->device.name);
         compute_close(compute);
         return -1;
@@ -206,7 +232,7 @@ void compute_close(struct compute *compute) {
         kernel_release(&compute->from_fp32[type]);
     }
     programs_release(compute);
-    vulkan_pipelines_write(&compute->device, compute->cache_dir, compute->context, compute->pipelines_read);
+    write_pipelines(compute);
     profiler_destroy(compute->profiler);
     if (compute->launch_log) {
         free(compute->launch_log->entries);

@@ -14,8 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct profiler;   /* runtime/device/profiler.h */
-struct launch_log; /* runtime/device/compute.h */
+struct profiler; /* runtime/device/profiler.h */
 
 struct compute_options {
     const char *device; /* as device_choose takes it; NULL is "auto" */
@@ -49,7 +48,7 @@ struct compute {
     bool dry;                      /* nothing runs, see compute_options */
     const char *module;            /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct kernel to_fp32[ELEMENT_FP16 + 1],
-        from_fp32[ELEMENT_FP16 + 1]; /* built at the first need, see convert.h */
+        from_fp32[ELEMENT_FP16 + 1]; /* of convert_elements, built when needed */
     struct built_program *programs;  /* all so far, for those who ask for one again */
     char *cache_dir;                 /* NULL: no cache */
     char *failure;                   /* the first failure's text, NULL while all is well */
@@ -59,7 +58,7 @@ struct compute {
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
     struct progress compiling;       /* what a user sees of it; of one process of a host */
     double compiling_seconds;        /* so far */
-    size_t pipelines_read;           /* bytes of vulkan_pipelines.h that were on disk */
+    size_t pipelines_read;           /* bytes of the device's pipelines that were on disk */
     _Atomic(char *) native_failure;  /* of a native kernel, until compute_check makes it the failure */
     void *attached;                  /* state of a module above this one, such as runtime/gemm */
     void (*close_attached)(struct compute *compute); /* called by compute_close; NULL: nothing is attached */
@@ -132,6 +131,11 @@ int buffer_read(struct compute *compute, const struct buffer *buffer, size_t off
 void buffer_zero(struct compute *compute, const struct buffer *buffer, size_t offset, size_t bytes);
 void buffer_copy(struct compute *compute, const struct buffer *from, size_t from_offset, const struct buffer *to,
                  size_t to_offset, size_t bytes);
+
+/* Copies `count` elements from one buffer to another whose types differ or not: from fp32 numbers are rounded to nearest even (NaN
+ * stays NaN), to fp32 they go exactly; the other direction of the two 16-bit types is a failure. A launch; its kernels are
+ * built at the first need. */
+void convert_elements(struct compute *compute, struct span from, struct span to, size_t count);
 
 /* ---- programs and kernels */
 

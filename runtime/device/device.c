@@ -2,6 +2,7 @@
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
+#include "runtime/system/memory.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,21 +24,21 @@ enum { LEAST_ADDRESS_SPACE = 896 << 20 };
 
 /* ---- describing a device */
 
-char *device_text(cl_device_id id, cl_device_info what) {
+/* A text that the device reports, such as CL_DEVICE_EXTENSIONS: heap memory, "" where it does not report it. */
+static char *device_text(cl_device_id id, cl_device_info what) {
     size_t size = 0;
     clGetDeviceInfo(id, what, 0, NULL, &size);
-    char *text = size ? calloc(1, size + 1) : NULL;
-    if (text && clGetDeviceInfo(id, what, size, text, NULL) != CL_SUCCESS) {
-        free(text);
-        return NULL;
+    char *text = memory_zeroed(size + 1, 1);
+    if (clGetDeviceInfo(id, what, size, text, NULL) != CL_SUCCESS) {
+        *text = '\0';
     }
     return text;
 }
 
-/* The same without spaces around it, "" where the device does not tell. */
+/* The same without spaces around it. */
 static void read_text(cl_device_id id, cl_device_info what, char text[256]) {
     char *whole = device_text(id, what);
-    snprintf(text, 256, "%s", whole ? whole + strspn(whole, " ") : "");
+    snprintf(text, 256, "%s", whole + strspn(whole, " "));
     free(whole);
     for (size_t length = strlen(text); length && text[length - 1] == ' '; length--) {
         text[length - 1] = '\0';
@@ -73,9 +74,8 @@ static unsigned read_sub_group(cl_device_id id) {
 static void read_extensions(struct device *device) {
     cl_device_id id = device->id;
     char *extensions = device_text(id, CL_DEVICE_EXTENSIONS);
-    const char *text = extensions ? extensions : "";
-    device->has_intel_matrix = strstr(text, "cl_intel_subgroup_matrix_multiply_accumulate") != NULL;
-    device->has_nvidia_options = strstr(text, "cl_nv_compiler_options") != NULL;
+    device->has_intel_matrix = strstr(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") != NULL;
+    device->has_nvidia_options = strstr(extensions, "cl_nv_compiler_options") != NULL;
     free(extensions);
     device->compute_capability = (unsigned)(10 * read_number(id, DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
                                             read_number(id, DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
@@ -261,10 +261,7 @@ int device_list(bool with_vulkan, struct device **devices, size_t *count) {
     if (!found) {
         return 0;
     }
-    *devices = calloc(DEVICE_MOST, sizeof(**devices));
-    if (!*devices) {
-        return error_set("out of memory");
-    }
+    *devices = memory_zeroed(DEVICE_MOST, sizeof(**devices));
     for (size_t i = 0; i < found; i++) {
         *count +=
             describe_all(platforms[i], beside_loader && i == found - 1, *devices + *count, DEVICE_MOST - *count);

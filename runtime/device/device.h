@@ -91,9 +91,6 @@ bool device_by_intel(const struct device *device);
 enum registers { REGISTERS_AS_NEEDED, REGISTERS_MANY };
 const char *device_registers_option(const struct device *device, enum registers registers);
 
-/* A text that the device has, such as CL_DEVICE_EXTENSIONS: heap memory, NULL where it does not tell. */
-char *device_text(cl_device_id id, cl_device_info what);
-
 /* Why there may be no device at all, and what to do. */
 const char *device_missing_text(void);
 

@@ -1,6 +1,6 @@
 /* The environment that OpenCL's implementations for CPUs read: cores, threads, and where PoCL keeps its kernels. */
 #include "runtime/device/device.h"
-#include "runtime/device/program_cache.h"
+#include "runtime/device/programs.h"
 #include "runtime/files/files.h"
 #include "runtime/system/host.h"
 #include <errno.h>
@@ -28,9 +28,9 @@ static void complain_of_folder(const char *folder) {
 
 /* Whether PoCL can keep its kernels where it does by default: in pocl/kcache, beside where ours are kept. */
 static bool has_cache_home(void) {
-    char *ours = NULL;
-    const bool has = program_cache_locate(NULL, &ours) == 0 && ours &&
-                     program_cache_make(path_of("%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours).text);
+    char *ours = program_cache_locate(NULL);
+    const bool has =
+        ours && program_cache_make(path_of("%.*s/pocl/kcache", (int)(strrchr(ours, '/') - ours), ours).text);
     free(ours);
     return has;
 }

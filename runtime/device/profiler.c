@@ -2,6 +2,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/output_file.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -32,22 +33,13 @@ struct profiler {
     size_t read_count, launch_count;
 };
 
-/* Makes room for one more element: arrays grow when their count is a power of two. Losing a measurement for lack of
- * memory is no reason to stop a training run. */
-static bool grow(void **array, size_t count, size_t element) {
-    if (count & (count - 1)) {
-        return true;
-    }
-    void *larger = reallocarray(*array, count ? 2 * count : 1, element);
-    if (!larger) {
-        return false;
-    }
-    *array = larger;
-    return true;
+/* Grows an array for one more element, where its count is a power of two. */
+static void *grow(void *array, size_t count, size_t element) {
+    return count & (count - 1) ? array : memory_resize(array, count ? 2 * count : 1, element);
 }
 
 struct profiler *profiler_create(void) {
-    return calloc(1, sizeof(struct profiler));
+    return memory_zeroed(1, sizeof(struct profiler));
 }
 
 static void release_events(struct launch *launch) {
@@ -57,46 +49,42 @@ static void release_events(struct launch *launch) {
     clReleaseEvent(launch->end);
 }
 
-void profiler_destroy(struct profiler *profiler) {
-    if (!profiler) {
-        return;
-    }
+void profiler_reset(struct profiler *profiler) {
     for (size_t i = profiler->read_count; i < profiler->launch_count; i++) {
         release_events(&profiler->launches[i]);
     }
     for (size_t i = 0; i < profiler->entry_count; i++) {
         free(profiler->entries[i].name);
     }
-    free(profiler->entries);
-    free(profiler->launches);
-    free(profiler);
+    profiler->read_count = profiler->launch_count = profiler->entry_count = 0;
 }
 
-/* The index of the entry with this name, made when new; SIZE_MAX without memory. */
+void profiler_destroy(struct profiler *profiler) {
+    if (profiler) {
+        profiler_reset(profiler);
+        free(profiler->entries);
+        free(profiler->launches);
+        free(profiler);
+    }
+}
+
+/* The index of the entry with this name, made when new. */
 static size_t entry_find(struct profiler *profiler, const char *name) {
     for (size_t i = 0; i < profiler->entry_count; i++) {
         if (!strcmp(profiler->entries[i].name, name)) {
             return i;
         }
     }
-    char *copy = strdup(name);
-    if (!copy || !grow((void **)&profiler->entries, profiler->entry_count, sizeof(struct entry))) {
-        free(copy);
-        return SIZE_MAX;
-    }
-    profiler->entries[profiler->entry_count] = (struct entry){.name = copy};
+    profiler->entries = grow(profiler->entries, profiler->entry_count, sizeof *profiler->entries);
+    profiler->entries[profiler->entry_count] = (struct entry){.name = memory_string(name)};
     return profiler->entry_count++;
 }
 
 void profiler_add(struct profiler *profiler, const char *name, double flops, cl_event begin, cl_event end) {
-    struct launch launch = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
-    if (launch.entry == SIZE_MAX ||
-        !grow((void **)&profiler->launches, profiler->launch_count, sizeof(struct launch))) {
-        release_events(&launch);
-        return;
-    }
+    const struct launch launch = {.entry = entry_find(profiler, name), .begin = begin, .end = end};
     profiler->entries[launch.entry].calls++;
     profiler->entries[launch.entry].flops += flops;
+    profiler->launches = grow(profiler->launches, profiler->launch_count, sizeof *profiler->launches);
     profiler->launches[profiler->launch_count++] = launch;
 }
 
@@ -152,59 +140,43 @@ static void print_entry(const struct entry *entry, double total, FILE *file) {
     fputc('\n', file);
 }
 
-/* What was launched, by total time, the longest first. */
-struct ranking {
-    const struct entry **entries; /* heap memory, NULL without any */
-    size_t count;
-    double nanoseconds; /* of all */
-};
-
-static struct ranking rank_entries(const struct profiler *profiler) {
-    struct ranking ranking = {.entries = calloc(profiler->entry_count + 1, sizeof(*ranking.entries))};
-    for (size_t i = 0; ranking.entries && i < profiler->entry_count; i++) {
-        if (profiler->entries[i].calls > 0) {
-            ranking.entries[ranking.count++] = &profiler->entries[i];
-            ranking.nanoseconds += profiler->entries[i].nanoseconds;
-        }
+/* The entries that have launches, by total time, the longest first: heap memory. */
+static const struct entry **rank_entries(const struct profiler *profiler, size_t *count) {
+    const struct entry **ranking = memory_allocate(profiler->entry_count, sizeof(*ranking));
+    *count = profiler->entry_count;
+    for (size_t i = 0; i < *count; i++) {
+        ranking[i] = &profiler->entries[i];
     }
-    if (ranking.entries) {
-        qsort(ranking.entries, ranking.count, sizeof(*ranking.entries), compare_entries);
-    }
+    qsort(ranking, *count, sizeof(*ranking), compare_entries);
     return ranking;
 }
 
 void profiler_print_table(struct profiler *profiler, FILE *file) {
-    const struct ranking ranking = rank_entries(profiler);
-    if (!ranking.entries) {
-        return;
+    size_t count;
+    double total = 0.0;
+    const struct entry **ranking = rank_entries(profiler, &count);
+    for (size_t i = 0; i < count; i++) {
+        total += ranking[i]->nanoseconds;
     }
     fprintf(file, "%-32s %9s %12s %12s %7s %10s\n", "kernel", "calls", "total ms", "mean us", "share %", "GFLOP/s");
-    for (size_t i = 0; i < ranking.count; i++) {
-        print_entry(ranking.entries[i], ranking.nanoseconds, file);
+    for (size_t i = 0; i < count; i++) {
+        print_entry(ranking[i], total, file);
     }
-    fprintf(file, "%-32s %9s %12.3f\n", "all", "", ranking.nanoseconds * 1e-6);
-    free(ranking.entries);
+    fprintf(file, "%-32s %9s %12.3f\n", "all", "", total * 1e-6);
+    free(ranking);
 }
 
 json_t *profiler_report(struct profiler *profiler) {
-    const struct ranking ranking = rank_entries(profiler);
-    json_t *report = ranking.entries ? json_array() : NULL;
-    for (size_t i = 0; report && i < ranking.count; i++) {
-        const struct entry *entry = ranking.entries[i];
-        json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", entry->name, "calls",
-                                                (json_int_t)entry->calls, "seconds", 1e-9 * entry->nanoseconds,
-                                                "flops", entry->flops));
+    size_t count;
+    const struct entry **ranking = rank_entries(profiler, &count);
+    json_t *report = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(report, json_pack("{s:s, s:I, s:f, s:f}", "name", ranking[i]->name, "calls",
+                                                (json_int_t)ranking[i]->calls, "seconds",
+                                                1e-9 * ranking[i]->nanoseconds, "flops", ranking[i]->flops));
     }
-    free(ranking.entries);
+    free(ranking);
     return report;
-}
-
-void profiler_reset(struct profiler *profiler) {
-    profiler_collect(profiler);
-    profiler->launch_count = profiler->read_count = 0;
-    for (size_t i = 0; i < profiler->entry_count; i++) {
-        profiler->entries[i] = (struct entry){.name = profiler->entries[i].name};
-    }
 }
 
 static int write_launch(FILE *file, const char *name, const struct launch *launch, cl_ulong origin) {

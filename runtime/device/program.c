@@ -1,11 +1,9 @@
-#include "runtime/device/build_log.h"
 #include "runtime/device/compute.h"
-#include "runtime/device/kernel_sources.h"
-#include "runtime/device/program_cache.h"
-#include "runtime/files/files.h"
+#include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +11,105 @@
 /* Never -cl-fast-relaxed-math: infinities and NaN must keep their meaning. */
 #define COMMON_OPTIONS "-cl-std=CL1.2 -cl-mad-enable -cl-no-signed-zeros"
 
+#define LINE_DIRECTIVE "#line 1 \""
+
+/* ---- places in a compiler's log */
+
+/* A place in a file of the text. */
+struct place {
+    const char *name; /* not terminated */
+    int length;
+    unsigned long line;
+};
+
+/* Where a line of the whole text is; false: in no file. */
+static bool find_place(const char *text, unsigned long line, struct place *place) {
+    *place = (struct place){0};
+    for (unsigned long at = 1; at <= line && *text != '\0'; at++) {
+        place->line++;
+        if (strncmp(text, LINE_DIRECTIVE, strlen(LINE_DIRECTIVE)) == 0) {
+            place->name = text + strlen(LINE_DIRECTIVE);
+            place->length = (int)strcspn(place->name, "\"\n");
+            place->line = 0;
+        }
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+        if (*text == '\0' && at < line) {
+            return false;
+        }
+    }
+    return place->name != NULL && place->line > 0;
+}
+
+/* Whether a line of the log names a file of the text. */
+static bool names_file(const char *text, const char *line) {
+    char name[256];
+    for (const char *found = strstr(text, LINE_DIRECTIVE); found != NULL;
+         found = strstr(found + 1, LINE_DIRECTIVE)) {
+        if (sscanf(found + strlen(LINE_DIRECTIVE), "%255[^\"\n]", name) == 1 && strstr(line, name) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How compilers name a place: a pattern whose second group is the line, and whether the file is named behind it. */
+static const struct {
+    const char *pattern, *before;
+    bool line_first;
+} styles[] = {
+    {"([^ \t]+):([0-9]+)(:[0-9]+:)", "", false},
+    {"(\\()([0-9]+)(:[0-9]+\\))", "(", false},
+    {"(\\<[Ll]ine )([0-9]+)(\\>)", "line ", true},
+};
+
+/* Writes a line with its place, in the first of the styles that it has; false: it has none. */
+static bool write_located(FILE *to, const char *text, const char *line) {
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+        regex_t compiled;
+        regmatch_t found[4];
+        struct place place;
+        if (regcomp(&compiled, styles[i].pattern, REG_EXTENDED) != 0) {
+            memory_refused(0);
+        }
+        const bool matches = regexec(&compiled, line, 4, found, 0) == 0;
+        regfree(&compiled);
+        if (matches && find_place(text, strtoul(line + found[2].rm_so, NULL, 10), &place)) {
+            const int before = (int)found[0].rm_so;
+            const char *rest = line + found[3].rm_so;
+            fprintf(to, "%.*s%s", before, line, styles[i].before);
+            if (styles[i].line_first) {
+                fprintf(to, "%lu of %.*s%s", place.line, place.length, place.name, rest);
+            } else {
+                fprintf(to, "%.*s:%lu%s", place.length, place.name, place.line, rest);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+char *build_log_locate(const char *text, const char *log) {
+    char *located, *copy = memory_string(log), *rest = copy;
+    size_t bytes;
+    FILE *to = memory_open_stream(&located, &bytes);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        if (names_file(text, line) || !write_located(to, text, line)) {
+            fputs(line, to);
+        }
+        fputs(rest != NULL ? "\n" : "", to);
+    }
+    memory_close_stream(to);
+    free(copy);
+    return located;
+}
+
+/* ---- compiling */
+
 /* What is to be compiled. */
 struct recipe {
     char names[256]; /* of the files, for messages */
-    char *text;      /* all of them, with #line directives, so that compilers name file and line */
+    char *text;      /* all of them, with #line directives */
     char *options;   /* complete */
     char key[CHECKSUM_SIZE];
 };
@@ -39,7 +132,7 @@ static int join_files(struct recipe *recipe, const char *const *files) {
         const size_t used = strlen(recipe->names);
         snprintf(recipe->names + used, sizeof(recipe->names) - used, "%s%s", used ? ", " : "", *file);
         if (source) {
-            fprintf(text, "#line 1 \"%s\"\n%s\n", *file, source);
+            fprintf(text, LINE_DIRECTIVE "%s\"\n%s\n", *file, source);
         } else {
             status = error_set("there is no kernel file %s in this program", *file);
         }
@@ -51,18 +144,15 @@ static int join_files(struct recipe *recipe, const char *const *files) {
 static int recipe_make(const struct compute *compute, const char *const *files, const char *options,
                        struct recipe *recipe) {
     const struct device *device = &compute->device;
+    char lanes[32] = "";
     if (join_files(recipe, files)) {
         return -1;
     }
-    char lanes[32] = "";
-    if (!options || !strstr(options, "-DLANES=")) {
+    options = options ? options : "";
+    if (!strstr(options, "-DLANES=")) {
         snprintf(lanes, sizeof lanes, " -DLANES=%u", compute->lanes);
     }
-    if (asprintf(&recipe->options, COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector,
-                 options ? options : "") < 0) {
-        recipe->options = NULL;
-        return error_set("out of memory");
-    }
+    recipe->options = memory_format(COMMON_OPTIONS "%s -DVEC_MAX=%u %s", lanes, compute->vector, options);
     /* everything that the binary depends on; PoCL adds what is in the environment to the options */
     const char *extra = getenv("POCL_EXTRA_BUILD_FLAGS");
     const char *const parts[] = {device->name,    device->platform_name, device->version,   device->driver,
@@ -70,20 +160,19 @@ static int recipe_make(const struct compute *compute, const char *const *files, 
     return checksum_strings(parts, sizeof parts / sizeof *parts, recipe->key);
 }
 
-static void recipe_free(struct recipe *recipe) {
-    free(recipe->text);
-    free(recipe->options);
-}
-
-/* The compiler's log as heap memory, NULL when there is none. */
-static char *build_log(const struct compute *compute, cl_program program) {
+/* Sets the error of a program that does not compile. The first line by itself is enough where a program is only tried. */
+static void report_log(const struct compute *compute, const struct recipe *recipe, cl_program program,
+                       cl_int code) {
     size_t size = 0;
     clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
-    char *log = size ? calloc(1, size + 1) : NULL;
-    if (log) {
-        clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-    }
-    return log;
+    char *log = memory_zeroed(size + 1, 1);
+    clGetProgramBuildInfo(program, compute->device.id, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    char *located = build_log_locate(recipe->text, *log ? log : "no log");
+    error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", recipe->names,
+              device_error_name(code), compute->device.name, recipe->options);
+    error_quote(located);
+    free(located);
+    free(log);
 }
 
 static int compile(struct compute *compute, const struct recipe *recipe, cl_program *program) {
@@ -97,13 +186,7 @@ static int compile(struct compute *compute, const struct recipe *recipe, cl_prog
     if (code == CL_SUCCESS) {
         return 0;
     }
-    char *log = build_log(compute, *program), *located = log ? build_log_locate(recipe->text, log) : NULL;
-    /* the first line by itself says enough where a program is only tried */
-    error_set("cannot compile %s: %s\n" MESSAGE_QUOTE "device %s, options %s", recipe->names,
-              device_error_name(code), compute->device.name, recipe->options);
-    error_quote(located ? located : log ? log : "no log");
-    free(located);
-    free(log);
+    report_log(compute, recipe, *program, code);
     clReleaseProgram(*program);
     *program = NULL;
     return -1;
@@ -135,14 +218,14 @@ static void put_into_cache(struct compute *compute, const struct recipe *recipe,
         clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(bytes), &bytes, NULL) != CL_SUCCESS || !bytes) {
         return;
     }
-    unsigned char *binary = malloc(bytes);
-    if (binary && clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+    unsigned char *binary = memory_allocate(bytes, 1);
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
         program_cache_write(compute->cache_dir, recipe->key, binary, bytes);
     }
     free(binary);
 }
 
-/* Minutes may pass with some drivers. What a user who looks at no terminal hears of has taken two seconds of compiling so far. */
+/* Compiling takes minutes with some drivers. Without a terminal a line is printed once it has taken two seconds in all. */
 static void show_compiling(struct compute *compute) {
     char text[128];
     compute->compiling.start = progress_clock() - compute->compiling_seconds;
@@ -183,21 +266,6 @@ static cl_program find_built(const struct compute *compute, const char *key) {
     return built ? built->program : NULL;
 }
 
-static int build(struct compute *compute, const struct recipe *recipe, cl_program *program) {
-    struct built_program *built = malloc(sizeof *built);
-    if (!built) {
-        return error_set("out of memory");
-    }
-    if (obtain(compute, recipe, program)) {
-        free(built);
-        return -1;
-    }
-    *built = (struct built_program){.next = compute->programs, .program = *program};
-    strcpy(built->key, recipe->key);
-    compute->programs = built;
-    return 0;
-}
-
 void programs_release(struct compute *compute) {
     for (struct built_program *built = compute->programs, *next; built; built = next) {
         next = built->next;
@@ -209,17 +277,19 @@ void programs_release(struct compute *compute) {
 
 int program_build(struct compute *compute, const char *const *files, const char *options, cl_program *program) {
     struct recipe recipe = {0};
-    cl_int code;
     int status = recipe_make(compute, files, options, &recipe);
     *program = status ? NULL : find_built(compute, recipe.key);
-    if (status == 0 && !*program && !compute->dry) {
-        status = build(compute, &recipe, program);
+    if (status == 0 && !*program && !compute->dry && (status = obtain(compute, &recipe, program)) == 0) {
+        struct built_program *built = memory_allocate(1, sizeof *built);
+        *built = (struct built_program){.next = compute->programs, .program = *program};
+        strcpy(built->key, recipe.key);
+        compute->programs = built;
     }
-    if (*program && (code = clRetainProgram(*program)) != CL_SUCCESS) {
-        *program = NULL;
-        status = error_set("device %s: clRetainProgram: %s", compute->device.name, device_error_text(code));
+    if (*program) {
+        clRetainProgram(*program);
     }
-    recipe_free(&recipe);
+    free(recipe.text);
+    free(recipe.options);
     return status;
 }
 

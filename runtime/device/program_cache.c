@@ -1,4 +1,4 @@
-#include "runtime/device/program_cache.h"
+#include "runtime/device/programs.h"
 #include "runtime/files/files.h"
 #include "runtime/system/memory.h"
 #include <fcntl.h>
@@ -22,19 +22,15 @@ struct header {
     uint64_t bytes;        /* of the binary */
 };
 
-int program_cache_locate(const char *wanted, char **folder) {
+char *program_cache_locate(const char *wanted) {
     const char *cache_home = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    *folder = NULL;
-    if (wanted && *wanted) {
-        *folder = memory_string(wanted);
-    } else if (!wanted && cache_home && *cache_home == '/') { /* XDG's specification: relative ones are ignored */
-        *folder = memory_format("%s/hctrain", cache_home);
-    } else if (!wanted && home && *home == '/') {
-        *folder = memory_format("%s/.cache/hctrain", home);
-    } else {
-        return 0;
+    if (wanted) {
+        return *wanted ? memory_string(wanted) : NULL;
     }
-    return *folder ? 0 : -1;
+    if (cache_home && *cache_home == '/') { /* XDG's specification: relative ones are ignored */
+        return memory_format("%s/hctrain", cache_home);
+    }
+    return home && *home == '/' ? memory_format("%s/.cache/hctrain", home) : NULL;
 }
 
 /* An entry holds code that will run here: one that others could have written is not used. */
@@ -60,9 +56,9 @@ static bool read_entry(int file, const char *key, unsigned char **binary, size_t
         header.bytes != *bytes) {
         return false;
     }
-    *binary = malloc(*bytes);
-    if (*binary && files_read_all(file, *binary, *bytes) == (ssize_t)*bytes &&
-        !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS)) {
+    *binary = memory_allocate(*bytes, 1);
+    if (files_read_all(file, *binary, *bytes) == (ssize_t)*bytes && !checksum_memory(*binary, *bytes, checksum) &&
+        !memcmp(header.checksum, checksum, DIGITS)) {
         return true;
     }
     free(*binary);

@@ -1,6 +1,5 @@
 #include "runtime/device/self_test.h"
-#include "runtime/device/kernel_sources.h"
-#include "runtime/device/program_cache.h"
+#include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 #include "runtime/device/transfer.h"
-#include "runtime/device/convert.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include <stdlib.h>
 
 int transfer_create(struct compute *compute, struct transfer *transfer) {
     cl_int code;
@@ -145,4 +146,64 @@ cl_event transfer_last(struct transfer *transfer) {
     cl_event event = NULL;
     const cl_int code = clEnqueueMarkerWithWaitList(transfer->queue, 0, NULL, &event);
     return started(transfer, "mark the end of copies", event, code);
+}
+
+/* ---- uploads */
+
+/* A dry compute has ordinary host memory. */
+int upload_create(struct compute *compute, struct upload *upload, size_t bytes) {
+    *upload = (struct upload){.transfer = {compute, compute->queue}};
+    for (int i = 0; i < 2; i++) {
+        if (compute->dry) {
+            upload->staging[i].host = memory_allocate(bytes, 1);
+        } else if (transfer_allocate(&upload->transfer, &upload->staging[i], bytes)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void upload_release(struct upload *upload) {
+    if (!upload->transfer.compute || !transfer_settle(&upload->transfer)) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (upload->sent[i]) {
+            clReleaseEvent(upload->sent[i]);
+        }
+        if (upload->transfer.compute->dry) {
+            free(upload->staging[i].host);
+        } else {
+            transfer_free(&upload->transfer, &upload->staging[i]);
+        }
+    }
+    *upload = (struct upload){0};
+}
+
+void *upload_begin(struct upload *upload) {
+    upload->slot = 1 - upload->slot;
+    cl_event *sent = &upload->sent[upload->slot];
+    if (*sent) {
+        transfer_wait(&upload->transfer, *sent);
+        clReleaseEvent(*sent);
+        *sent = NULL;
+    }
+    return upload->staging[upload->slot].host;
+}
+
+void upload_send(struct upload *upload, size_t offset, const struct buffer *buffer, size_t bytes) {
+    struct compute *compute = upload->transfer.compute;
+    cl_event *sent = &upload->sent[upload->slot];
+    if (compute->failure || !bytes) {
+        return;
+    }
+    compute_log(compute, &(struct launch_entry){.name = "buffer_send", .written = (double)bytes, .launches = true});
+    if (compute->dry) {
+        return;
+    }
+    if (*sent) {
+        clReleaseEvent(*sent);
+    }
+    const char *data = upload->staging[upload->slot].host;
+    *sent = transfer_write(&upload->transfer, buffer, 0, bytes, data + offset);
 }

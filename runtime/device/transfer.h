@@ -52,3 +52,22 @@ cl_event transfer_read(struct transfer *transfer, const struct buffer *buffer, s
                        void *data);
 cl_event transfer_write(struct transfer *transfer, const struct buffer *buffer, size_t offset, size_t bytes,
                         const void *data);
+
+/* What the host sends for each piece of work, through two staging areas in turn, so that neither the host nor the device waits: the
+ * host is at most two pieces ahead. Copies run in the order of the compute's queue. */
+struct upload {
+    struct transfer transfer; /* on the compute's own queue */
+    struct pinned staging[2];
+    cl_event sent[2]; /* the last copy out of each area; NULL: none is under way */
+    unsigned slot;    /* the area in use */
+};
+
+/* Makes staging areas of so many bytes. upload_release also frees what a failure leaves. */
+int upload_create(struct compute *compute, struct upload *upload, size_t bytes);
+void upload_release(struct upload *upload);
+
+/* The next staging area, which the caller fills until the next call. Waits until the device has copied what was sent from it. */
+void *upload_begin(struct upload *upload);
+
+/* Starts a copy of bytes at `offset` of that area to the beginning of a buffer. A launch. */
+void upload_send(struct upload *upload, size_t offset, const struct buffer *buffer, size_t bytes);

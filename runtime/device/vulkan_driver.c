@@ -12,7 +12,7 @@ typedef void *(*find_function)(const char *name);
 
 static struct {
     cl_platform_id platform;
-    const char *(*tell)(void); /* the driver's own words */
+    const char *(*problem_text)(void); /* hctrainVulkanProblem */
     char problem[4400];
 } driver;
 
@@ -67,7 +67,7 @@ static void load_once(void) {
     symbol = find("clIcdGetPlatformIDsKHR");
     memcpy(&platforms, &symbol, sizeof symbol);
     symbol = find("hctrainVulkanProblem");
-    memcpy(&driver.tell, &symbol, sizeof symbol);
+    memcpy(&driver.problem_text, &symbol, sizeof symbol);
     if (platforms(1, &driver.platform, NULL) != CL_SUCCESS) {
         driver.platform = NULL;
     }
@@ -81,5 +81,5 @@ cl_platform_id vulkan_driver_platform(void) {
 
 const char *vulkan_driver_problem(void) {
     vulkan_driver_platform();
-    return driver.tell ? driver.tell() : *driver.problem ? driver.problem : NULL;
+    return driver.problem_text ? driver.problem_text() : *driver.problem ? driver.problem : NULL;
 }

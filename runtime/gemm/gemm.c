@@ -1,5 +1,5 @@
 #include "runtime/gemm/gemm.h"
-#include "runtime/device/convert.h"
+#include "runtime/device/compute.h"
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/mma_choice.h"

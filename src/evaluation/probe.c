@@ -1,5 +1,5 @@
 #include "src/evaluation/probe.h"
-#include "runtime/device/convert.h"
+#include "runtime/device/compute.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"

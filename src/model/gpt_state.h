@@ -2,7 +2,7 @@
  * functions that users of the model call. */
 #pragma once
 
-#include "runtime/device/upload.h"
+#include "runtime/device/transfer.h"
 #include "src/model/branch.h"
 #include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"

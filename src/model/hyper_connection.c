@@ -1,5 +1,5 @@
 #include "src/model/hyper_connection.h"
-#include "runtime/device/convert.h"
+#include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
 #include "src/model/linear.h"
 

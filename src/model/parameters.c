@@ -1,5 +1,5 @@
 #include "src/model/parameters.h"
-#include "runtime/device/convert.h"
+#include "runtime/device/compute.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/device/build_log.h"
+#include "runtime/device/programs.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

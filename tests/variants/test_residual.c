@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/device/kernel_sources.h"
+#include "runtime/device/programs.h"
 #include "src/variants/residual.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/device/program_cache.h"
+#include "runtime/device/programs.h"
 #include "tests/support/child.h"
 #include "tests/support/corpus.h"
 #include "tests/support/hostile.h"

@@ -1,0 +1,36 @@
+/* What programs are built from and where they are kept: the OpenCL files of cl/, the places in a compiler's log, and the cache of
+ * compiled programs on disk. Building itself is program_build of compute.h. */
+#pragma once
+
+#include "runtime/files/checksum.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The OpenCL files of cl/, embedded at build time. */
+struct kernel_source {
+    const char *name; /* file name, e.g. "attention.cl"; NULL ends the table */
+    const char *text;
+};
+extern const struct kernel_source kernel_sources[];
+
+/* The log of a compiler with file and line where it has only a line of `text`: the compilers of NVIDIA and Mesa ignore #line.
+ * "<kernel>:123:4:", "(123:4)" and "line 123" become "stream_mix.cl:23:4:", "(stream_mix.cl:23:4)" and "line 23 of stream_mix.cl".
+ * `text` is several files, each behind a line `#line 1 "NAME"`. Lines of the log that name one of them stay. Heap memory. */
+char *build_log_locate(const char *text, const char *log);
+
+/* ---- the cache folder. An entry is used only if this user owns it, nobody else can write it, and its checksum holds. A failure
+ * means no more than compiling from source. */
+
+/* The folder of a compute_options.cache_dir, as heap memory: NULL stands for $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain. NULL for
+ * no cache: `wanted` is "", or neither variable is set. */
+char *program_cache_locate(const char *wanted);
+
+/* Makes the folder and its parents (mode 0700); whether it is there now and can be written. */
+bool program_cache_make(const char *folder);
+
+/* Reads the entry `key`. *binary is heap memory of the caller. False: there is no usable entry. */
+bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsigned char **binary, size_t *bytes);
+
+/* Writes the entry, whole or not at all; makes the folder when needed. */
+void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], const unsigned char *binary,
+                         size_t bytes);
