@@ -1,6 +1,7 @@
 #include "src/checkpoint/checkpoint_tensors.h"
 #include "runtime/system/error.h"
 #include "src/checkpoint/weights.h"
+#include "src/model/optimizer.h"
 #include <stdlib.h>
 
 /* The tensors of a checkpoint's file: the weights in the order of the table, or both moments, one after the other. */
@@ -14,12 +15,14 @@ struct arena_tensors {
     struct safetensors *file;  /* or that */
 };
 
-static const char *const moment_prefixes[] = {"exp_avg.", "exp_avg_sq."};
-
 static int describe(struct gpt *gpt, bool moments, struct arena_tensors *tensors) {
     const struct parameters *parameters = &gpt->parameters;
-    *tensors =
-        (struct arena_tensors){.gpt = gpt, .moments = moments, .count = (moments ? 2 : 1) * parameters->count};
+    const char *const *states = gpt->options.optimizer->states;
+    size_t arenas = 1;
+    while (moments && arenas < OPTIMIZER_MOST_STATES && states[arenas]) {
+        arenas++;
+    }
+    *tensors = (struct arena_tensors){.gpt = gpt, .moments = moments, .count = arenas * parameters->count};
     tensors->infos = calloc(tensors->count, sizeof *tensors->infos);
     tensors->names = calloc(tensors->count, sizeof *tensors->names);
     if (!tensors->infos || !tensors->names) {
@@ -27,8 +30,8 @@ static int describe(struct gpt *gpt, bool moments, struct arena_tensors *tensors
     }
     for (size_t i = 0; i < tensors->count; i++) {
         const struct parameter *parameter = &parameters->table[i % parameters->count];
-        const char *prefix = moments ? moment_prefixes[i / parameters->count] : "";
-        snprintf(tensors->names[i], sizeof *tensors->names, "%s%s", prefix, parameter->name);
+        snprintf(tensors->names[i], sizeof *tensors->names, "%s%s%s", moments ? states[i / parameters->count] : "",
+                 moments ? "." : "", parameter->name);
         tensors->infos[i] = weights_tensor(parameter, false);
         tensors->infos[i].name = tensors->names[i];
     }
@@ -48,10 +51,7 @@ static const struct parameter *parameter_of(const struct arena_tensors *tensors,
 
 static const struct buffer *arena_of(const struct arena_tensors *tensors, size_t tensor) {
     const struct parameters *parameters = &tensors->gpt->parameters;
-    if (!tensors->moments) {
-        return parameters->weights;
-    }
-    return tensor < parameters->count ? parameters->first_moments : parameters->second_moments;
+    return tensors->moments ? parameters->states[tensor / parameters->count] : parameters->weights;
 }
 
 /* ---- from the device */

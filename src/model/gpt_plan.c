@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/gpt.h"
+#include "src/model/optimizer.h"
 #include "src/model/row_gradients.h"
 #include "src/operations/attention_check.h"
 #include "src/operations/loops.h"
@@ -75,9 +76,10 @@ static void plan_parameters(struct gpt *gpt, const struct sizes *sizes) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", elements, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
         parameters->gradients = gradients;
-        const uint64_t moments = gpt->options.moments ? gpt->options.moments->elements : elements;
-        parameters->first_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
-        parameters->second_moments = memory_plan_add(plan, "optimiser moments", moments, ELEMENT_FP32);
+        const uint64_t kept = gpt->options.moments ? gpt->options.moments->elements : elements;
+        for (int i = 0; i < OPTIMIZER_MOST_STATES && gpt->options.optimizer->states[i]; i++) {
+            parameters->states[i] = memory_plan_add(plan, "optimiser moments", kept, ELEMENT_FP32);
+        }
     }
     gpt->packed = memory_plan_add(plan, "weights", sublayers * sizes->packed, gpt->options.type);
     gpt->projections.leaves =
@@ -319,6 +321,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     if (check_sizes(gpt) || parameters_create(config, &gpt->parameters)) {
         return -1;
     }
+    gpt->options.optimizer = options->optimizer ? options->optimizer : optimizer_at(0);
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;
         gpt->shape = (struct token_shape){1, tokens};

@@ -28,12 +28,15 @@ struct moment_share {
                  uint64_t first, uint64_t count, const float *values);
 };
 
+struct optimizer; /* optimizer.h */
+
 struct gpt_options {
     int64_t batch;    /* most sequences of full length in a pass */
     int64_t sequence; /* most tokens in a sequence; <= block_size */
     enum gpt_mode mode;
     int64_t vocabulary;                 /* the softmax is over the first so many tokens; 0: over all */
     enum element_type type;             /* of activations and of weights_lowp */
+    const struct optimizer *optimizer;  /* of training; NULL: the first of the table */
     const struct moment_share *moments; /* NULL: this rank keeps all of them */
     size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the

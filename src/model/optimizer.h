@@ -1,17 +1,50 @@
-/* The optimizer: nanoGPT's learning-rate schedule, clipping by the global norm, and AdamW on the arena. */
+/* The optimizer: nanoGPT's learning-rate schedule, clipping by the global norm, and the step of an optimizer of the table in
+ * optimizer.c. An optimizer is a row of that table and a kernel. */
 #pragma once
 
 #include "src/model/gpt.h"
+#include <stddef.h>
 
 struct optimizer_settings {
+    int optimizer; /* place in optimizer_names() */
     double learning_rate, min_lr;
     int64_t warmup_iters, lr_decay_iters;
     double weight_decay, beta1, beta2;
     double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* Returns the learning rate of iteration 0, 1, ...: linear warm-up, cosine to min_lr at lr_decay_iters, then
- * min_lr. */
+/* A range of the arena of weights, and where its states begin in buffers that may have only a rank's part of them. In elements, all
+ * multiples of 64. */
+struct optimizer_range {
+    uint64_t first, count, state_first;
+};
+
+/* A number that an optimizer brings with it, and its place in optimizer_settings. */
+struct optimizer_option {
+    const char *name, *initial; /* "beta1", "0.9" */
+    size_t offset;              /* of a double */
+    double least, most;
+    const char *help;
+};
+
+enum { OPTIMIZER_MOST_STATES = 2 };
+
+struct optimizer {
+    const char *name;
+    const char
+        *states[OPTIMIZER_MOST_STATES]; /* floats that it keeps for each weight: prefixes of checkpoints' tensors */
+    const struct optimizer_option *options; /* its own; the last has no name */
+    /* The step on a range of the arena, with the gradients' norm in gpt->gradient_norm. If that is not finite nothing changes.
+     * A launch. */
+    void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
+                 struct optimizer_range range);
+};
+
+/* The optimizer of this number, NULL beyond the last; all names, "adamw|...". */
+const struct optimizer *optimizer_at(size_t number);
+const char *optimizer_names(void);
+
+/* Returns the learning rate of iteration 0, 1, ...: linear warm-up, cosine to min_lr at lr_decay_iters, then min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
 /* One step with the gradients in the arena; gpt->gradient_norm becomes their norm before clipping. A launch. */
@@ -19,4 +52,4 @@ void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, 
 
 /* The step on a range of the arena, with the norm in gpt->gradient_norm. A launch. */
 void optimizer_update(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                      struct adamw_range range);
+                      struct optimizer_range range);

@@ -49,8 +49,9 @@ struct parameters {
     uint64_t stream_scale;                        /* offset of the gains [S, C], with stream_expand = scaled */
     struct norm_offsets final;                    /* ln_f */
     struct sublayer_offsets *sublayers;           /* 2 n_layer */
-    /* [elements] float; the model owns them. Gaps are zero in all four: nothing writes there */
-    const struct buffer *weights, *gradients, *first_moments, *second_moments;
+    /* [elements] float; the model owns them. Gaps are zero in all: nothing writes there */
+    const struct buffer *weights, *gradients,
+        *states[2];                    /* states: what the optimizer keeps, NULL if it has fewer */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: weights in 16 bits, or `weights` in fp32 */
 };
 

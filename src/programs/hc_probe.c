@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     struct probe_settings settings = {0};
     struct device_settings device = {0};
     int dtype; /* enum element_type, or TYPE_AUTO */
-    struct option_spec specs[] = {
+    const struct option_spec first[] = {
         HEADING("What to run"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
         TEXT("batch", &settings.batch, NULL,
@@ -64,13 +64,18 @@ int main(int argc, char **argv) {
         BOOL("streams", &settings.streams, "false", "write the streams that enter each sublayer too"),
         BOOL("train", &settings.train, "false",
              "run optimiser steps on the batches; writes model.safetensors and losses.json"),
-        OPTIMIZER_OPTIONS(&settings.optimizer, "the iterations of the batches"),
+    };
+    const struct option_spec last[] = {
         DEVICE_OPTIONS(&device),
         TYPE_OPTION(&dtype, "fp32"),
     };
-    settings.specs = specs;
-    settings.spec_count = COUNT(specs);
-    if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
+    static struct option_table table;
+    options_append(&table, first, COUNT(first));
+    settings_optimizer_options(&settings.optimizer, "the iterations of the batches", &table);
+    options_append(&table, last, COUNT(last));
+    settings.specs = table.rows;
+    settings.spec_count = table.count;
+    if (program_begin(&program, table.rows, table.count, argc, argv)) {
         program.status = run(&settings, &device, dtype);
     }
     return program_end(&program);

@@ -2,7 +2,7 @@
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_verify.h"
-#include "runtime/options/options.h"
+#include "runtime/options/option_rows.h"
 
 int settings_open_unverified(const struct device_settings *settings, enum element_type type, unsigned local_rank,
                              struct compute **compute) {
@@ -43,4 +43,31 @@ int settings_open_device(const struct device_settings *settings, enum element_ty
         return -1;
     }
     return 0;
+}
+
+void settings_optimizer_options(struct optimizer_settings *settings, const char *iterations,
+                                struct option_table *table) {
+    const struct option_spec shared[] = {
+        HEADING("Optimizer"),
+        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights"),
+        FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 10, "highest learning rate, after warm-up"),
+        FLOAT_FOLLOWING("a tenth of learning_rate", "min_lr", &settings->min_lr, "6e-5", 0, 10,
+                        "learning rate at lr_decay_iters and after, not above learning_rate"),
+        INT_FOLLOWING("200, or a tenth of lr_decay_iters if that is less", "warmup_iters", &settings->warmup_iters,
+                      "200", 0, 1e12, "iterations of linear warm-up"),
+        INT_FOLLOWING(iterations, "lr_decay_iters", &settings->lr_decay_iters, "1000", 0, 1e12,
+                      "where the cosine ends"),
+        FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
+        FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
+    };
+    const struct optimizer *optimizer;
+    options_append(table, shared, sizeof shared / sizeof *shared);
+    for (size_t i = 0; (optimizer = optimizer_at(i)); i++) {
+        for (const struct optimizer_option *option = optimizer->options; option && option->name; option++) {
+            double *target = (double *)(void *)((char *)settings + option->offset);
+            const struct option_spec row =
+                FLOAT(option->name, target, option->initial, option->least, option->most, option->help);
+            options_append(table, &row, 1);
+        }
+    }
 }

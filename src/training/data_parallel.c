@@ -167,6 +167,7 @@ int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks
         .sequence = config->block_size,
         .mode = GPT_TRAINING,
         .type = (enum element_type)settings->dtype,
+        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
         .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
         .shareable = ranks->node.count > 1,
         .row_gradients = ranks->count > 1 ? most_rows(settings, config, ranks) : 0,
@@ -303,7 +304,7 @@ static int step_parts(struct data_parallel *parallel, const struct optimizer_set
     for (size_t i = 0; i < parallel->buckets.count; i++) {
         const struct bucket *bucket = &parallel->buckets.table[i];
         optimizer_update(gpt, settings, iteration,
-                         (struct adamw_range){bucket->own.offset, bucket->own.count, bucket->moments});
+                         (struct optimizer_range){bucket->own.offset, bucket->own.count, bucket->moments});
         collective_ready(parallel->collective, i + 1);
     }
     const int status = collective_finish(parallel->collective, &parallel->times);

@@ -48,7 +48,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE("stream_reduce", &settings->stream_reduce, "norm_sum", STREAM_REDUCE_WORDS,
                "at the top: norm each stream, then sum; or sum, then norm"),
     };
-    const struct option_spec rest[] = {
+    const struct option_spec model[] = {
         INT("n_layer", &settings->model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
         INT("n_head", &settings->model.n_head, "4", 1, 1024, "attention heads"),
         INT("n_embd", &settings->model.n_embd, "128", 1, 65536, "channels"),
@@ -71,7 +71,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimiser step, over all ranks"),
-        OPTIMIZER_OPTIONS(&settings->optimizer, "max_iters"),
+    };
+    const struct option_spec rest[] = {
         HEADING("Evaluation, checkpoints, logs"),
         INT("eval_interval", &settings->eval_interval, "250", 1, 1e12, "iterations between evaluations"),
         INT("eval_iters", &settings->eval_iters, "20", 0, 1e6,
@@ -106,6 +107,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
     };
     options_append(table, first, sizeof first / sizeof *first);
     append_residual_settings(table, &settings->model.settings);
+    options_append(table, model, sizeof model / sizeof *model);
+    settings_optimizer_options(&settings->optimizer, "max_iters", table);
     options_append(table, rest, sizeof rest / sizeof *rest);
 }
 

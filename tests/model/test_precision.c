@@ -117,7 +117,7 @@ static void overflowing_step_changes_nothing(void **state) {
     float *before = small_model_read(&model, parameters->weights);
     assert_false(isfinite(step_scaled(&model, 0x1p+32f, 0)));
     float *after = small_model_read(&model, parameters->weights);
-    float *moments = small_model_read(&model, parameters->first_moments);
+    float *moments = small_model_read(&model, parameters->states[0]);
     assert_memory_equal(before, after, parameters->elements * sizeof *before);
     for (uint64_t i = 0; i < parameters->elements; i++) {
         assert_true(moments[i] == 0.0f);
@@ -143,7 +143,7 @@ static void scale_is_taken_out_of_norm_and_step(void **state) {
     float *moments[2];
     double error = 0.0, size = 0.0;
     for (int i = 0; i < 2; i++) {
-        moments[i] = small_model_read(&models[i], models[i].gpt.parameters.first_moments);
+        moments[i] = small_model_read(&models[i], models[i].gpt.parameters.states[0]);
     }
     for (uint64_t k = 0; k < models[0].gpt.parameters.elements; k++) {
         error += pow((double)moments[0][k] - (double)moments[1][k], 2.0);

@@ -26,12 +26,10 @@ struct fixture {
 
 /* Applies texts as config files, one after the other; a NULL ends them. */
 static void begin(struct fixture *fixture, const char *const *texts) {
-    const struct option_spec rows[] = {
-        OPTIMIZER_OPTIONS(&fixture->optimizer, "max_iters"),
-        INT("max_iters", &fixture->max_iters, "1000", 0, 1e12, "iterations"),
-    };
+    const struct option_spec row = INT("max_iters", &fixture->max_iters, "1000", 0, 1e12, "iterations");
     memset(fixture, 0, sizeof *fixture);
-    options_append(&fixture->table, rows, sizeof rows / sizeof *rows);
+    settings_optimizer_options(&fixture->optimizer, "max_iters", &fixture->table);
+    options_append(&fixture->table, &row, 1);
     assert_int_equal(options_set_defaults(fixture->table.rows, fixture->table.count), 0);
     for (; *texts; texts++) {
         assert_int_equal(options_apply_text(fixture->table.rows, fixture->table.count, "text", *texts,
