@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/gpu_measured.md from what ci/gpu.sh left.
+"""Writes a report of the checks and timings that ci/gpu.sh left in a folder.
 
   bench/gpu_report.py FOLDER DOCUMENT
 """
@@ -47,15 +47,6 @@ def peers(folder):
     if not rows:
         return "There was no PyTorch on this machine."
     return table(["dtype", "residual", "tokens/s", "PyTorch", "ratio", "GiB", "PyTorch"], rows)
-
-
-def products(folder):
-    found = read_json(folder, "torch-products")
-    if not found:
-        return ""
-    rows = [[dtype] + [f"{1e-12 * rate:.1f}" for rate in rates.values()] for dtype, rates in found["rates"].items()]
-    names = list(next(iter(found["rates"].values())))
-    return f"\nProducts of PyTorch {found['torch']} (the vendor's library), TFLOP/s:\n\n" + table(["dtype"] + names, rows) + "\n"
 
 
 def per_kernel(rows, calls, keep):
@@ -126,7 +117,7 @@ Kernels by the clock and by `hc_bench --roofline` ([gpu.md](gpu.md)): above 1, s
 The same model in eager mode (`bench/torch_peer.py`), bf16 by autocast, a step each in turn.
 
 {peers(folder)}
-{products(folder)}"""
+"""
     pathlib.Path(sys.argv[2]).write_text(text.rstrip() + "\n")
 
 

@@ -3,7 +3,7 @@
 gradients for each of their ranks, on links, memories and clocks that are simulated (bench/scaling/).
 
   bench/scaling.py check ONE.json MANY.json [...]   figures of hc_bench --ranks --json on one rank, then on several, beside predictions
-  bench/scaling.py predict                          the tables of docs/scaling.md: M on GPUs by the roofline (hc_bench --roofline)
+  bench/scaling.py predict                          the tables of docs/notes/scaling.md: M on GPUs by the roofline (hc_bench --roofline)
 
 When gradients are complete, and how long a micro-step takes, is measured or from the roofline; links are the table below. BUILD (build)
 in the environment names the folder with hc_bench and hc_scaling.
@@ -100,7 +100,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("check", help="predictions beside measurements")
     one.add_argument("files", nargs="+")
-    two = commands.add_parser("predict", help="machines of docs/scaling.md")
+    two = commands.add_parser("predict", help="machines of docs/notes/scaling.md")
     two.add_argument("--device", default="a6000", help="for the roofline, as hc_bench --as")
     two.add_argument("--micro-steps", type=int, nargs="+", default=[1, 2], help="of each rank in a step")
     two.add_argument("--distinct", type=float, default=12000,

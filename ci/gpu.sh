@@ -1,8 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, in one go: the tests on it, the speed of each variant and type, PyTorch beside it if there is one.
-# Writes docs/gpu_measured.md, or what DOCUMENT says.
+# Runs everything that needs a GPU: the tests on it, the speed of each variant and type, and PyTorch's speed if torch is installed.
 #
-#   ci/gpu.sh                  about 20 minutes; logs and figures in out/gpu
+#   ci/gpu.sh                  about 20 minutes; writes logs, timings and report.md to out/gpu
 #
 # DEVICE (gpu), OUT (out/gpu), STEPS (10) and MODEL (configs/M.conf) in the environment say otherwise; PYTHON (python3) is the one that
 # may have torch, TORCH_DEVICE (cuda) what it calls the GPU. The roofline estimate's prediction is that of the GPU's own data sheet if
@@ -64,7 +63,6 @@ if "$PYTHON" -c 'import torch' 2>/dev/null; then
         check "torch-$dtype" "$PYTHON" bench/vs_torch.py --device "$device" --torch-device "${TORCH_DEVICE:-cuda}" --dtype "$dtype" \
             --batch-size 8 --json "$out/torch-$dtype.json"
     done
-    check torch-products "$PYTHON" bench/torch_products.py --device "${TORCH_DEVICE:-cuda}" --json "$out/torch-products.json"
 fi
-python3 bench/gpu_report.py "$out" "${DOCUMENT:-docs/gpu_measured.md}"
+python3 bench/gpu_report.py "$out" "${DOCUMENT:-$out/report.md}"
 ! grep -q failed "$out/checks.txt"

@@ -1,13 +1,18 @@
-"""Compiles every OpenCL program of hctrain for AMD, NVIDIA, SPIR-V and Vulkan, and reports registers, spills and scratch memory.
+"""Compiles every OpenCL program of hctrain for GPUs that need not be there: AMD, NVIDIA, Intel, SPIR-V and Vulkan.
 
-The programs come from tests/programs/list_programs.c. A kernel that spills, or needs more scratch memory than ci/portability.txt
-says, fails; so does a call of a function that no program or library defines, and for Vulkan what ci/spirv.py finds, and a
-capability or local memory that ci/portability.txt does not have. Exit status: 0 all well, 1 something failed,
-2 wrong usage, 3 a compiler that ci/setup.sh installs is missing.
+The programs come from tests/programs/list_programs.c, in three sets: the programs of model M; `hot`, the kernels that training spends its
+time in, with 4 streams; and those for matrix cores. A kernel fails that spills, or needs more scratch memory than ci/portability.txt says;
+so does a call of a function that is defined nowhere, and for Vulkan a fault that ci/spirv.py finds, and a capability or local memory that
+ci/portability.txt does not have. Hot kernels also fail if they load more numbers one by one than ci/hot_kernels.txt allows.
+
+Compilers: clang 15 or later (16 for gfx1100, 17 for gfx942, 19 for gfx1201) and libclc; ptxas for NVIDIA's registers; llvm-spirv and
+spirv-val; clspv. What `ci/setup.sh tests` does not install is skipped. Exit status: 0 all well, 1 something failed, 2 wrong usage, 3 a
+compiler that ci/setup.sh installs is missing.
 """
 import argparse
 import collections
 import concurrent.futures
+import fnmatch
 import json
 import os
 import re
@@ -20,7 +25,12 @@ import spirv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASELINE = os.path.join(HERE, "portability.txt")
-DOCUMENT = os.path.join(HERE, "..", "docs", "portability.md")
+LIMITS = os.path.join(HERE, "hot_kernels.txt")
+SETS = ("programs", "hot", "matrix_cores")
+HOT_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx942")
+MATRIX_TARGETS = ("sm_86", "gfx90a", "gfx1100", "gfx1201", "intel16")  # for every day
+HOT_CLANG = 15  # the counts of loads in ci/hot_kernels.txt are of this version: clang 19 divides some vectors of 16 bits
+NOT_HOT = ("attention.cl", "gemm.cl", "gemm_blocks.cl", "gemm_parts.cl", "loops.cl")
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
@@ -38,14 +48,16 @@ TARGETS = [
     Target("gfx1100", "AMD", 16), # clang 15 gives gfx11 half of its registers
     Target("gfx942", "AMD", 17),
     Target("gfx1201", "AMD", 19),
+    Target("gfx908", "AMD", 15),      # matrix cores alone
+    Target("intel16", "Intel", 15),   # by the width of sub-groups; matrix cores alone
+    Target("intel8", "Intel", 15),
     Target("vulkan", "Vulkan", None),         # clspv, as runtime/vulkan calls it,
     Target("vulkan64", "Vulkan", None, True), # and for devices where kernels get addresses of buffers
 ]
 
-# Registers, bytes of scratch (private memory of a work-item), and spilled registers or bytes of spills. Of AMD's registers the vector
-# ones: scalar ones go to a vector register's lanes, which takes an instruction each and no memory.
-# Of Vulkan's modules bytes of local memory, and the capabilities that a device must have.
-Figures = collections.namedtuple("Figures", "registers scratch spills local capabilities", defaults=(0, frozenset()))
+# Of a kernel: registers (AMD: vector registers), bytes of scratch (private memory of a work-item), spills (AMD: registers, NVIDIA: bytes);
+# for Vulkan bytes of local memory and the capabilities that the device must have; for NVIDIA loads of 16 and of 32 bits from global memory.
+Figures = collections.namedtuple("Figures", "registers scratch spills local capabilities halves scalars", defaults=(0, frozenset(), 0, 0))
 
 
 class Failure(Exception):
@@ -56,15 +68,15 @@ class Failure(Exception):
 
 
 class Program:
-    """One text with the options that it mentions; `clspv`: that compiler's own, and what it reads before the text. `label` tells it
-    from others of the same files."""
+    """One text with the options that it mentions. `target`: the GPU whose matrix cores it is for, or "". `clspv`: options of that compiler and
+    what it reads before the text. `label` distinguishes programs of the same files."""
 
-    def __init__(self, files, text, options, clspv):
-        self.files, self.text, self.options, self.clspv = files, text, options, clspv
+    def __init__(self, files, text, options, target, clspv):
+        self.files, self.text, self.options, self.target, self.clspv = files, text, options, target, clspv
         own = [name for name in files.split(", ") if name not in ("common.cl", "hc_gates.cl", "hc_token.cl", "hc_map.cl")]
         shape = [option[2:] for option in options
                  if re.match(r"-D(?!P_|LANES=|VEC_MAX=|VEC=|THETA=|SINKHORN_ITERATIONS=|VOCABULARY=)\w+=", option)]
-        self.file = "frame.cl" if "frame.cl" in own else own[0]
+        self.file = "frame.cl" if "frame.cl" in own else own[-1] if target else own[0]
         self.label = " ".join(own + sorted(shape))
 
 
@@ -79,31 +91,51 @@ def mentioned(text, options):
                  if not option.startswith("-D") or option[2:].split("=")[0] in names)
 
 
-def read_programs(path, everything, lanes=64):
-    """All programs, or those of model M without rare combinations of switches; each once, sorted by label."""
-    listed = json.loads(subprocess.run([path, str(lanes)], check=True, stdout=subprocess.PIPE).stdout)
-    found, cache = {}, {}
+def read_programs(path, everything, lanes):
+    """All programs, each once, sorted by label; `everything`: in all widths and combinations of switches."""
+    listed = json.loads(subprocess.run([path, str(lanes)] + ["all"] * everything, check=True, stdout=subprocess.PIPE).stdout)
+    found = {}
     for entry in listed["programs"]:
-        if not everything and (entry["rare"] or entry["model"] != "M"):
-            continue
-        key = (entry["files"], entry["options"])
-        if key not in cache:
-            cache[key] = mentioned(listed["texts"][key[0]], key[1])
-            found.setdefault((key[0], cache[key]), Program(key[0], listed["texts"][key[0]], cache[key], listed["clspv"]))
+        text = listed["texts"][entry["files"]]
+        options = mentioned(text, entry["options"])
+        found.setdefault((entry["files"], options, entry["target"]), Program(entry["files"], text, options, entry["target"], listed["clspv"]))
     return sorted(found.values(), key=lambda program: program.label)
 
 
+def pairs_of(name, programs, targets, everything):
+    """The pairs of target and program of a set."""
+    if name == "matrix_cores":
+        return [(target, program) for target in targets for program in programs
+                if program.target == target.name and (everything or target.name in MATRIX_TARGETS)]
+    programs = [program for program in programs if not program.target]
+    if name == "hot":
+        return [(target, program) for program in hot_programs(programs, everything) for target in targets if target.name in HOT_TARGETS]
+    return deal(programs, [target for target in targets if target.name not in ("gfx908", "intel16", "intel8")], everything)
+
+
+def hot_programs(programs, everything):
+    """Model M's programs in bf16, and with `everything` in fp32, too, with 4 streams where they depend on them; of two that differ in a
+    switch the one that has it on."""
+    found = {}
+    for program in programs:
+        options = " ".join(program.options)
+        other_width = program.file == "projections.cl" and "-DLENGTH=3072" not in options
+        if not (program.file in NOT_HOT or "-DACT=2" in options or ("-DACT=0" in options and not everything) or "-DPLAIN=1" in options
+                or other_width or ("-DSTREAMS=" in options and "-DSTREAMS=4" not in options)):
+            found[re.sub(SWITCHES, "", program.label)] = program
+    return list(found.values())
+
+
 def deal(programs, targets, everything):
-    """Pairs of target and program: all of them; or of the programs that differ in the type of activations only (which is
-    the same code but for loads and stores) one, for one of the targets that any compiler here knows. Of those that
-    differ in switches, too, it is one in turn, and the others are for SPIR-V, which is quick. Programs of four streams are
-    hot_kernels.py's, those of other than 1, 2 or 8 are left to --all. For Vulkan it is every second of them beside that, and every
-    fourth with addresses of buffers: clspv has faults of its own."""
+    """Pairs of target and program: all of them, or few enough for every day. Of programs that differ in the type of activations only, one
+    is compiled for one of the targets that clang 15 knows; of those that differ in switches, too, one in turn, and the others for SPIR-V,
+    which is quick. Programs of four streams are in the set `hot`; those of 3 and 5 to 7 are left out. For Vulkan it is every second kind,
+    and every fourth with addresses of buffers, because clspv has faults of its own."""
     if everything:
         return [(target, program) for program in programs for target in targets]
-    # not of `targets`: what is missing here may change no other share
+    # from all targets, so that a compiler that is missing here does not change the shares of others
     programs = [program for program in programs if not re.search(r"STREAMS=[3567]", program.label)]
-    dealt = [target for target in TARGETS if target.clang == 15]
+    dealt = [target for target in TARGETS[:6] if target.clang == 15]
     quick = next(target for target in dealt if target.vendor == "SPIR-V")
     kinds, switched = {}, {}
     for program in programs:
@@ -122,6 +154,12 @@ def deal(programs, targets, everything):
 # ---- compilers
 
 TRIPLES = {"AMD": "amdgcn-amd-amdhsa", "NVIDIA": "nvptx64-nvidia-nvcl"}
+# ROCm's OpenCL does not define these macros of the target, so kernels may not depend on them.
+NOT_IN_ROCM = ["-U__GFX9__", "-U__GFX11__", "-U__GFX12__"]
+# The functions of Intel's extensions that kernels for its matrix cores call.
+INTEL_FUNCTIONS = "".join(
+    f"float8 __attribute__((overloadable)) intel_sub_group_{name}_matrix_mad_k16({a} a, int8 b, float8 c);\n"
+    for name in ("bf16_bf16", "f16_f16") for a in ("short8", "int8")) + "float intel_sub_group_shuffle_xor(float x, uint bit);\n"
 
 
 class Tools:
@@ -144,8 +182,8 @@ class Tools:
     @staticmethod
     def reads(version, vendor, library):
         """Whether that clang reads the library: it may be a newer one's, since Mesa brings that of its own version."""
-        command = [f"clang-{version}", "-x", "cl", "-target", TRIPLES[vendor], "-nogpulib", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", library, "-S",
-                   "-", "-o", os.devnull]
+        command = [f"clang-{version}", "-x", "cl", "-target", TRIPLES[vendor], "-nogpulib", "-Xclang", "-mlink-builtin-bitcode",
+                   "-Xclang", library, "-S", "-", "-o", os.devnull]
         return subprocess.run(command, input=b"kernel void nothing(void) {}", stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def clang(self, target):
@@ -169,7 +207,7 @@ class Tools:
 
 
 def run(command, text=None, seconds=None):
-    """(what it wrote, what it said); with a limit in seconds."""
+    """Runs a compiler and returns (standard output, standard error)."""
     try:
         result = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -192,7 +230,7 @@ def with_library(tools, target):
 
 def compile_amd(tools, target, program):
     command = clang_command(tools, target, "-target", TRIPLES["AMD"], f"-mcpu={target.name}", "-nogpulib",
-                            *with_library(tools, target), *program.options)
+                            *(NOT_IN_ROCM if program.target else []), *with_library(tools, target), *program.options)
     assembly = run(command, program.text.encode())[0].decode()
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))
@@ -208,26 +246,48 @@ def compile_amd(tools, target, program):
 
 def require_defined(undefined):
     if undefined:
-        raise Failure("calls what is defined nowhere: " + ", ".join(sorted(undefined)))
+        raise Failure("calls functions that are defined nowhere: " + ", ".join(sorted(undefined)))
+
+
+def ptx_loads(assembly):
+    """{kernel: (loads of 16 bits or less, loads of 32 bits)} from global memory."""
+    counts = {}
+    for part in re.split(r"\.entry ", assembly)[1:]:
+        bits = [int(bits) for bits in re.findall(r"\bld\.global(?:\.nc)?\.[usfb](\d+)\b", part.split("\n}\n")[0])]
+        counts[re.match(r"\w+", part)[0]] = sum(one < 32 for one in bits), sum(one == 32 for one in bits)
+    return counts
 
 
 def compile_nvidia(tools, target, program):
-    command = clang_command(tools, target, "-target", TRIPLES["NVIDIA"], "-Xclang", "-target-cpu", "-Xclang",
-                            "sm_86", *with_library(tools, target), *program.options)
+    options = [option for option in program.options if not option.startswith("-cl-nv-")]
+    bounds = ["--maxrregcount=" + option.split("=")[1] for option in program.options if option.startswith("-cl-nv-maxrregcount")]
+    features = ["-Xclang", "-target-feature", "-Xclang", "+ptx75"] if program.target else []
+    command = clang_command(tools, target, "-target", TRIPLES["NVIDIA"], "-Xclang", "-target-cpu", "-Xclang", "sm_86", *features,
+                            *with_library(tools, target), *options)
     assembly = run(command, program.text.encode())[0]
     require_defined(set(re.findall(r"^\.extern \.func.*?(\w+)$", assembly.decode(), re.M)))
+    loads = ptx_loads(assembly.decode())
     if not tools.ptxas:
-        return {name: Figures(None, 0, 0) for name in re.findall(r"\.entry (\w+)", assembly.decode())}
+        return {name: Figures(None, 0, 0, halves=halves, scalars=scalars) for name, (halves, scalars) in loads.items()}
     with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
         file.write(assembly)
         file.flush()
-        report = run([tools.ptxas, "-v", f"-arch={target.name}", file.name, "-o", "/dev/null"])[1]
+        report = run([tools.ptxas, "-v", *bounds, f"-arch={target.name}", file.name, "-o", "/dev/null"])[1]
     figures = {}
     for part in report.split("Compiling entry function")[1:]:
-        figures[re.search(r"'(\w+)'", part)[1]] = Figures(*(
-            int(re.search(pattern, part)[1])
-            for pattern in (r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores")))
+        name = re.search(r"'(\w+)'", part)[1]
+        registers, stack, spills = (int(re.search(pattern, part)[1])
+                                    for pattern in (r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores"))
+        figures[name] = Figures(registers, stack, spills, halves=loads[name][0], scalars=loads[name][1])
     return figures
+
+
+def compile_intel(tools, target, program):
+    """To LLVM's form of SPIR-V: whether Intel's compiler spills is not known."""
+    options = [option for option in program.options if not option.startswith("-cl-intel-")]
+    run(clang_command(tools, target, "-target", "spir64-unknown-unknown", "-emit-llvm", "-c", *options),
+        (INTEL_FUNCTIONS + program.text).encode())
+    return {name: Figures(None, 0, 0) for name in re.findall(r"(?:__)?kernel\s+void\s+(\w+)", program.text)}
 
 
 def compile_spirv(tools, target, program):
@@ -270,29 +330,14 @@ def compile_vulkan(tools, target, program):
     return {name: Figures(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
 
 
-def vulkan_test(tools, programs):
-    """Texts of what is wrong with the check itself: in a module with clspv's fault it must find it, and nothing in what clspv makes of a
-    kernel without. And texts of what is no failure, but should be known: that this clspv does not have the fault."""
-    assembled = spirv.faults(spirv.Module(run(["spirv-as", "--target-env", "spv1.5", "-", "-o", "-"], spirv.FAULTY_MODULE.encode())[0]))
-    made, faultless = (spirv.faults(vulkan_module(tools, programs[0].clspv, ["-cl-std=CL1.2"], text)) for text in (spirv.FAULTY, spirv.FAULTLESS))
-    wrong = [f"vulkan: ci/spirv.py finds in a kernel without a fault: {fault}" for fault in faultless]
-    for part in ("float[4][1]: an array of arrays", "constant index 1 of 1"):
-        if not any(part in fault for fault in assembled):
-            wrong.append(f'vulkan: ci/spirv.py does not find "{part}" in a module with the fault: the check is broken')
-    return wrong, [] if any("constant index" in fault for fault in made) else [MENDED]
-
-
-MENDED = ("vulkan: this clspv no longer mixes up the indices of arrays of arrays: once it is the oldest that is used, ci/spirv.py, the rule in "
-          "docs/portability.md and the way round it in cl/frame.cl can go")
-
-COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
+COMPILE = {"AMD": compile_amd, "NVIDIA": compile_nvidia, "Intel": compile_intel, "SPIR-V": compile_spirv, "Vulkan": compile_vulkan}
 
 
 def compile_all(tools, pairs, jobs):
-    """({(target, program): {kernel: figures}}, [texts of failures])"""
+    """Returns ({(target, program): {kernel: figures}}, [texts of failures])."""
     results, failures = {}, []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        # what takes long begins first
+        # the slowest begin first
         slow = sorted(pairs, key=lambda pair: ("attention" not in pair[1].file, pair[0].vendor))
         futures = {pool.submit(COMPILE[pair[0].vendor], tools, *pair): pair for pair in slow}
         for future in concurrent.futures.as_completed(futures):
@@ -320,8 +365,8 @@ def worst(results):
         for kernel, figures in kernels.items():
             key = target.name, family(program, kernel)
             old = found.get(key, figures)
-            found[key] = Figures(max(old.registers or 0, figures.registers or 0) or None,
-                                 max(old.scratch, figures.scratch), max(old.spills, figures.spills))
+            found[key] = Figures(max(old.registers or 0, figures.registers or 0) or None, max(old.scratch, figures.scratch),
+                                 max(old.spills, figures.spills))
     return found
 
 
@@ -336,23 +381,22 @@ def needs_of(results):
 
 
 def baseline_read():
-    """({(target's name, family): (scratch, spills)}, {target's name: cells of its row in the table, compiler first},
-    {file: what needs_of has of it})"""
-    known, rows, needs = {}, {}, {}
+    """Returns ({(target's name, family): (scratch, spills)}, {target's name: compiler}, {file: as needs_of})."""
+    known, compilers, needs = {}, {}, {}
     with open(BASELINE, encoding="utf-8") as file:
         for line in file:
             words = line.split()
             if line.startswith("target "):
-                rows[words[1]] = words[2:]
+                compilers[words[1]] = words[2]
             elif line.startswith("needs "):
                 needs[words[1]] = int(words[2]), frozenset(words[3:])
             elif words and not line.startswith("#"):
                 known[words[0], " ".join(words[3:])] = int(words[1]), int(words[2])
-    return known, rows, needs
+    return known, compilers, needs
 
 
 def compiler_name(tools, target):
-    """As the baseline names it: figures of different compilers are not comparable."""
+    """The name of the compiler in the baseline: figures of different compilers cannot be compared."""
     if target.vendor == "Vulkan":
         return "clspv"
     ptxas = f"+ptxas-{tools.ptxas_release}" if target.vendor == "NVIDIA" and tools.ptxas else ""
@@ -360,18 +404,18 @@ def compiler_name(tools, target):
 
 
 def baseline_write(tools, targets, results, found):
-    """Replaces what was compiled now; what was not stays."""
-    known, rows, needs = baseline_read()
+    """Replaces the lines of what was compiled now; others stay."""
+    known, compilers, needs = baseline_read()
     needs.update(needs_of(results))
-    rows.update({target.name: summary(tools, target, results) for target in targets})
+    compilers.update({target.name: compiler_name(tools, target) for target in targets})
     known.update({key: (figures.scratch, figures.spills) for key, figures in found.items()})
     with open(BASELINE, "w", encoding="utf-8") as file:
-        file.write("# Kernels that use scratch memory on GPUs, the worst of all widths and switches compiled; written by\n"
-                   "# `ci/portability.sh --update`. A line: target, bytes of scratch, spilled registers (AMD) or bytes\n"
-                   "# (NVIDIA), file, kernel. Before them, after the word target, the rows of the table in the document, and after\n"
-                   "# the word needs what Vulkan's modules do: file, most bytes of local memory of a kernel, capabilities.\n")
-        for target, cells in rows.items():
-            file.write(f"target {target} {' '.join(cells)}\n")
+        file.write("# Written by `ci/portability.py --update`. A line `target`: the compiler that the target's other lines are of. A line\n"
+                   "# `needs`: a file, the most bytes of local memory of a kernel, capabilities that Vulkan must have. Other lines: kernels\n"
+                   "# that use scratch memory, the worst of all widths and switches: target, bytes of scratch, spills (AMD: registers,\n"
+                   "# NVIDIA: bytes), file, kernel.\n")
+        for target, compiler in compilers.items():
+            file.write(f"target {target} {compiler}\n")
         for name, (local, capabilities) in sorted(needs.items()):
             file.write(f"needs {name} {local} {' '.join(sorted(capabilities))}\n")
         for (target, name), (scratch, spills) in sorted(known.items()):
@@ -380,14 +424,14 @@ def baseline_write(tools, targets, results, found):
 
 
 def is_new_variant(name, names):
-    """Whether a kernel's name, or a file's, is of a residual variant that no name of the baseline's is of."""
+    """Whether the name of a kernel or file belongs to a residual variant that the baseline does not know."""
     file = name.split()[0]
     return file.startswith("hc_") and not any(known.split()[0] == file for known in names)
 
 
 def allowed(target, name, figures, known):
-    """The most (scratch, spills): what the baseline has. A variant that it has nothing of for this target may not spill with up to four streams; the
-    matrices of more do not fit registers."""
+    """The most (scratch, spills). A variant that is not in the baseline may not spill with up to four streams; the matrices of more do not fit
+    into registers."""
     old = known.get((target, name), (0, 0))
     if not is_new_variant(name, [line for of, line in known if of == target]):
         return old
@@ -395,12 +439,11 @@ def allowed(target, name, figures, known):
 
 
 def compare(tools, targets, found):
-    """Texts of what is worse than the baseline."""
-    known, rows, _ = baseline_read()
-    compilers = {target: cells[0] for target, cells in rows.items()}
+    """Returns texts of kernels that are worse than the baseline."""
+    known, compilers, _ = baseline_read()
     same = {target.name for target in targets if compilers.get(target.name) == compiler_name(tools, target)}
     for target in targets:
-        if target.vendor not in ("SPIR-V", "Vulkan") and target.name not in same:
+        if target.vendor in ("AMD", "NVIDIA") and target.name not in same:
             print(f"{target.name}: scratch not compared: the baseline is of "
                   f"{compilers.get(target.name, 'no compiler')}, this is {compiler_name(tools, target)}")
     worse = []
@@ -413,7 +456,7 @@ def compare(tools, targets, found):
 
 
 def compare_needs(results):
-    """Texts of what Vulkan's modules need more than the baseline says."""
+    """Returns texts of modules for Vulkan that need more than the baseline says."""
     known, wrong = baseline_read()[2], []
     of_variants = frozenset().union(*(capabilities for name, (_, capabilities) in known.items() if name.startswith("hc_")))
     for name, (local, capabilities) in sorted(needs_of(results).items()):
@@ -425,69 +468,80 @@ def compare_needs(results):
     return wrong
 
 
-# ---- tables
+# ---- hot kernels
+
+# The most loads of 16 and of 32 bits (None: any number), and bytes of scratch or of NVIDIA's stack.
+Limit = collections.namedtuple("Limit", "halves scalars scratch")
 
 
-def summary(tools, target, results):
-    """The cells of a target's row: what `table` heads its columns with."""
-    own = [kernels for (of, _), kernels in results.items() if of is target]
-    figures = [one for kernels in own for one in kernels.values()]
-    known = [one.registers for one in figures if one.registers]
-    counts = [max(known), sum(one.scratch > 0 for one in figures), sum(one.spills > 0 for one in figures)] if known else []
-    return [compiler_name(tools, target)] + [str(count) for count in [len(own), len(figures)] + counts]
+def limits_read():
+    """{"file kernel": Limit}"""
+    limits = {}
+    with open(LIMITS, encoding="utf-8") as file:
+        for line in file:
+            words = line.split(None, 5)
+            if words and not line.startswith("#"):
+                limits[f"{words[0]} {words[1]}"] = Limit(int(words[2]), None if words[3] == "any" else int(words[3]), int(words[4]))
+    return limits
 
 
-def table(rows):
-    lines = ["| target | compiler | programs | kernels | most registers | kernels with scratch | with spills |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]
-    for target in TARGETS:
-        if target.name in rows:
-            cells = [target.name] + rows[target.name]
-            lines.append("| " + " | ".join(cells + [""] * (7 - len(cells))) + " |")
-    return "\n".join(lines)
+def limit_of(name, limits):
+    """The limit of "file kernel": a line of its own, or else the first whose file is a pattern that fits; None without one."""
+    return limits.get(name) or next((limits[line] for line in limits if fnmatch.fnmatchcase(name, line)), None)
 
 
-def needs_table():
-    """What Vulkan's modules need, as the baseline has it: a column for each capability that not all need."""
-    needs = baseline_read()[2]
-    every = frozenset.intersection(*(capabilities for _, capabilities in needs.values())) if needs else frozenset()
-    some = sorted(frozenset().union(*(capabilities for _, capabilities in needs.values())) - every)
-    lines = ["| file | most local memory, bytes | " + " | ".join(some) + " |", "| --- |" + " --- |" * (len(some) + 1)]
-    for name, (local, capabilities) in sorted(needs.items()):
-        marks = " | ".join("yes" if one in capabilities else "" for one in some)
-        lines.append(f"| `{name}` | {local} | {marks} |")
-    return f"Vulkan, beside {', '.join(sorted(every))}:\n\n" + "\n".join(lines)
+def judge_one(target, name, figures, limit):
+    checks = [(figures.halves, limit.halves, "loads of 16 bits"), (figures.scratch, limit.scratch, "bytes of stack or scratch"),
+              (figures.spills, figures.spills if limit.scratch else 0, "spills")]
+    if limit.scalars is not None:
+        checks.append((figures.scalars, limit.scalars, "loads of 32 bits"))
+    return [f"{target}: {name}: {value} {what}, {most} are allowed" for value, most, what in checks if value > most]
 
 
-def scratch_table():
-    """The baseline as a row per kernel that uses scratch, a column per target: bytes, over all numbers of streams."""
-    rows, targets = {}, []
-    for (target, name), (scratch, _) in sorted(baseline_read()[0].items()):
-        if scratch:
-            streams = re.search(r" STREAMS=(\d+)$", name)
-            cell = rows.setdefault(re.sub(r" STREAMS=\d+$", "", name), {}).setdefault(target, [])
-            cell.append((int(streams[1]) if streams else 0, scratch))
-            targets += [target] if target not in targets else []
-    lines = ["| kernel | " + " | ".join(targets) + " |", "| --- |" + " --- |" * len(targets)]
-    for name, cells in sorted(rows.items()):
-        texts = []
-        for target in targets:
-            cell = sorted(cells.get(target, []))
-            sizes = sorted(size for _, size in cell)
-            text = (f"{sizes[0]}..{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])) if sizes else ""
-            text += f" (n {cell[0][0]}..{cell[-1][0]})" if cell and cell[0][0] else ""
-            texts.append(text)
-        lines.append(f"| `{name}` | " + " | ".join(texts) + " |")
-    return "\n".join(lines)
+def judge_hot(tools, results):
+    """Returns texts of hot kernels that ci/hot_kernels.txt does not allow, or does not know."""
+    limits, names, wrong = limits_read(), set(), []
+    for (target, program), kernels in results.items():
+        for kernel, figures in kernels.items():
+            name = f"{program.file} {kernel}"
+            names.add(name)
+            if target.vendor == "NVIDIA" and tools.clang(target) != HOT_CLANG:
+                figures = figures._replace(halves=0, scalars=0)
+            wrong += judge_one(target.name, name, figures, limit_of(name, limits) or Limit(0, None, 0))
+    wrong += [f"{name}: no line in ci/hot_kernels.txt" for name in names if not limit_of(name, limits)]
+    wrong += [f"{line}: in ci/hot_kernels.txt, but not compiled" for line in limits if names and not fnmatch.filter(names, line)]
+    return sorted(set(wrong))
 
 
-def document_write(text):
-    """Puts the tables between the markers of docs/portability.md."""
-    with open(DOCUMENT, encoding="utf-8") as file:
-        before, rest = file.read().split("<!-- tables -->\n", 1)
-        after = rest.split("<!-- end of tables -->\n", 1)[1]
-    with open(DOCUMENT, "w", encoding="utf-8") as file:
-        file.write(f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->\n{after}")
+def fp16_failures(tools, target, programs, jobs):
+    """Returns texts of programs that convert vectors of fp16 in global memory: NVIDIA's own compiler makes 16-bit loads and stores of
+    vloada_half4 and the like. Of the programs of the same files one in fp16 is compiled."""
+    chosen = {}
+    for program in programs:
+        if not program.target and (program.files not in chosen or "-DACT=2" in program.options):
+            chosen[program.files] = program
+
+    def one(program):
+        command = clang_command(tools, target, "-target", TRIPLES["NVIDIA"], "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes",
+                                *program.options)
+        code = run(command, program.text.encode())[0]
+        called = re.findall(rb"call .*@_Z\d+(v(?:load|store)a?_half\d\w*)PU3AS1", code)
+        return [f"{program.label}: {name.decode()} of global memory" for name in sorted(set(called))]
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return [text for texts in pool.map(one, chosen.values()) for text in texts]
+
+
+# ---- output
+
+
+def print_targets(tools, targets, results):
+    for target in targets:
+        own = [figures for (of, _), kernels in results.items() if of is target for figures in kernels.values()]
+        registers = max((figures.registers or 0 for figures in own), default=0)
+        print(f"{target.name}: {compiler_name(tools, target)}: {sum(of is target for of, _ in results)} programs, {len(own)} kernels, "
+              f"{registers or 'unknown'} registers at most, {sum(figures.scratch > 0 for figures in own)} kernels with scratch, "
+              f"{sum(figures.spills > 0 for figures in own)} with spills")
 
 
 def print_kernels(results):
@@ -502,16 +556,15 @@ def print_kernels(results):
 
 
 def parse():
-    parser = argparse.ArgumentParser(prog="ci/portability.sh", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="every program for every target (many minutes)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=SETS, help="only this set of programs (default: all three)")
+    parser.add_argument("--all", action="store_true", help="every program for every target, and hot kernels in fp32, too (many minutes)")
     parser.add_argument("--widths", action="store_true", help="other widths than model M's, too, and all combinations of switches")
     parser.add_argument("--target", action="append", metavar="NAME", choices=[target.name for target in TARGETS],
-                        help="only this target; may be repeated")
-    parser.add_argument("--lanes", type=int, default=64, help="work-items that share a row (64; tests have 8, too)")
+                        help="only this target; may be repeated: " + " ".join(target.name for target in TARGETS))
+    parser.add_argument("--lanes", type=int, default=64, help="work-items that share a row (64; tests use 8, too)")
     parser.add_argument("--kernels", action="store_true", help="print the figures of every kernel")
-    parser.add_argument("--update", action="store_true",
-                        help="rewrite the baseline and the tables of docs/portability.md; implies --all")
+    parser.add_argument("--update", action="store_true", help="rewrite ci/portability.txt; implies --all")
     parser.add_argument("--programs", metavar="FILE", default="build/tests/list_programs", help="the built list_programs")
     parser.add_argument("--ptxas", metavar="FILE", help="NVIDIA's assembler (default: the one in PATH)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at a time")
@@ -519,7 +572,7 @@ def parse():
 
 
 def usable(tools, wanted):
-    """Targets that can be compiled for. What ci/setup.sh should have installed may not be missing."""
+    """Returns the targets whose compilers are there, and the exit status: 3 if one is missing that ci/setup.sh installs."""
     targets, status = [], 0
     for target in wanted:
         reason = tools.lacks(target)
@@ -536,27 +589,31 @@ def usable(tools, wanted):
 def main():
     options = parse()
     tools = Tools(options.ptxas)
-    wanted = [target for target in TARGETS if not options.target or target.name in options.target]
-    targets, status = usable(tools, wanted)
+    if not os.access(options.programs, os.X_OK):
+        sys.exit(f"ci/portability.py: there is no {options.programs}: ci/build.sh builds it")
     programs = read_programs(options.programs, options.widths, options.lanes)
-    pairs = deal(programs, targets, options.all or options.update)
-    targets = [target for target in targets if any(target is pair[0] for pair in pairs)]
-    results, failures = compile_all(tools, pairs, options.jobs)
-    if any(target.vendor == "Vulkan" for target in targets):
-        wrong, notes = vulkan_test(tools, programs)
-        failures += wrong
-        print(*notes, sep="\n", end="\n" if notes else "")
+    wanted = [target for target in TARGETS if not options.target or target.name in options.target]
+    everything = options.all or options.update
+    pairs = {name: pairs_of(name, programs, wanted, everything) for name in SETS if options.set in (None, name)}
+    needed = {target.name for own in pairs.values() for target, _ in own}
+    targets, status = usable(tools, [target for target in wanted if target.name in needed])
+    results, failures = {}, []
+    for name, own in pairs.items():
+        compiled, wrong = compile_all(tools, [pair for pair in own if pair[0] in targets], options.jobs)
+        results.update(compiled)
+        failures += wrong + (judge_hot(tools, compiled) if name == "hot" else [])
+    if "hot" in pairs and any(target.name == "sm_86" for target in targets):
+        failures += fp16_failures(tools, next(target for target in targets if target.name == "sm_86"), programs, options.jobs)
     found = worst(results)
     if options.kernels:
         print_kernels(results)
-    print(table({target.name: summary(tools, target, results) for target in targets}))
+    print_targets(tools, targets, results)
     if options.update and not failures and not status:
         baseline_write(tools, targets, results, found)
-        document_write(table(baseline_read()[1]) + "\n\nBytes of scratch:\n\n" + scratch_table() + "\n\n" + needs_table())
     failures += compare(tools, targets, found) + compare_needs(results)
     for failure in failures:
         print(f"FAILED {failure}")
-    print(f"{len(programs)} programs, {len(pairs)} compilations, {len(failures)} failures")
+    print(f"{len(programs)} programs, {len(results)} compilations, {len(failures)} failures")
     return 1 if failures else status
 
 

@@ -50,7 +50,7 @@ runtime_package() {
     done
 }
 
-# What ci/portability.sh compiles kernels for GPUs with: of the version whose OpenCL library (libclc) Mesa's driver
+# What ci/portability.py compiles kernels for GPUs with: of the version whose OpenCL library (libclc) Mesa's driver
 # brings, since libraries of several versions exclude each other.
 gpu_packages() {
     version=$(dependency mesa-opencl-icd 'libclc-\([0-9]*\)')

@@ -304,7 +304,7 @@ def costs(work):
     rows.append(["20 runs and the identity baseline of M"] + [f"{total:.0f}" if math.isfinite(total) else MISSING for total in totals.values()])
     heads = ["hours of a run"] + [f"{count} x {device}" for device, count in DEVICES.items()]
     return ["Training of the paper's models by the roofline of data sheets (hc_bench --roofline), in bf16 and four streams. They are predictions "
-            "(docs/gpu.md), and leave out evaluations and what several devices say to each other.\n", table(heads, rows)]
+            "(docs/notes/gpu.md), and leave out evaluations and what several devices say to each other.\n", table(heads, rows)]
 
 
 # ---- the page

@@ -22,7 +22,7 @@ const struct gpu_model *gpu_model_find(const char *name, const struct device *de
  * but of memory and work-groups no more than the device has. */
 void gpu_model_apply(const struct gpu_model *model, struct device *device);
 
-/* Seconds of a launch by the roofline of this model, see docs/gpu.md:
+/* Seconds of a launch by the roofline of this model, see docs/notes/gpu.md:
  *
  *   the larger of   bytes / (0.85 bandwidth min(1, groups / (2 cores)))
  *   and             padded FLOPs / (0.75 rate (share of the waves' places that have a group))

@@ -28,7 +28,7 @@ struct attention_matrix_cores {
 /* ---- tiles */
 
 /* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
- * (docs/matrix_units.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups of 8 a work-item
+ * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups of 8 a work-item
  * has twice the sums of one in sub-groups of 16. */
 static struct tiles choose_tiles(const struct mma_unit *unit, bool wide, size_t local_bytes) {
     static const struct tiles usual[] = {{64, 32, true}, {32, 32, true}},

@@ -1,35 +1,40 @@
-/* Prints, as JSON, every OpenCL program that hctrain would compile on a GPU, for ci/portability.py to compile with
- * the vendors' compilers:
+/* Prints, as JSON, every OpenCL program that hctrain would compile on a GPU, for ci/portability.py:
  *
- *   {"texts": {FILES: TEXT, ...}, "programs": [{"model": ..., "rare": 0 or 1, "files": FILES, "options": ...},
- * ...], "clspv": {"options": [...], "addresses": [...], "before": TEXT}}
+ *   {"texts": {FILES: TEXT, ...},
+ *    "programs": [{"target": ..., "files": FILES, "options": ...}, ...],
+ *    "clspv": {"options": [...], "addresses": [...], "before": TEXT}}
  *
- * clspv: what the driver for Vulkan gives the compiler beside a program's options, and before its text, on a device with the least
- * of what it asks of devices; `addresses`: and where kernels get addresses of buffers. An argument is the number of lanes (64).
+ * A program with a target is for the matrix cores of that GPU alone. The same program may be listed several times.
+ * clspv: what the driver for Vulkan passes to the compiler beside a program's options, and puts before its text, on
+ * a device with the least that it asks of devices; `addresses`: also where kernels get addresses of buffers.
  *
- * It opens no device and compiles nothing. The operations' programs come from the functions that build them in training, so their list
- * cannot differ from what is run. Kernels for matrix units are for ci/ptx.sh and ci/attention_ptx.sh. The same
- * program may be listed several times. `rare` ones differ from others only in which switches are combined. */
+ *   list_programs [LANES [all]]     LANES: work-items that share a row (64); all: also other widths than model M's,
+ *                                   and all combinations of switches
+ *
+ * This program opens no device and compiles nothing: it has OpenCL functions of its own, in front of the library's.
+ * The list comes from the functions that build the programs in training, so it cannot differ from what is run. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
+#include "runtime/gemm/mma.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler_options.h"
+#include "src/operations/attention_matrix_cores.h"
 #include "src/operations/operations.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Widths: those of configs/, and one whose rows only vectors of 2 fit. The GPUs' number of compute units decides
- * how much a work-item takes on. */
+/* Widths: model M's, and with `all` those of other configs/ and one whose rows only vectors of 2 fit. The number
+ * of compute units decides how much a work-item takes on. */
 static const struct model {
-    const char *name;
     int64_t channels, heads, vocabulary;
     unsigned compute_units;
 } models[] = {
-    {"tiny", 128, 4, 256, 8},
-    {"M", 768, 12, 50304, 8},
-    {"L", 1024, 16, 50304, 128},
-    {"odd", 90, 9, 33, 128},
+    {768, 12, 50304, 8},
+    {128, 4, 256, 8},
+    {1024, 16, 50304, 128},
+    {90, 9, 33, 128},
 };
 
 /* Everything that a program may depend on beside the width: a bit a switch of operation_shape. */
@@ -47,12 +52,11 @@ enum {
 
 struct list {
     json_t *texts, *programs;
-    const char *model; /* what the programs that come next are for */
-    bool rare;
+    const char *target; /* the GPU, for programs for matrix cores; "" for others */
+    bool all;           /* widths and combinations of switches */
 };
 
-/* ---- an OpenCL that compiles nothing: in front of the library's, it has what building programs and creating kernels
- * and a scratch buffer takes. A program is its text and how many hold it. */
+/* ---- an OpenCL that compiles and runs nothing. A program is its text and the number of its holders. */
 
 static struct list *listing;
 static char no_object;
@@ -66,12 +70,10 @@ cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const ch
                                      cl_int *code) {
     (void)context, (void)count, (void)lengths;
     const size_t bytes = strlen(texts[0]) + 1;
-    struct text_program *program = malloc(sizeof *program + bytes);
-    if (program) {
-        program->holders = 1;
-        memcpy(program->text, texts[0], bytes);
-    }
-    *code = program ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    struct text_program *program = memory_allocate(1, sizeof *program + bytes);
+    program->holders = 1;
+    memcpy(program->text, texts[0], bytes);
+    *code = CL_SUCCESS;
     return (cl_program)(void *)program;
 }
 
@@ -92,12 +94,9 @@ cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *dev
     const char *text = ((const struct text_program *)(void *)program)->text;
     char files[256];
     name_files(text, files, sizeof files);
-    if (!json_object_get(listing->texts, files) && json_object_set_new(listing->texts, files, json_string(text))) {
-        return CL_OUT_OF_HOST_MEMORY; /* or the text is not UTF-8 */
-    }
-    json_t *listed = json_pack("{s:s, s:i, s:s, s:s}", "model", listing->model, "rare", (int)listing->rare, "files",
-                               files, "options", options);
-    return json_array_append_new(listing->programs, listed) ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
+    json_object_set_new(listing->texts, files, json_string(text));
+    json_t *listed = json_pack("{s:s, s:s, s:s}", "target", listing->target, "files", files, "options", options);
+    return json_array_append_new(listing->programs, listed) ? CL_INVALID_BUILD_OPTIONS : CL_SUCCESS; /* not UTF-8 */
 }
 
 cl_int clRetainProgram(cl_program program) {
@@ -117,6 +116,19 @@ cl_kernel clCreateKernel(cl_program program, const char *name, cl_int *code) {
     (void)program, (void)name;
     *code = CL_SUCCESS;
     return (cl_kernel)(void *)&no_object;
+}
+
+cl_int clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
+    (void)kernel, (void)index, (void)bytes, (void)value;
+    return CL_SUCCESS;
+}
+
+cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset,
+                              const size_t *global, const size_t *local, cl_uint count, const cl_event *events,
+                              cl_event *event) {
+    (void)queue, (void)kernel, (void)dimensions, (void)offset, (void)global, (void)local;
+    (void)count, (void)events, (void)event;
+    return CL_SUCCESS;
 }
 
 cl_int clReleaseKernel(cl_kernel kernel) {
@@ -142,7 +154,7 @@ cl_int clReleaseMemObject(cl_mem buffer) {
     return CL_SUCCESS;
 }
 
-/* ---- what is built */
+/* ---- programs of operations */
 
 /* All settings of variants that are true or false. */
 static void set_flags(struct residual_settings *settings, bool flag) {
@@ -157,7 +169,9 @@ static void set_flags(struct residual_settings *settings, bool flag) {
 static int list_switches(struct list *list, struct compute *compute, struct operation_shape shape) {
     for (unsigned i = 0; i < SWITCHES * ELEMENT_TYPES; i++) {
         const unsigned bits = i % SWITCHES;
-        list->rare = bits != 0 && bits != SWITCHES - 1;
+        if (!list->all && bits != 0 && bits != SWITCHES - 1) {
+            continue;
+        }
         shape.type = (enum element_type)(i / SWITCHES);
         shape.bias = bits & BIAS;
         shape.norm_sum = bits & NORM_SUM;
@@ -169,7 +183,6 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
             return -1;
         }
         operations_release(&operations);
-        programs_release(compute); /* so that those of the next switches are listed, whether rare or not */
     }
     return 0;
 }
@@ -210,8 +223,8 @@ static int build_one(struct compute *compute, const char *const *files, const ch
     return status ? status : clReleaseProgram(program);
 }
 
-/* Every kernel of the portable product for operands in fp32, and in bf16, which differ in their loads. */
-static int list_products(struct compute *compute) {
+/* Every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads. */
+static int list_portable_gemm(struct compute *compute) {
     struct gemm_blocks blocks = {.groups_expected = 0};
     const int status =
         gemm_blocks_build(compute, &blocks, ELEMENT_FP32) || gemm_blocks_build(compute, &blocks, ELEMENT_BF16);
@@ -220,11 +233,10 @@ static int list_products(struct compute *compute) {
 }
 
 /* Programs that do not belong to an operation. */
-static int list_others(struct list *list, struct compute *compute) {
+static int list_others(struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
     static const char *const loops[] = {"loops.cl", NULL};
-    list->rare = false;
-    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_products(compute) ||
+    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_portable_gemm(compute) ||
                        build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
     gemm_close(compute); /* compute_close would close a device */
@@ -232,9 +244,143 @@ static int list_others(struct list *list, struct compute *compute) {
     return status ? -1 : 0;
 }
 
+/* ---- programs for matrix cores */
+
+#define NVIDIA_GPU(capability)                                                                                     \
+    {.is_gpu = true,                                                                                               \
+     .compute_units = 64,                                                                                          \
+     .max_work_group = 1024,                                                                                       \
+     .local_bytes = 48 << 10,                                                                                      \
+     .max_buffer_bytes = SIZE_MAX,                                                                                 \
+     .compute_capability = (capability),                                                                           \
+     .has_nvidia_options = true}
+#define AMD_GPU(architecture)                                                                                      \
+    {.is_gpu = true,                                                                                               \
+     .name = architecture,                                                                                         \
+     .platform_name = "AMD Accelerated Parallel Processing",                                                       \
+     .compute_units = 64,                                                                                          \
+     .max_work_group = 256,                                                                                        \
+     .local_bytes = 64 << 10,                                                                                      \
+     .max_buffer_bytes = SIZE_MAX}
+#define INTEL_GPU(width)                                                                                           \
+    {.is_gpu = true,                                                                                               \
+     .platform_name = "Intel(R) OpenCL Graphics",                                                                  \
+     .compute_units = 64,                                                                                          \
+     .max_work_group = 1024,                                                                                       \
+     .local_bytes = 64 << 10,                                                                                      \
+     .max_buffer_bytes = SIZE_MAX,                                                                                 \
+     .has_intel_matrix = true,                                                                                     \
+     .sub_group = (width)}
+
+/* By the names that ci/portability.py has for them; Intel's by the width of their sub-groups. */
+static const struct {
+    const char *target;
+    struct device device;
+} matrix_gpus[] = {
+    {"sm_86", NVIDIA_GPU(86)},       {"sm_90", NVIDIA_GPU(90)},     {"gfx908", AMD_GPU("gfx908")},
+    {"gfx90a", AMD_GPU("gfx90a")},   {"gfx942", AMD_GPU("gfx942")}, {"gfx1100", AMD_GPU("gfx1100")},
+    {"gfx1201", AMD_GPU("gfx1201")}, {"intel16", INTEL_GPU(16)},    {"intel8", INTEL_GPU(8)},
+};
+
+/* Buffers of each type, without memory: what reads and writes them does not run. */
+static struct buffer typed_buffers[ELEMENT_TYPES];
+
+/* A GEMM whose kernel differs from others': what its bits say, and how A and B are read. */
+enum {
+    TRANSPOSED_A = 1,
+    TRANSPOSED_B = 2,
+    ADDS = 4,
+    WITH_BIAS = 8,
+    GELU = 16,
+    GELU_DERIVATIVE = 32,
+    TANH = 64,
+    FP16 = 128,
+    FP32_C = 256
+};
+enum alignment { UNALIGNED, EDGES, WHOLE_TILES };
+
+static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) {
+    const size_t size = alignment == WHOLE_TILES ? 256 : alignment == EDGES ? 264 : 257;
+    const enum element_type type = bits & FP16 ? ELEMENT_FP16 : ELEMENT_BF16;
+    const struct matrix operand = {&typed_buffers[type], 0, size};
+    const struct matrix none = {0};
+    mma_run(mma, &(struct gemm_call){.transpose_a = bits & TRANSPOSED_A,
+                                     .transpose_b = bits & TRANSPOSED_B,
+                                     .m = size,
+                                     .n = size,
+                                     .k = size,
+                                     .a = operand,
+                                     .b = operand,
+                                     .c = {&typed_buffers[bits & FP32_C ? ELEMENT_FP32 : type], 0, size},
+                                     .beta = bits & ADDS ? 1.0f : 0.0f,
+                                     .bias = {bits & WITH_BIAS ? &typed_buffers[ELEMENT_FP32] : NULL, 0},
+                                     .activated = bits & GELU ? operand : none,
+                                     .gelu_of = bits & GELU_DERIVATIVE ? operand : none,
+                                     .gelu_tanh = bits & TANH});
+}
+
+/* What a layer needs of each shape of tiles; with large tiles all ways to read A and B, and all that may follow
+ * the GEMM, also where work-groups share a sum. */
+static int list_matrix_gemm(struct compute *compute, const struct mma_unit *unit) {
+    struct mma mma = {.compute = compute, .unit = *unit};
+    for (int shape = MMA_SHAPES - 1; shape >= 0; shape--) { /* the large ones are the last, and stay */
+        struct mma_tiles tiles;
+        if (mma_tiles_default(unit, &compute->device, (enum mma_shape)shape, &tiles)) {
+            return -1;
+        }
+        mma_use_tiles(&mma, &tiles);
+        list_gemm(&mma, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES);
+        list_gemm(&mma, 0, EDGES);
+        list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
+    }
+    for (unsigned transposed = 0; transposed < 4; transposed++) {
+        for (enum alignment alignment = UNALIGNED; alignment <= WHOLE_TILES; alignment++) {
+            list_gemm(&mma, transposed | FP32_C, alignment);
+        }
+    }
+    list_gemm(&mma, FP16 | TRANSPOSED_B | WITH_BIAS | GELU, EDGES);
+    for (mma.whole = 1, mma.parts = 1; mma.parts <= 2; mma.parts++) {
+        list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
+        for (unsigned tanh = 0; tanh <= TANH; tanh += TANH) {
+            list_gemm(&mma, TRANSPOSED_B | WITH_BIAS | GELU | tanh, WHOLE_TILES);
+            list_gemm(&mma, GELU_DERIVATIVE | tanh, WHOLE_TILES);
+        }
+    }
+    mma_release(&mma);
+    return compute_check(compute);
+}
+
+static int list_matrix_attention(struct compute *compute, const struct mma_unit *unit) {
+    static const struct attention_matrix_cores_shape shapes[] = {{12, 64, ELEMENT_BF16},  {12, 64, ELEMENT_FP16},
+                                                                 {12, 80, ELEMENT_BF16},  {12, 96, ELEMENT_BF16},
+                                                                 {12, 128, ELEMENT_BF16}, {12, 128, ELEMENT_FP16}};
+    for (size_t i = 0; i < LENGTH(shapes); i++) {
+        struct attention_matrix_cores *opened;
+        if (attention_matrix_cores_open(compute, &shapes[i], unit, &opened)) {
+            return -1;
+        }
+        attention_matrix_cores_close(opened);
+    }
+    return 0;
+}
+
+static int list_matrix_cores(const struct device *device, unsigned lanes) {
+    struct compute compute = {.device = *device, .compiling = {.silent = true}, .lanes = lanes, .vector = 4};
+    struct mma_unit unit;
+    for (int type = 0; type < ELEMENT_TYPES; type++) {
+        typed_buffers[type] = (struct buffer){.memory = (cl_mem)(void *)&no_object,
+                                              .bytes = SIZE_MAX,
+                                              .type = (enum element_type)type};
+    }
+    const int status = mma_unit_find(&compute.device, &unit) || list_matrix_gemm(&compute, &unit) ||
+                       list_matrix_attention(&compute, &unit);
+    programs_release(&compute);
+    return status ? -1 : 0;
+}
+
 static int list_all(struct list *list, unsigned lanes) {
     listing = list;
-    for (size_t i = 0; i < LENGTH(models); i++) {
+    for (size_t i = 0; i < (list->all ? LENGTH(models) : 1); i++) {
         /* as compute_open sees a GPU */
         struct compute compute = {
             .device = {.name = "any GPU",
@@ -247,9 +393,14 @@ static int list_all(struct list *list, unsigned lanes) {
             .lanes = lanes,
             .vector = 4,
         };
-        list->model = models[i].name;
-        if (list_residuals(list, &compute, &models[i]) || list_others(list, &compute)) {
+        if (list_residuals(list, &compute, &models[i]) || list_others(&compute)) {
             return -1;
+        }
+    }
+    for (size_t i = 0; i < LENGTH(matrix_gpus); i++) {
+        list->target = matrix_gpus[i].target;
+        if (list_matrix_cores(&matrix_gpus[i].device, lanes)) {
+            return error_prefix("%s", list->target);
         }
     }
     return 0;
@@ -263,7 +414,8 @@ static json_t *list_words(const char *const *words, size_t count) {
     return listed;
 }
 
-/* As runtime/vulkan/compiler.c has it for a device with the least of push constants and of groups that Vulkan allows. */
+/* As runtime/vulkan/compiler.c has it for a device with the least of push constants and of groups that Vulkan
+ * allows. */
 static json_t *list_clspv(void) {
     static const char *const options[] = {VULKAN_COMPILER_OPTIONS, VULKAN_OFFSET_OPTION};
     static const char *const addresses[] = {VULKAN_ADDRESS_OPTIONS};
@@ -274,10 +426,10 @@ static json_t *list_clspv(void) {
 }
 
 int main(int count, char **arguments) {
-    struct list list = {json_object(), json_array(), NULL, false};
+    struct list list = {.texts = json_object(), .programs = json_array(), .target = "", .all = count > 2};
     const long lanes = count > 1 ? strtol(arguments[1], NULL, 10) : 64;
-    if (count > 2 || lanes < 1 || lanes > 1024) {
-        fprintf(stderr, "usage: list_programs [LANES]\n");
+    if (count > 3 || lanes < 1 || lanes > 1024 || (count > 2 && strcmp(arguments[2], "all"))) {
+        fprintf(stderr, "usage: list_programs [LANES [all]]\n");
         return 2;
     }
     if (list_all(&list, (unsigned)lanes)) {
@@ -286,7 +438,7 @@ int main(int count, char **arguments) {
     }
     json_t *whole =
         json_pack("{s:o, s:o, s:o}", "texts", list.texts, "programs", list.programs, "clspv", list_clspv());
-    const bool written = whole && json_dumpf(whole, stdout, JSON_COMPACT) == 0 && fclose(stdout) == 0;
+    const bool written = json_dumpf(whole, stdout, JSON_COMPACT) == 0 && fclose(stdout) == 0;
     json_decref(whole);
     if (!written) {
         fprintf(stderr, "list_programs: cannot write the list\n");

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Tables of the documents that are counted or measured by the programs.
+
+  bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
+  bench/tables.py variants               docs/variants.md: cost, exactness, speed and losses of each residual variant. Needs ci/study.sh's
+                                         runs (--study, out/study)
+  bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
+
+Prints the tables; with --write puts them into the document. BUILD (build) in the environment names the folder with the programs.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
+END = "<!-- to here -->\n"
+
+
+# ---- shared with bench/budgets.py
+
+
+def split(document, script):
+    """Returns the text before and after the lines of the document (a Path) that the script writes."""
+    begin = f"<!-- {script} writes from here -->\n"
+    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise SystemExit(f"{document}: no lines between \"{begin.strip()}\" and \"{END.strip()}\"")
+    return before + found, ended + after
+
+
+def write_between(document, script, text):
+    """Replaces the lines of the document that the script wrote before by text (whole lines)."""
+    before, after = split(document, script)
+    document.write_text(before + text + after, encoding="utf-8")
+
+
+def listed(build):
+    """(name, numbers of streams, description) of each residual variant, from the 12-wide columns of `hc_train --list-residuals`."""
+    lines = subprocess.run([build / "hc_train", "--list-residuals"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [(line[:12].strip(), line[12:24].strip(), line[24:]) for line in lines]
+
+
+def bench(*arguments):
+    """Returns the JSON of an hc_bench run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "bench.json"
+        subprocess.run([BUILD / "hc_bench", *arguments, "--json", path], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return json.loads(path.read_text())
+
+
+def table(heads, rows, align="---"):
+    lines = ["| " + " | ".join(heads) + " |", "| --- |" + f" {align} |" * (len(heads) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
+
+
+# ---- roofline
+
+DEVICES = ["a6000", "h200", "mi300x", "rx7900xtx", "arc770"]
+MODEL = ["--roofline", "--config", ROOT / "configs" / "M.conf", "--dtype", "bf16"]
+LARGE = 0.005  # share of a micro-step's time from which on a kernel counts as large
+
+
+def roofline():
+    """A row per device and variant: 8 x 1024 tokens a micro-step in bf16, two micro-steps a step."""
+    rows, modules = [], []
+    for device in DEVICES:
+        for variant in ("rc", "mhc", "shc"):
+            facts = bench(*MODEL, "--as", device, "--residual", variant, "--batch-size", "8", "--gradient-accumulation-steps", "2")
+            micro, optimizer = facts["micro_step"], facts["optimiser_step"]
+            own = [row for row in facts["parts"] if row["step"] == "micro_step"]
+            frame = sum(row["bytes"] for row in facts["parts"] if row["part"] == "hyper-connections") / (2 * facts["n_layer"])
+            narrow = sum(0 < row["groups"] < 2 * facts["cores"] for row in facts["kernels"]
+                         if row["step"] == "micro_step" and row["seconds"] >= LARGE * micro["seconds"])
+            seconds = micro["seconds"] + optimizer["seconds"] / facts["micro_steps"]
+            rows.append([device, variant, micro["launches"], micro["waits"], f"{1e-6 * micro['bytes']:,.0f}", f"{1e-6 * frame:.0f}", narrow,
+                         f"{1e3 * micro['seconds']:.1f}", f"{1e3 * optimizer['seconds']:.1f}",
+                         f"{round(facts['batch_size'] * facts['block_size'] / seconds, -2):,.0f}"])
+            if (device, variant) == ("a6000", "shc"):
+                modules = [[row["part"], f"{1e3 * row['seconds']:.1f}"] for row in sorted(own, key=lambda row: -row["seconds"])]
+    heads = ["device", "residual", "launches", "waits", "MB", "MB a sublayer", "narrow", "ms a micro-step", "ms optimizer", "tokens/s"]
+    return "\n" + table(heads, rows) + "\n" + table(["module, shc on a6000", "ms a micro-step"], modules) + "\n"
+
+
+# ---- variants
+
+STREAMS = range(2, 9)
+TIMED_STREAMS = (2, 4, 8)
+SLOW = [("mhc_lite", 8)]  # 40320 permutations: M does not fit an A6000, and the CPU takes minutes
+TIMED = ["--config", ROOT / "configs" / "tiny.conf", "--vocab-size", "256", "--device", "pocl", "--steps", "20", "--warmup", "3"]
+
+
+def variants():
+    """{name: numbers of streams} of all variants but rc."""
+    found = {}
+    for name, takes, _ in listed(BUILD):
+        found[name] = list(STREAMS) if "to" in takes else [int(word) for word in takes.replace(",", "").replace("or", "").split()]
+    found.pop("rc")
+    return found
+
+
+def count(name, streams):
+    """Of model M: thousands of parameters in hyper-connections, and their MFLOP and kB a token, forward and backward. The bytes are those
+    of the launches; the operations are those of the formulas: C (6 n R + 6 n^2 + 12 n) in a sublayer with R projections."""
+    facts = bench(*MODEL, "--as", "a6000", "--residual", name, "--n-streams", str(streams))
+    [module] = [row for row in facts["parts"] if row["part"] == "hyper-connections" and row["step"] == "micro_step"]
+    tokens = facts["tokens"] / facts["micro_steps"]
+    channels, sublayers = facts["n_embd"], 2 * facts["n_layer"]
+    row = channels * (1 if name == "hc" else streams)
+    projections = facts["auxiliary"] // sublayers // row - 1  # without the gain; the other parameters are fewer than a row
+    operations = sublayers * channels * (6 * streams * projections + 6 * streams ** 2 + 12 * streams)
+    return facts["auxiliary"] / 1e3, operations / 1e6, module["bytes"] / tokens / 1e3
+
+
+def costs():
+    counted = {name: {n: count(name, n) for n in takes if (name, n) not in SLOW} for name, takes in variants().items()}
+    text = ""
+    for place, (what, form) in enumerate((("Thousands of parameters in hyper-connections", "%.0f"),
+                                          ("MFLOP a token in them, forward and backward", "%.3g"),
+                                          ("Kilobytes a token that their kernels read and write, forward and backward", "%.0f"))):
+        rows = [[f"`{name}`"] + [form % of[n][place] if n in of else "" for n in STREAMS] for name, of in counted.items()]
+        text += f"\n{what}:\n\n" + table(["n ="] + [str(n) for n in STREAMS], rows, "---:")
+    return text
+
+
+def exactness(runs):
+    """The largest deviations of row sums, column sums and norm from 1 after training, and the smallest entry, over all seeds."""
+    of = [run["checkpoints"][-1]["h"] for run in runs.values()]
+    off = [max(max(abs(h[key]["min"] - 1), abs(h[key]["max"] - 1)) for h in of) for key in ("row_sum", "column_sum")]
+    return [f"{value:.1e}" for value in off + [max(abs(h["norm_max"] - 1) for h in of)]] + [f"{min(h['smallest_entry'] for h in of):.3f}"]
+
+
+def distance(runs):
+    of = [run["checkpoints"][-1]["h"] for run in runs.values()]
+    return [f"{statistics.mean(h['identity_distance'] for h in of):.3g}",
+            f"{statistics.mean(h['sublayers'][-1]['stream_cosine'] for h in of):.2f}",
+            f"{statistics.mean(h['sublayers'][-1]['product_second_mean'] for h in of):.3f}"]
+
+
+def learned(runs, base):
+    """Mean validation loss over the seeds, its difference to the identity's of the same seed, and the range of that."""
+    losses = {seed: run["record"]["final"]["val_loss"] for seed, run in runs.items()}
+    differences = [losses[seed] - base[seed]["record"]["final"]["val_loss"] for seed in losses]
+    return [f"{statistics.mean(losses.values()):.4f}", f"{statistics.mean(differences):+.4f}", f"{min(differences):+.4f} to {max(differences):+.4f}"]
+
+
+def measured(study):
+    runs = {}
+    for run in json.loads((study / "report" / "analysis.json").read_text())["runs"]:
+        runs.setdefault(run["config"]["residual"], {})[run["name"].rpartition("-")[2]] = run
+    rows = [[f"`{name}`"] + (exactness(of) + distance(of) if name != "rc" else [""] * 7) + learned(of, runs["identity"]) for name, of in runs.items()]
+    head = ["", "row sums", "column sums", "norm", "smallest entry", "from I", "cosine", "second singular value", "validation loss", "to identity",
+            f"range of {len(runs['identity'])}"]
+    return "\nAfter 2000 iterations of the study:\n\n" + table(head, rows, "---:")
+
+
+def speeds(study):
+    cases = {(case["residual"], case["n_streams"]): case["tokens_per_second"] for case in json.loads((study / "speed.json").read_text())["cases"]}
+    plain = cases["rc", 1]
+    rows = [[f"`{name}`"] + [f"{cases[name, n] / plain:.2f}" if (name, n) in cases else "" for n in TIMED_STREAMS] for name in variants()]
+    return f"\nTokens a second, relative to rc ({plain:.0f}):\n\n" + table(["n ="] + [str(n) for n in TIMED_STREAMS], rows, "---:")
+
+
+def measure(study):
+    wanted = ["rc"] + [f"{name}:{n}" for name, takes in variants().items() for n in TIMED_STREAMS if n in takes and (name, n) not in SLOW]
+    (study / "speed.json").write_text(json.dumps(bench(*TIMED, "--compare", ",".join(wanted)), indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["roofline", "variants"])
+    parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
+    parser.add_argument("--measure", action="store_true", help="measure speeds first")
+    parser.add_argument("--write", action="store_true", help="write the tables into the document")
+    arguments = parser.parse_args()
+    if arguments.table == "roofline":
+        document, text = ROOT / "docs" / "notes" / "gpu.md", roofline()
+    else:
+        if arguments.measure:
+            measure(arguments.study)
+        document, text = ROOT / "docs" / "variants.md", costs() + measured(arguments.study) + speeds(arguments.study) + "\n"
+    if arguments.write:
+        write_between(document, f"bench/tables.py {arguments.table}", text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
