@@ -170,9 +170,3 @@ static inline void tile_accumulate_keys(const float *tile, int count, const row_
         }
     }
 }
-
-/* For a test of the instructions: numbers [2][16], sums [16] += first^2 + second^2, of numbers rounded to bf16. */
-__kernel void attention_cpu_bf16_check(__global const float *numbers, __global float *sums) {
-    const uint16 pairs = to_pairs(to_bf16(vload16(0, numbers)), to_bf16(vload16(1, numbers)));
-    vstore16(pairs_add(vload16(0, sums), pairs, pairs), 0, sums);
-}

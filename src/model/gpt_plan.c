@@ -5,8 +5,6 @@
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
 #include "src/model/row_gradients.h"
-#include "src/operations/attention_check.h"
-#include "src/operations/loops.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

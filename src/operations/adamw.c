@@ -11,7 +11,7 @@ void sum_total(struct operations *operations, const struct buffer *x, size_t cou
 /* out = scale * sum of squares, or the root of that */
 static void total_squares(struct operations *operations, struct span x, size_t count, float scale, bool root,
                           struct span out) {
-    const size_t most = square_chunks(operations->compute);
+    const size_t most = operations->policy.square_chunks;
     const size_t per_chunk = ((count + most - 1) / most + 63) / 64 * 64; /* whole vectors */
     const size_t chunks = per_chunk ? (count + per_chunk - 1) / per_chunk : 0;
     RUN_ROWS(square_sums, chunks, ARG_SPAN_IN(x, count), ARG_U64(count), ARG_U64(per_chunk),
@@ -33,7 +33,7 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
     const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
-    RUN_ELEMENTS(adamw, count, operations->compute->vector, ARG_IN_OUT(arenas->weights, count),
+    RUN_ELEMENTS(adamw, count, operations->policy.arena_vector, ARG_IN_OUT(arenas->weights, count),
                  ARG_OUT(arenas->weights_lowp, rounded), ARG_IN(arenas->gradients, count),
                  ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
                  ARG_U64(range.first), ARG_U64(range.moment_first), ARG_U64(count), ARG_U64(arenas->decayed),

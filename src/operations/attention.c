@@ -1,228 +1,273 @@
+/* Attention: the table of algorithms, and their launches. */
+#include "runtime/device/self_test.h"
+#include "runtime/gemm/gemm.h"
+#include "runtime/system/error.h"
 #include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
+#include <inttypes.h>
+#include <string.h>
 
-#define SMALLEST_SIDE 8 /* of a group's work-items in a tile */
+/* One forward or backward pass over a batch, with the elements of all tokens in y, in transposed keys, and of one number per row of
+ * scores. */
+struct pass {
+    struct token_shape tokens;
+    const struct attention_values *values;
+    const struct attention_scratch *scratch;
+    struct dropout dropout;
+    const struct buffer *d_y, *d_qkv; /* backward */
+    size_t padded, y, transposed, rows;
+};
 
-/* Keys of a tile. */
-static unsigned tile_keys(const struct compute *compute) {
-    return compute->device.native_kernels ? 64 : 8;
+static struct pass make_pass(const struct operations *operations, struct token_shape tokens,
+                             const struct attention_values *values, const struct attention_scratch *scratch,
+                             struct dropout dropout) {
+    const size_t channels = (size_t)operations->shape.channels, count = token_count(tokens);
+    const size_t padded = operations_padded(operations->compute, tokens.sequence);
+    return (struct pass){.tokens = tokens,
+                         .values = values,
+                         .scratch = scratch,
+                         .dropout = dropout,
+                         .padded = padded,
+                         .y = count * channels,
+                         .transposed = (size_t)tokens.batch * padded * channels,
+                         .rows = count * (size_t)operations->shape.heads};
 }
 
-/* Of pairs more queries: what is rounded and zipped for a tile is for all of them. */
-struct attention_cpu_tiles attention_cpu_tiles(const struct operations *operations) {
-    const struct compute *compute = operations->compute;
-    const unsigned keys = tile_keys(compute);
-    return compute->device.native_kernels
-               ? (struct attention_cpu_tiles){operations->attention_products ? 32 : 8, keys, keys, compute->vector}
-               : (struct attention_cpu_tiles){1, keys, 4, compute->vector < 4 ? compute->vector : 4};
+/* Blocks of so many positions in all heads of a batch. */
+static size_t block_count(const struct operations *operations, struct token_shape tokens, size_t positions) {
+    return (size_t)(tokens.batch * operations->shape.heads) * groups_for((size_t)tokens.sequence, positions);
 }
 
-bool attention_is_tiled(const struct compute *compute) {
-    return compute->lanes > 1 && compute->device.max_work_group >= SMALLEST_SIDE * SMALLEST_SIDE;
+static double flops_of(const struct operations *operations, struct token_shape tokens, int products) {
+    const struct operation_shape *shape = &operations->shape;
+    return attention_flops(shape->heads, shape->channels / shape->heads, tokens, products);
 }
 
-/* So many side by side that a work-item adds up two quads of a row at most, or one of each of two where keys stay, in heads of up
- * to 128 channels: more do not fit into 128 registers beside the rest. */
-struct attention_gpu_group attention_gpu_group(const struct operations *operations, bool keys_stay) {
-    const int64_t head_size = operations->shape.channels / operations->shape.heads;
-    const bool wide = head_size > (keys_stay ? 64 : 128);
-    struct attention_gpu_group group = head_size <= 32 ? (struct attention_gpu_group){8, 16}
-                                       : wide          ? (struct attention_gpu_group){32, 8}
-                                                       : (struct attention_gpu_group){16, 16};
-    while (group.across * group.down > operations->compute->device.max_work_group) {
-        unsigned *side = group.down > SMALLEST_SIDE ? &group.down : &group.across;
-        *side /= 2;
+/* ---- cpu and cpu_bf16: cl/attention_cpu.cl. A work-item has `positions` rows of a head. */
+
+/* Keys (which: 1) or values (2) of qkv, so that keys lie side by side. */
+static void transpose(struct operations *operations, const struct pass *pass, int which,
+                      const struct buffer *transposed) {
+    const size_t each = operations->policy.attention_key_vector * (attention_is(operations, "cpu_bf16") ? 2 : 1);
+    RUN_ELEMENTS(attention_transpose, pass->transposed, each, ARG_IN(pass->values->qkv, pass->y), ARG_I32(which),
+                 ARG_I32(pass->tokens.batch), ARG_I32(pass->tokens.sequence), ARG_I32(pass->padded),
+                 ARG_OUT(transposed, pass->transposed));
+}
+
+static struct launch launch_cpu(const struct operations *operations, const struct kernel *kernel,
+                                const struct pass *pass, size_t positions, int products) {
+    const size_t group = operations->policy.item_group;
+    return (struct launch){
+        .kernel = kernel,
+        .groups = groups_for(block_count(operations, pass->tokens, positions), group),
+        .local = group,
+        .flops = flops_of(operations, pass->tokens, products),
+    };
+}
+
+#define ARG_TOKENS(pass)                                                                                           \
+    ARG_I32((pass)->tokens.batch), ARG_I32((pass)->tokens.sequence), ARG_I32((pass)->padded),                      \
+        ARG_DROPOUT((pass)->dropout)
+
+static size_t queries_cpu(const struct operations *operations) {
+    return operations->policy.attention_queries[attention_is(operations, "cpu_bf16")];
+}
+
+static void forward_cpu(struct operations *operations, const struct pass *pass) {
+    const struct launch launch =
+        launch_cpu(operations, &operations->kernels->attention_forward, pass, queries_cpu(operations), 2);
+    transpose(operations, pass, 1, pass->scratch->keys_t);
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y),
+                  ARG_IN(pass->scratch->keys_t, pass->transposed), ARG_TOKENS(pass),
+                  ARG_OUT(pass->values->y, pass->y), ARG_OUT(pass->values->lse, pass->rows));
+}
+
+/* Whether a work-item of the backward pass takes a whole head, which saves two of seven matrix multiplications, and not a block of
+ * queries or keys: if heads keep the cores of a CPU as busy, at most a tenth of them idle. */
+static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
+    const size_t cores = operations->policy.attention_head_cores;
+    const size_t heads = (size_t)(tokens.batch * operations->shape.heads);
+    return cores && 10 * heads >= 9 * groups_for(heads, cores) * cores;
+}
+
+#define ARG_BACKWARD(pass)                                                                                         \
+    ARG_IN((pass)->values->qkv, 3 * (pass)->y), ARG_IN((pass)->scratch->keys_t, (pass)->transposed),               \
+        ARG_IN((pass)->scratch->values_t, (pass)->transposed), ARG_IN((pass)->values->y, (pass)->y),               \
+        ARG_IN((pass)->d_y, (pass)->y), ARG_IN((pass)->values->lse, (pass)->rows), ARG_TOKENS(pass)
+
+static void backward_cpu(struct operations *operations, const struct pass *pass) {
+    const struct operation_kernels *kernels = operations->kernels;
+    const struct attention_scratch *scratch = pass->scratch;
+    const bool heads = take_whole_heads(operations, pass->tokens);
+    const bool in_fp32 = operations->shape.type == ELEMENT_FP32;
+    const size_t keys = heads ? (size_t)pass->tokens.sequence : operations->policy.attention_keys_backward;
+    const struct launch to_keys =
+        launch_cpu(operations, &kernels->attention_backward_keys, pass, keys, heads ? 5 : 4);
+    transpose(operations, pass, 1, scratch->keys_t);
+    transpose(operations, pass, 2, scratch->values_t);
+    if (!heads) {
+        const struct launch to_queries =
+            launch_cpu(operations, &kernels->attention_backward_queries, pass, queries_cpu(operations), 3);
+        KERNEL_LAUNCH(operations->compute, &to_queries, ARG_BACKWARD(pass), ARG_OUT(pass->d_qkv, pass->y),
+                      ARG_OUT(scratch->delta, pass->rows));
     }
-    return group;
+    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_BACKWARD(pass), ARG_I32(heads),
+                  ARG_OUT(pass->d_qkv, (heads ? 3 : 2) * pass->y),
+                  ARG_MEMORY_(scratch->delta, 0, pass->rows, !heads, heads),
+                  heads && !in_fp32 ? ARG_IN_OUT(scratch->d_queries, pass->y) : ARG_UNUSED(pass->d_qkv));
+}
+
+/* ---- gpu: cl/attention_gpu.cl. Work-groups have blocks of rows of all heads. */
+
+static struct launch launch_gpu(const struct operations *operations, const struct kernel *kernel,
+                                const struct pass *pass, struct attention_gpu_group group, int products) {
+    return (struct launch){
+        .kernel = kernel,
+        .groups = block_count(operations, pass->tokens, 4 * group.down),
+        .local = (size_t)group.across * group.down,
+        .flops = flops_of(operations, pass->tokens, products),
+    };
+}
+
+/* The sequence, how many blocks there are in a head, the inverse of that, and dropout. */
+#define ARG_BLOCKS(pass, blocks)                                                                                   \
+    ARG_I32((pass)->tokens.sequence), ARG_U32(blocks), ARG_U32(UINT32_MAX / (blocks)), ARG_DROPOUT((pass)->dropout)
+
+static uint32_t blocks_gpu(const struct pass *pass, struct attention_gpu_group group) {
+    return (uint32_t)groups_for((size_t)pass->tokens.sequence, 4 * group.down);
+}
+
+static void forward_gpu(struct operations *operations, const struct pass *pass) {
+    const struct attention_gpu_group group = operations->policy.attention_gpu[0];
+    const struct launch launch = launch_gpu(operations, &operations->kernels->attention_forward, pass, group, 2);
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, 3 * pass->y),
+                  ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y),
+                  ARG_OUT(pass->values->lse, pass->rows));
+}
+
+static void backward_gpu(struct operations *operations, const struct pass *pass) {
+    const struct attention_values *values = pass->values;
+    const struct operation_kernels *kernels = operations->kernels;
+    const struct attention_gpu_group queries = operations->policy.attention_gpu[0];
+    const struct attention_gpu_group keys = operations->policy.attention_gpu[1];
+    const struct launch to_queries = launch_gpu(operations, &kernels->attention_backward_queries, pass, queries, 3);
+    const struct launch to_keys = launch_gpu(operations, &kernels->attention_backward_keys, pass, keys, 4);
+    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * pass->y), ARG_IN(values->y, pass->y),
+                  ARG_IN(pass->d_y, pass->y), ARG_IN(values->lse, pass->rows),
+                  ARG_BLOCKS(pass, blocks_gpu(pass, queries)), ARG_OUT(pass->d_qkv, pass->y),
+                  ARG_OUT(pass->scratch->delta, pass->rows));
+    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * pass->y), ARG_IN(pass->d_y, pass->y),
+                  ARG_IN(values->lse, pass->rows), ARG_IN(pass->scratch->delta, pass->rows),
+                  ARG_BLOCKS(pass, blocks_gpu(pass, keys)), ARG_OUT(pass->d_qkv, 2 * pass->y));
+}
+
+/* ---- the table */
+
+static void forward_matrix_cores(struct operations *operations, const struct pass *pass) {
+    attention_matrix_cores_forward(operations->attention_matrix_cores, pass->tokens, pass->values, pass->dropout);
+}
+
+static void backward_matrix_cores(struct operations *operations, const struct pass *pass) {
+    attention_matrix_cores_backward(operations->attention_matrix_cores, pass->tokens, pass->values, pass->dropout,
+                                    pass->d_y, pass->scratch->delta, pass->d_qkv);
+}
+
+/* Several lanes share a row. */
+static bool gpu_takes(const struct compute *compute, const struct operation_shape *shape) {
+    (void)shape;
+    return compute->lanes > 1 && compute->device.max_work_group >= 64;
+}
+
+/* The kernels multiply vectors of 16 pairs of bf16. */
+static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
+    return compute->device.native_kernels && shape->type == ELEMENT_BF16 &&
+           shape->channels / shape->heads % 16 == 0 && compute->vector == 16 &&
+           strstr(compute->device.units.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
+}
+
+static bool cpu_takes(const struct compute *compute, const struct operation_shape *shape) {
+    (void)compute;
+    (void)shape;
+    return true;
+}
+
+/* What computes attention, and its passes. The first row that takes device and shape is chosen, or the next one after a row whose
+ * kernels do not compile or fail their check. Matrix cores come on top of that, once attention_open has found them right; kernels
+ * for text that is generated are those of the other row. */
+static const struct attention_algorithm {
+    const char *name; /* the kernels are in cl/attention_<name>.cl */
+    bool (*takes)(const struct compute *compute, const struct operation_shape *shape);
+    void (*forward)(struct operations *operations, const struct pass *pass);
+    void (*backward)(struct operations *operations, const struct pass *pass);
+} algorithms[] = {
+    {"gpu", gpu_takes, forward_gpu, backward_gpu},
+    {"cpu_bf16", cpu_bf16_takes, forward_cpu, backward_cpu},
+    {"cpu", cpu_takes, forward_cpu, backward_cpu},
+    {"matrix_cores", NULL, forward_matrix_cores, backward_matrix_cores},
+};
+#define MATRIX_CORES (&algorithms[sizeof algorithms / sizeof *algorithms - 1])
+
+int attention_next(struct operations *operations) {
+    const struct attention_algorithm *next = operations->attention ? operations->attention + 1 : algorithms;
+    while (next < MATRIX_CORES && !next->takes(operations->compute, &operations->shape)) {
+        next++;
+    }
+    if (next == MATRIX_CORES) {
+        return -1;
+    }
+    operations_release_attention(operations);
+    operations->attention = next;
+    return 0;
+}
+
+bool attention_is(const struct operations *operations, const char *name) {
+    return strcmp(operations->attention->name, name) == 0;
+}
+
+void attention_use(struct operations *operations, const char *name) {
+    operations->attention = algorithms;
+    while (!attention_is(operations, name)) {
+        operations->attention++;
+    }
 }
 
 size_t operations_padded(const struct compute *compute, int64_t sequence) {
-    const size_t tile = tile_keys(compute);
-    return ((size_t)sequence + tile - 1) / tile * tile;
+    const size_t tile = policy_attention_keys(compute);
+    return groups_for((size_t)sequence, tile) * tile;
 }
 
 size_t operations_transposed(const struct compute *compute, int64_t sequence) {
-    return attention_is_tiled(compute) ? 0 : operations_padded(compute, sequence);
+    return gpu_takes(compute, NULL) ? 0 : operations_padded(compute, sequence);
 }
 
-/* ---- launching */
-
-/* Keys (part 1) or values (part 2) of qkv. */
-static void transpose(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int part,
-                      const struct buffer *transposed) {
-    const size_t padded = operations_padded(operations->compute, tokens.sequence);
-    const size_t elements = (size_t)(tokens.batch * operations->shape.channels) * padded;
-    RUN_ELEMENTS(attention_transpose, elements,
-                 attention_cpu_tiles(operations).key_vector * (operations->attention_products ? 2 : 1),
-                 ARG_IN(qkv, token_count(tokens) * (size_t)operations->shape.channels), ARG_I32(part),
-                 ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(padded), ARG_OUT(transposed, elements));
-}
-
-/* Work-items for all heads of a batch with `block` positions each. */
-static size_t item_count(const struct operations *operations, struct token_shape tokens, size_t block) {
-    return (size_t)(tokens.batch * operations->shape.heads) * (((size_t)tokens.sequence + block - 1) / block);
-}
-
-/* Elements of all tokens: of y, of transposed keys, and of one number per row of scores. */
-struct attention_sizes {
-    size_t y, transposed, rows;
-};
-
-static struct attention_sizes sizes_of(const struct operations *operations, struct token_shape tokens) {
-    const size_t channels = (size_t)operations->shape.channels;
-    return (struct attention_sizes){
-        .y = token_count(tokens) * channels,
-        .transposed = (size_t)tokens.batch * operations_padded(operations->compute, tokens.sequence) * channels,
-        .rows = token_count(tokens) * (size_t)operations->shape.heads,
-    };
-}
-
-/* A pass over all heads with so many products, of which a work-item does `block` positions: much work, so groups of one
- * on a CPU. */
-static struct launch pass_of(const struct operations *operations, const struct kernel *kernel,
-                             struct token_shape tokens, size_t block, int products) {
-    const struct operation_shape *shape = &operations->shape;
-    const size_t group = operations->compute->device.is_gpu ? 64 : 1;
-    return (struct launch){
-        .kernel = kernel,
-        .groups = groups_for(item_count(operations, tokens, block), group),
-        .local = group,
-        .flops = attention_flops(shape->heads, shape->channels / shape->heads, tokens, products),
-    };
-}
-
-#define ARG_TOKENS(tokens)                                                                                         \
-    ARG_I32((tokens).batch), ARG_I32((tokens).sequence),                                                           \
-        ARG_I32(operations_padded(operations->compute, (tokens).sequence))
-
-/* A pass with so many products of cl/attention_gpu.cl: groups of work-items for blocks of rows of all heads. */
-static struct launch tiles_of(const struct operations *operations, const struct kernel *kernel,
-                              struct token_shape tokens, struct attention_gpu_group group, int products) {
-    const struct operation_shape *shape = &operations->shape;
-    return (struct launch){
-        .kernel = kernel,
-        .groups = item_count(operations, tokens, 4 * group.down),
-        .local = (size_t)group.across * group.down,
-        .flops = attention_flops(shape->heads, shape->channels / shape->heads, tokens, products),
-    };
-}
-
-/* The sequence, how many blocks there are in a head, and the inverse of that. */
-#define ARG_BLOCKS(group)                                                                                          \
-    ARG_I32(tokens.sequence), ARG_U32(block_count(tokens, group)), ARG_U32(UINT32_MAX / block_count(tokens, group))
-
-static uint32_t block_count(struct token_shape tokens, struct attention_gpu_group group) {
-    return (uint32_t)groups_for((size_t)tokens.sequence, 4 * group.down);
-}
-
-static void forward_tiles(struct operations *operations, struct token_shape tokens,
-                          const struct attention_values *values, struct dropout dropout) {
-    const struct attention_gpu_group group = attention_gpu_group(operations, false);
-    const struct attention_sizes sizes = sizes_of(operations, tokens);
-    const struct launch launch = tiles_of(operations, &operations->kernels->attention_forward, tokens, group, 2);
-    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, 3 * sizes.y), ARG_BLOCKS(group),
-                  ARG_DROPOUT(dropout), ARG_OUT(values->y, sizes.y), ARG_OUT(values->lse, sizes.rows));
-}
-
-static void backward_tiles(struct operations *operations, struct token_shape tokens,
-                           const struct attention_values *values, const struct buffer *delta,
-                           struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
-    const struct attention_gpu_group queries = attention_gpu_group(operations, false);
-    const struct attention_gpu_group keys = attention_gpu_group(operations, true);
-    const struct operation_kernels *kernels = operations->kernels;
-    const struct attention_sizes sizes = sizes_of(operations, tokens);
-    const struct launch to_queries = tiles_of(operations, &kernels->attention_backward_queries, tokens, queries, 3);
-    const struct launch to_keys = tiles_of(operations, &kernels->attention_backward_keys, tokens, keys, 4);
-    KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, 3 * sizes.y), ARG_IN(values->y, sizes.y),
-                  ARG_IN(d_y, sizes.y), ARG_IN(values->lse, sizes.rows), ARG_BLOCKS(queries), ARG_DROPOUT(dropout),
-                  ARG_OUT(d_qkv, sizes.y), ARG_OUT(delta, sizes.rows));
-    KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, 3 * sizes.y), ARG_IN(d_y, sizes.y),
-                  ARG_IN(values->lse, sizes.rows), ARG_IN(delta, sizes.rows), ARG_BLOCKS(keys),
-                  ARG_DROPOUT(dropout), ARG_OUT(d_qkv, 2 * sizes.y));
-}
-
-static bool take_units(const struct operations *operations, struct token_shape tokens) {
-    return operations->attention_matrix_cores &&
-           attention_matrix_cores_take(operations->attention_matrix_cores, tokens);
+static const struct attention_algorithm *algorithm_for(const struct operations *operations,
+                                                       struct token_shape tokens) {
+    const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
+    return cores && attention_matrix_cores_take(cores, tokens) ? MATRIX_CORES : operations->attention;
 }
 
 void attention_forward(struct operations *operations, struct token_shape tokens,
                        const struct attention_values *values, const struct attention_scratch *scratch,
                        struct dropout dropout) {
-    if (take_units(operations, tokens)) {
-        attention_matrix_cores_forward(operations->attention_matrix_cores, tokens, values->qkv, dropout, values->y,
-                                       values->lse);
-        return;
-    }
-    if (attention_is_tiled(operations->compute)) {
-        forward_tiles(operations, tokens, values, dropout);
-        return;
-    }
-    const struct attention_sizes sizes = sizes_of(operations, tokens);
-    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
-    const struct launch pass = pass_of(operations, &operations->kernels->attention_forward, tokens,
-                                       attention_cpu_tiles(operations).queries, 2);
-    KERNEL_LAUNCH(operations->compute, &pass, ARG_IN(values->qkv, 3 * sizes.y),
-                  ARG_IN(scratch->keys_t, sizes.transposed), ARG_TOKENS(tokens), ARG_DROPOUT(dropout),
-                  ARG_OUT(values->y, sizes.y), ARG_OUT(values->lse, sizes.rows));
+    const struct pass pass = make_pass(operations, tokens, values, scratch, dropout);
+    algorithm_for(operations, tokens)->forward(operations, &pass);
 }
-
-/* Whether a work-item of the backward pass takes a whole head, which saves two of seven products, and not a block of
- * queries or keys: where heads keep the cores of a CPU as busy, at most a tenth of them idle. */
-static bool take_whole_heads(const struct operations *operations, struct token_shape tokens) {
-    const size_t cores = operations->head_cores;
-    if (!cores) {
-        return false;
-    }
-    const size_t heads = item_count(operations, tokens, (size_t)tokens.sequence);
-    const size_t rounds = (heads + cores - 1) / cores;
-    return 10 * heads >= 9 * rounds * cores;
-}
-
-/* What both kernels of the way back read. */
-#define ARG_BACKWARD                                                                                               \
-    ARG_IN(values->qkv, 3 * sizes.y), ARG_IN(scratch->keys_t, sizes.transposed),                                   \
-        ARG_IN(scratch->values_t, sizes.transposed), ARG_IN(values->y, sizes.y), ARG_IN(d_y, sizes.y),             \
-        ARG_IN(values->lse, sizes.rows), ARG_TOKENS(tokens), ARG_DROPOUT(dropout)
 
 void attention_backward(struct operations *operations, struct token_shape tokens,
                         const struct attention_values *values, const struct attention_scratch *scratch,
                         struct dropout dropout, const struct buffer *d_y, const struct buffer *d_qkv) {
-    if (take_units(operations, tokens)) {
-        attention_matrix_cores_backward(operations->attention_matrix_cores, tokens, values, dropout, d_y,
-                                        scratch->delta, d_qkv);
-        return;
-    }
-    if (attention_is_tiled(operations->compute)) {
-        backward_tiles(operations, tokens, values, scratch->delta, dropout, d_y, d_qkv);
-        return;
-    }
-    const struct attention_cpu_tiles tiles = attention_cpu_tiles(operations);
-    const struct attention_sizes sizes = sizes_of(operations, tokens);
-    transpose(operations, tokens, values->qkv, 1, scratch->keys_t);
-    transpose(operations, tokens, values->qkv, 2, scratch->values_t);
-    const bool whole_heads = take_whole_heads(operations, tokens);
-    if (!whole_heads) {
-        const struct launch queries =
-            pass_of(operations, &operations->kernels->attention_backward_queries, tokens, tiles.queries, 3);
-        KERNEL_LAUNCH(operations->compute, &queries, ARG_BACKWARD, ARG_OUT(d_qkv, sizes.y),
-                      ARG_OUT(scratch->delta, sizes.rows));
-    }
-    const struct launch keys =
-        pass_of(operations, &operations->kernels->attention_backward_keys, tokens,
-                whole_heads ? (size_t)tokens.sequence : tiles.keys_backward, whole_heads ? 5 : 4);
-    KERNEL_LAUNCH(operations->compute, &keys, ARG_BACKWARD, ARG_I32(whole_heads),
-                  ARG_OUT(d_qkv, (whole_heads ? 3 : 2) * sizes.y),
-                  ARG_MEMORY_(scratch->delta, 0, sizes.rows, !whole_heads, whole_heads),
-                  whole_heads && operations->shape.type != ELEMENT_FP32 ? ARG_IN_OUT(scratch->d_queries, sizes.y)
-                                                                        : ARG_UNUSED(d_qkv));
+    struct pass pass = make_pass(operations, tokens, values, scratch, dropout);
+    pass.d_y = d_y;
+    pass.d_qkv = d_qkv;
+    algorithm_for(operations, tokens)->backward(operations, &pass);
 }
+
+/* ---- generation */
 
 void attention_fill(struct operations *operations, struct token_shape tokens, const struct buffer *qkv, int64_t row,
                     struct attention_cache cache) {
-    const int64_t head_size = operations->shape.channels / operations->shape.heads;
     const size_t elements = token_count(tokens) * (size_t)operations->shape.channels;
-    RUN_ELEMENTS(attention_fill, elements, vector_for(operations->compute, head_size), ARG_IN(qkv, 2 * elements),
+    RUN_ELEMENTS(attention_fill, elements, operations->policy.head_vector, ARG_IN(qkv, 2 * elements),
                  ARG_I32(tokens.batch), ARG_I32(tokens.sequence), ARG_I32(row), ARG_I32(cache.capacity),
                  ARG_OUT(cache.keys, elements), ARG_OUT(cache.values, elements));
 }
@@ -235,4 +280,77 @@ void attention_step(struct operations *operations, int64_t batch, int64_t positi
     RUN_ROWS(attention_step, rows, ARG_IN(qkv, 3 * row), ARG_I32(position), ARG_I32(cache.capacity),
              ARG_I32(operations_padded(operations->compute, cache.capacity)), ARG_IN_OUT(cache.keys, known * row),
              ARG_IN_OUT(cache.values, known * row), ARG_IN_OUT(scores, known * rows), ARG_OUT(y, row));
+}
+
+/* ---- choosing */
+
+/* As attention_check, unless it passed in an earlier run. */
+static int check_once(struct operations *operations, const char *kernels) {
+    const struct operation_shape *shape = &operations->shape;
+    char what[sizeof operations->attention_by + 96], key[CHECKSUM_SIZE];
+    snprintf(what, sizeof what, "attention by %s, %" PRId64 " heads, %" PRId64 " channels, %s", kernels,
+             shape->heads, shape->channels, element_name(shape->type));
+    if (self_test_passed(operations->compute, what, key)) {
+        return 0;
+    }
+    const int status = attention_check(operations);
+    if (status == 0) {
+        self_test_keep(operations->compute, key);
+    }
+    return status;
+}
+
+/* Opens the device's matrix cores if they compute attention right; false with the reason why not. */
+static bool open_matrix_cores(struct operations *operations) {
+    const struct operation_shape *shape = &operations->shape;
+    const struct attention_matrix_cores_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
+    struct attention_matrix_cores **cores = &operations->attention_matrix_cores;
+    struct mma_unit unit;
+    if (attention_matrix_cores_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
+        return false;
+    }
+    if (attention_matrix_cores_open(operations->compute, &wanted, &unit, cores) == 0 &&
+        (operations->compute->device.model || check_once(operations, attention_matrix_cores_name(*cores)) == 0)) {
+        return true;
+    }
+    attention_matrix_cores_close(*cores);
+    *cores = NULL;
+    error_prefix("%s", unit.name);
+    return false;
+}
+
+/* Whether the kernels for matrix cores or bf16 instructions are used, if the device has such: attention_by becomes their name, or the
+ * reason why they are not. */
+static bool open_fast(struct operations *operations) {
+    const struct compute *compute = operations->compute;
+    const bool bf16 = attention_is(operations, "cpu_bf16");
+    const char *name = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
+    char *text = operations->attention_by;
+    const size_t size = sizeof operations->attention_by;
+    if (!bf16 && (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(compute))) {
+        snprintf(text, size, "portable kernels");
+        return false;
+    }
+    if (bf16 ? compute->dry || check_once(operations, name) == 0 : open_matrix_cores(operations)) {
+        snprintf(text, size, "%s", bf16 ? name : attention_matrix_cores_name(operations->attention_matrix_cores));
+        return true;
+    }
+    snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
+    error_clear();
+    return false;
+}
+
+int attention_open(struct operations *operations) {
+    struct compute *compute = operations->compute;
+    if (open_fast(operations)) {
+        return 0;
+    }
+    if (attention_is(operations, "cpu_bf16") &&
+        (attention_next(operations) || operations_build(operations, "attention.cl"))) {
+        return -1;
+    }
+    const int status = compute->verify ? check_once(operations, operations->attention_by) : 0;
+    return status > 0 ? self_test_refuse(compute, "attention",
+                                         operations->shape.type == ELEMENT_FP32 ? "" : "--dtype fp32, ")
+                      : status;
 }

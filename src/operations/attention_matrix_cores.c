@@ -1,5 +1,6 @@
 #include "src/operations/attention_matrix_cores.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/operations/operations.h"
 #include <inttypes.h>
 #include <math.h>
@@ -62,12 +63,12 @@ static size_t local_needed(const struct mma_unit *unit, struct tiles tiles, int6
            larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
-static int check_fits(const struct attention_matrix_cores *units) {
-    const struct device *device = &units->compute->device;
-    const size_t items = (size_t)WARPS * units->unit.warp;
-    const size_t needed = local_needed(&units->unit, units->tiles, units->shape.head_size);
+static int check_fits(const struct attention_matrix_cores *cores) {
+    const struct device *device = &cores->compute->device;
+    const size_t items = (size_t)WARPS * cores->unit.warp;
+    const size_t needed = local_needed(&cores->unit, cores->tiles, cores->shape.head_size);
     if (items > device->max_work_group || needed > device->local_bytes) {
-        return error_set("attention on matrix units needs work-groups of %zu and %zu bytes of local memory; %s has "
+        return error_set("attention on matrix cores needs work-groups of %zu and %zu bytes of local memory; %s has "
                          "%zu and %zu",
                          items, needed, device->name, device->max_work_group, device->local_bytes);
     }
@@ -76,7 +77,7 @@ static int check_fits(const struct attention_matrix_cores *units) {
 
 /* ---- opening */
 
-static int build(struct attention_matrix_cores *units) {
+static int build(struct attention_matrix_cores *cores) {
     static const char *const files[] = {
         "common.cl", "element.cl", "matrix_unit.cl", "matrix_unit_rows.cl", "attention_matrix_cores.cl", NULL};
     char text[512];
@@ -84,20 +85,23 @@ static int build(struct attention_matrix_cores *units) {
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DUNIT_TURN_LOCAL=%d -DHEAD_SIZE=%" PRId64
              " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
-             units->unit.kind == MMA_EMULATION ? "-cl-opt-disable" : "", /* three times as fast to compile */
-             (int)units->unit.kind, units->unit.warp, units->shape.type == ELEMENT_FP16, units->unit.wide_fragments,
-             units->shape.head_size, WARPS, units->tiles.keys, units->tiles.block, STRIP, units->tiles.keep,
-             device_registers_option(&units->compute->device, REGISTERS_MANY));
-    int status = program_build(units->compute, files, text, &program);
-    status = status || kernel_create(units->compute, program, "attention_matrix_cores_forward", &units->forward) ||
-                     kernel_create(units->compute, program, "attention_matrix_cores_forward_dropout",
-                                   &units->forward_dropout) ||
-                     kernel_create(units->compute, program, "attention_matrix_cores_backward_queries",
-                                   &units->backward_queries) ||
-                     kernel_create(units->compute, program, "attention_matrix_cores_backward_keys",
-                                   &units->backward_keys)
-                 ? -1
-                 : 0;
+             cores->unit.kind == MMA_EMULATION ? "-cl-opt-disable" : "", /* three times as fast to compile */
+             (int)cores->unit.kind, cores->unit.warp, cores->shape.type == ELEMENT_FP16, cores->unit.wide_fragments,
+             cores->shape.head_size, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             device_registers_option(&cores->compute->device, REGISTERS_MANY));
+    const struct {
+        const char *name;
+        struct kernel *kernel;
+    } kernels[] = {
+        {"attention_matrix_cores_forward", &cores->forward},
+        {"attention_matrix_cores_forward_dropout", &cores->forward_dropout},
+        {"attention_matrix_cores_backward_queries", &cores->backward_queries},
+        {"attention_matrix_cores_backward_keys", &cores->backward_keys},
+    };
+    int status = program_build(cores->compute, files, text, &program);
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels && status == 0; i++) {
+        status = kernel_create(cores->compute, program, kernels[i].name, kernels[i].kernel);
+    }
     if (program) {
         clReleaseProgram(program);
     }
@@ -106,11 +110,11 @@ static int build(struct attention_matrix_cores *units) {
 
 int attention_matrix_cores_check_shape(const struct attention_matrix_cores_shape *shape) {
     if (shape->type == ELEMENT_FP32) {
-        return error_set("attention in fp32 does not use matrix units");
+        return error_set("attention in fp32 does not use matrix cores");
     }
     if (shape->head_size < HEAD_SIZE_UNIT || shape->head_size > HEAD_SIZE_LIMIT ||
         shape->head_size % HEAD_SIZE_UNIT != 0) {
-        return error_set("attention on matrix units takes heads of 16, 32, ... 128 channels, not %" PRId64,
+        return error_set("attention on matrix cores takes heads of 16, 32, ... 128 channels, not %" PRId64,
                          shape->head_size);
     }
     return 0;
@@ -122,105 +126,99 @@ int attention_matrix_cores_open(struct compute *compute, const struct attention_
     if (compute_check(compute) || attention_matrix_cores_check_shape(shape)) {
         return -1;
     }
-    struct attention_matrix_cores *units = calloc(1, sizeof(*units));
-    if (!units) {
-        return error_set("out of memory");
-    }
-    units->compute = compute;
-    units->shape = *shape;
-    units->unit = *unit;
-    units->tiles = choose_tiles(unit, shape->head_size > 64, compute->device.local_bytes);
-    if (check_fits(units) || build(units)) {
-        attention_matrix_cores_close(units);
+    struct attention_matrix_cores *cores = memory_zeroed(1, sizeof(*cores));
+    cores->compute = compute;
+    cores->shape = *shape;
+    cores->unit = *unit;
+    cores->tiles = choose_tiles(unit, shape->head_size > 64, compute->device.local_bytes);
+    if (check_fits(cores) || build(cores)) {
+        attention_matrix_cores_close(cores);
         return -1;
     }
-    *opened = units;
+    *opened = cores;
     return 0;
 }
 
-void attention_matrix_cores_close(struct attention_matrix_cores *units) {
-    if (units) {
-        kernel_release(&units->forward);
-        kernel_release(&units->forward_dropout);
-        kernel_release(&units->backward_queries);
-        kernel_release(&units->backward_keys);
-        free(units);
+void attention_matrix_cores_close(struct attention_matrix_cores *cores) {
+    if (cores) {
+        kernel_release(&cores->forward);
+        kernel_release(&cores->forward_dropout);
+        kernel_release(&cores->backward_queries);
+        kernel_release(&cores->backward_keys);
+        free(cores);
     }
 }
 
-const char *attention_matrix_cores_name(const struct attention_matrix_cores *units) {
-    return units->unit.name;
+const char *attention_matrix_cores_name(const struct attention_matrix_cores *cores) {
+    return cores->unit.name;
 }
 
 /* ---- launching */
 
 /* Work-groups: blocks of rows of all heads. */
-static uint64_t groups_of(const struct attention_matrix_cores *units, struct token_shape tokens) {
-    const uint64_t rows = (uint64_t)WARPS * units->unit.m;
-    return (uint64_t)(tokens.batch * units->shape.heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
+static uint64_t groups_of(const struct attention_matrix_cores *cores, struct token_shape tokens) {
+    const uint64_t rows = (uint64_t)WARPS * cores->unit.m;
+    return (uint64_t)(tokens.batch * cores->shape.heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
 }
 
-bool attention_matrix_cores_take(const struct attention_matrix_cores *units, struct token_shape tokens) {
-    const uint64_t row = 3 * (uint64_t)(units->shape.heads * units->shape.head_size);
-    return (uint64_t)tokens.sequence < UINT32_MAX / row && groups_of(units, tokens) < UINT32_MAX;
+bool attention_matrix_cores_take(const struct attention_matrix_cores *cores, struct token_shape tokens) {
+    const uint64_t row = 3 * (uint64_t)(cores->shape.heads * cores->shape.head_size);
+    return (uint64_t)tokens.sequence < UINT32_MAX / row && groups_of(cores, tokens) < UINT32_MAX;
 }
 
-#define ARG_SHAPE(units, tokens) ARG_U32((units)->shape.heads), ARG_U32((tokens).sequence)
+#define ARG_SHAPE(cores, tokens) ARG_U32((cores)->shape.heads), ARG_U32((tokens).sequence)
 
 double attention_flops(int64_t heads, int64_t head_size, struct token_shape tokens, int products) {
     const double pairs = 0.5 * (double)tokens.sequence * ((double)tokens.sequence + 1.0);
     return 2.0 * products * pairs * (double)(tokens.batch * heads * head_size);
 }
 
+/* Rows of scores of a batch. */
+static size_t row_count(const struct attention_matrix_cores *cores, struct token_shape tokens) {
+    return (size_t)(tokens.batch * tokens.sequence * cores->shape.heads);
+}
+
 /* A pass with so many products over blocks of rows and all before them, or after them. */
-static struct launch launch_of(const struct attention_matrix_cores *units, const struct kernel *kernel,
+static struct launch launch_of(const struct attention_matrix_cores *cores, const struct kernel *kernel,
                                struct token_shape tokens, int products) {
-    const double rows = (double)WARPS * units->unit.m, blocks = ceil((double)tokens.sequence / rows);
+    const double rows = (double)WARPS * cores->unit.m, blocks = ceil((double)tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
     return (struct launch){
         .kernel = kernel,
-        .groups = (size_t)groups_of(units, tokens),
-        .local = (size_t)WARPS * units->unit.warp,
-        .flops = attention_flops(units->shape.heads, units->shape.head_size, tokens, products),
+        .groups = (size_t)groups_of(cores, tokens),
+        .local = (size_t)WARPS * cores->unit.warp,
+        .flops = attention_flops(cores->shape.heads, cores->shape.head_size, tokens, products),
         .padded_flops =
-            2.0 * products * computed * (double)(tokens.batch * units->shape.heads * units->shape.head_size),
+            2.0 * products * computed * (double)(tokens.batch * cores->shape.heads * cores->shape.head_size),
         .on_matrix_cores = true,
     };
 }
-/* Elements of y, and of one number per row of scores. */
-static size_t y_elements(const struct attention_matrix_cores *units, struct token_shape tokens) {
-    return (size_t)(tokens.batch * tokens.sequence * units->shape.heads * units->shape.head_size);
-}
-static size_t row_elements(const struct attention_matrix_cores *units, struct token_shape tokens) {
-    return (size_t)(tokens.batch * tokens.sequence * units->shape.heads);
-}
 
-void attention_matrix_cores_forward(struct attention_matrix_cores *units, struct token_shape tokens,
-                                    const struct buffer *qkv, struct dropout dropout, const struct buffer *y,
-                                    const struct buffer *lse) {
+void attention_matrix_cores_forward(struct attention_matrix_cores *cores, struct token_shape tokens,
+                                    const struct attention_values *values, struct dropout dropout) {
     const bool drops = dropout.rate > 0.0f;
-    const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
-    const struct launch launch = launch_of(units, drops ? &units->forward_dropout : &units->forward, tokens, 2);
+    const size_t rows = row_count(cores, tokens), width = rows * (size_t)cores->shape.head_size;
+    const struct launch launch = launch_of(cores, drops ? &cores->forward_dropout : &cores->forward, tokens, 2);
     if (drops) {
-        KERNEL_LAUNCH(units->compute, &launch, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens),
-                      ARG_DROPOUT(dropout), ARG_OUT(y, width), ARG_OUT(lse, rows));
+        KERNEL_LAUNCH(cores->compute, &launch, ARG_IN(values->qkv, 3 * width), ARG_SHAPE(cores, tokens),
+                      ARG_DROPOUT(dropout), ARG_OUT(values->y, width), ARG_OUT(values->lse, rows));
     } else {
-        KERNEL_LAUNCH(units->compute, &launch, ARG_IN(qkv, 3 * width), ARG_SHAPE(units, tokens), ARG_OUT(y, width),
-                      ARG_OUT(lse, rows));
+        KERNEL_LAUNCH(cores->compute, &launch, ARG_IN(values->qkv, 3 * width), ARG_SHAPE(cores, tokens),
+                      ARG_OUT(values->y, width), ARG_OUT(values->lse, rows));
     }
 }
 
-void attention_matrix_cores_backward(struct attention_matrix_cores *units, struct token_shape tokens,
+void attention_matrix_cores_backward(struct attention_matrix_cores *cores, struct token_shape tokens,
                                      const struct attention_values *values, struct dropout dropout,
                                      const struct buffer *d_y, const struct buffer *delta,
                                      const struct buffer *d_qkv) {
-    const size_t width = y_elements(units, tokens), rows = row_elements(units, tokens);
-    const struct launch queries = launch_of(units, &units->backward_queries, tokens, 3);
-    const struct launch keys = launch_of(units, &units->backward_keys, tokens, 4);
-    KERNEL_LAUNCH(units->compute, &queries, ARG_IN(values->qkv, 3 * width), ARG_IN(values->y, width),
-                  ARG_IN(d_y, width), ARG_IN(values->lse, rows), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
+    const size_t rows = row_count(cores, tokens), width = rows * (size_t)cores->shape.head_size;
+    const struct launch queries = launch_of(cores, &cores->backward_queries, tokens, 3);
+    const struct launch keys = launch_of(cores, &cores->backward_keys, tokens, 4);
+    KERNEL_LAUNCH(cores->compute, &queries, ARG_IN(values->qkv, 3 * width), ARG_IN(values->y, width),
+                  ARG_IN(d_y, width), ARG_IN(values->lse, rows), ARG_SHAPE(cores, tokens), ARG_DROPOUT(dropout),
                   ARG_OUT(d_qkv, width), ARG_OUT(delta, rows));
-    KERNEL_LAUNCH(units->compute, &keys, ARG_IN(values->qkv, 3 * width), ARG_IN(d_y, width),
-                  ARG_IN(values->lse, rows), ARG_IN(delta, rows), ARG_SHAPE(units, tokens), ARG_DROPOUT(dropout),
+    KERNEL_LAUNCH(cores->compute, &keys, ARG_IN(values->qkv, 3 * width), ARG_IN(d_y, width),
+                  ARG_IN(values->lse, rows), ARG_IN(delta, rows), ARG_SHAPE(cores, tokens), ARG_DROPOUT(dropout),
                   ARG_OUT(d_qkv, 2 * width));
 }

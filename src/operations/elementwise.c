@@ -14,22 +14,24 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
 }
 
 void gelu_forward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *y) {
-    RUN_ELEMENTS(gelu_forward, count, operations->vector, ARG_IN(x, count), ARG_U64(count), ARG_OUT(y, count));
+    RUN_ELEMENTS(gelu_forward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+                 ARG_OUT(y, count));
 }
 
 void gelu_backward(struct operations *operations, size_t count, const struct buffer *x, const struct buffer *d) {
-    RUN_ELEMENTS(gelu_backward, count, operations->vector, ARG_IN(x, count), ARG_U64(count), ARG_IN_OUT(d, count));
+    RUN_ELEMENTS(gelu_backward, count, operations->policy.vector, ARG_IN(x, count), ARG_U64(count),
+                 ARG_IN_OUT(d, count));
 }
 
 void bias_forward(struct operations *operations, size_t rows, size_t width, struct span bias,
                   const struct buffer *x) {
-    RUN_ELEMENTS(bias_add, rows * width, operations->vector, ARG_SPAN_IN(bias, width), ARG_U64(rows * width),
+    RUN_ELEMENTS(bias_add, rows * width, operations->policy.vector, ARG_SPAN_IN(bias, width), ARG_U64(rows * width),
                  ARG_I32(width), ARG_IN_OUT(x, rows * width));
 }
 
 void bias_backward(struct operations *operations, size_t rows, size_t width, const struct buffer *d,
                    struct span d_bias) {
-    const struct chunking chunks = chunk_rows(rows, row_chunks(operations->compute));
+    const struct chunking chunks = chunk_rows(rows, operations->policy.row_chunks);
     RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_U64(chunks.per_chunk),
              ARG_I32(width), ARG_OUT(&operations->partials, chunks.chunks * width));
     add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, d_bias}});
@@ -44,7 +46,7 @@ uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place) {
 void dropout_apply(struct operations *operations, size_t rows, size_t width, struct dropout dropout,
                    const struct buffer *x) {
     if (dropout.rate > 0.0f) {
-        RUN_ELEMENTS(dropout_apply, rows * width, operations->vector, ARG_U64(rows * width), ARG_I32(width),
+        RUN_ELEMENTS(dropout_apply, rows * width, operations->policy.vector, ARG_U64(rows * width), ARG_I32(width),
                      ARG_DROPOUT(dropout), ARG_IN_OUT(x, rows * width));
     }
 }

@@ -38,7 +38,7 @@ void stream_scale_backward(struct operations *operations, struct token_shape tok
                            struct span gradients) {
     const size_t count = token_count(tokens), channels = (size_t)operations->shape.channels;
     const size_t width = (size_t)operations->shape.streams * channels;
-    const struct chunking chunks = chunk_rows(count, row_chunks(operations->compute));
+    const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
     RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
              ARG_I32(tokens.sequence), ARG_DROPOUT(dropout), ARG_IN(d_streams, count * width), ARG_U64(count),

@@ -1,46 +1,12 @@
 /* The frame of hyper-connections in one kernel each way. */
 #include "src/operations/kernels.h"
 
-#define GROUP_ITEMS   256         /* of a work-group, where there is room for so many */
-#define ROW_REGISTERS 64          /* numbers of a token's streams that a work-item can have in registers */
-#define STREAMS_MOST  4           /* sums of d_h grow with their square, and with more of them compilers spill */
-#define COLUMNS_MOST  64          /* projections per token: more are better done by a product of their own */
-#define THETA_MOST    1024        /* small parameters, whose sums each row of a group keeps */
-#define LOCAL_MOST    (32U << 10) /* bytes of local memory */
-#define COLUMN_BLOCK  4           /* as in cl/frame.cl */
-
 static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Bytes of local memory of a token: sums over its lanes, as GROUP_SUMS_SCRATCH of cl/common.cl lays them out. */
-size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape) {
-    const size_t streams = (size_t)shape->streams, sums = streams * (streams + 2), least = COLUMN_BLOCK + streams;
-    const size_t lanes = compute->lanes, parts = lanes >= 64 ? 8 : lanes >= 16 ? 4 : lanes >= 4 ? 2 : 1;
-    return (sums > least ? sums : least) * (lanes + parts) * sizeof(float);
-}
-
-size_t frame_rows(const struct compute *compute, const struct operation_shape *shape) {
-    const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
-    const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
-                                    residual_norm_groups(shape->residual, shape->streams));
-    if (residual_is_plain(shape->residual) || lanes == 1 || shape->streams > STREAMS_MOST ||
-        width > ROW_REGISTERS * lanes || columns > COLUMNS_MOST ||
-        residual_theta(shape->residual, shape->streams) > THETA_MOST) {
-        return 0;
-    }
-    const size_t items = smaller(GROUP_ITEMS, compute->device.max_work_group);
-    const size_t local = smaller(LOCAL_MOST, compute->device.local_bytes);
-    return smaller(items / lanes, local / frame_local_bytes(compute, shape));
-}
-
 bool frame_is_fused(const struct operations *operations) {
-    return operations->frame_rows > 0;
-}
-
-/* Two groups for each of twice the compute units: ROCm's OpenCL counts those of RDNA in pairs. */
-size_t frame_groups(const struct compute *compute) {
-    return 4 * (size_t)compute->device.compute_units;
+    return operations->policy.frame_rows > 0;
 }
 
 size_t frame_partials(const struct operation_shape *shape) {
@@ -52,7 +18,7 @@ size_t frame_partials(const struct operation_shape *shape) {
 
 #define RUN_FRAME(kernel, groups, ...)                                                                             \
     KERNEL_RUN(operations->compute, &operations->kernels->kernel, (groups),                                        \
-               operations->compute->lanes * operations->frame_rows, __VA_ARGS__)
+               operations->compute->lanes * operations->policy.frame_rows, __VA_ARGS__)
 
 /* The pointer to packed is one to all sublayers': a span. */
 #define ARG_ENTER(frame)                                                                                           \
@@ -67,7 +33,7 @@ void frame_leave(struct operations *operations, const struct stream_mix *from) {
 
 void frame_enter(struct operations *operations, size_t tokens, const struct stream_frame *frame) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const size_t groups = groups_for(tokens, operations->frame_rows);
+    const size_t groups = groups_for(tokens, operations->policy.frame_rows);
     const struct stream_mix *from = operations->left;
     operations->left = NULL;
     if (from) {
@@ -84,14 +50,14 @@ void frame_enter(struct operations *operations, size_t tokens, const struct stre
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    RUN_FRAME(frame_output_gradient, groups_for(tokens, operations->frame_rows), ARG_IN(mix->h, sizes.h),
+    RUN_FRAME(frame_output_gradient, groups_for(tokens, operations->policy.frame_rows), ARG_IN(mix->h, sizes.h),
               ARG_IN(d_mixed, sizes.streams), ARG_U64(tokens), ARG_OUT(d_output, sizes.channels));
 }
 
 /* Tokens of a work-group on the way back: whole rows of groups, as equal as they can be. */
 static size_t tokens_per_group(const struct operations *operations, size_t tokens) {
-    const size_t rows = operations->frame_rows, turns = groups_for(tokens, rows);
-    return groups_for(turns, smaller(turns, frame_groups(operations->compute))) * rows;
+    const size_t rows = operations->policy.frame_rows, turns = groups_for(tokens, rows);
+    return groups_for(turns, smaller(turns, operations->policy.frame_groups)) * rows;
 }
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
@@ -114,7 +80,7 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
               ARG_OUT(gradients->d_output, below ? sizes.channels : 0),
               ARG_OUT(&operations->partials,
                       groups * (operations->shape.bias ? 2 : 1) * sizes.width + groups * sizes.theta),
-              ARG_OUT(&operations->theta_partials, groups * operations->frame_rows * sizes.theta));
+              ARG_OUT(&operations->theta_partials, groups * operations->policy.frame_rows * sizes.theta));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);
     targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};

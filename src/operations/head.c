@@ -16,7 +16,7 @@ void final_norm_forward(struct operations *operations, size_t tokens, const stru
 void final_norm_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                          struct layer_norm norm, const struct buffer *statistics, const struct buffer *d_output,
                          const struct buffer *d_streams, struct layer_norm gradients) {
-    const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
     RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(streams, tokens * count * channels),
              ARG_SPAN_IN(norm.gain, channels), ARG_IN(statistics, 2 * tokens * norms(operations)),
@@ -28,25 +28,13 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
     add_partials(operations, chunks.chunks, 2 * channels, targets);
 }
 
-size_t loss_lanes(const struct compute *compute) {
-    const size_t most = compute->device.max_work_group;
-    return compute->lanes < 64 || most < 256 ? compute->lanes : most < 512 ? 256 : 512;
-}
-
-/* Whether the kernel has a row in registers between loss and gradient: KEEPS of cl/cross_entropy.cl. */
-static bool loss_keeps(const struct operations *operations) {
-    const size_t lanes = loss_lanes(operations->compute), vectors = (size_t)operations->shape.vocabulary / 4;
-    return lanes > 1 && operations->shape.type != ELEMENT_FP32 && operations->vector == 4 &&
-           groups_for(vectors, lanes) <= 32;
-}
-
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,
                    const struct buffer *targets, float scale, const struct buffer *d_logits,
                    const struct buffer *losses) {
     const size_t count = rows * (size_t)operations->shape.vocabulary;
     struct kernel_argument in = ARG_IN(logits, count);
-    in.reads = d_logits && !loss_keeps(operations) ? 2 : 1; /* rows are longer than caches are large */
-    KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, loss_lanes(operations->compute), in,
+    in.reads = d_logits && !operations->policy.loss_keeps_row ? 2 : 1; /* rows are longer than caches are large */
+    KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, operations->policy.loss_lanes, in,
                ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale), ARG_I32(d_logits != NULL),
                ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0), ARG_OUT(losses, rows));
 }

@@ -13,7 +13,7 @@ struct operation_kernels {
     struct kernel stream_gram;
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
-    struct kernel attention_fill, attention_step, attention_cpu_bf16_check;
+    struct kernel attention_fill, attention_step;
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel gelu_forward, gelu_backward, bias_add, dropout_apply;
     struct kernel final_norm_forward, final_norm_backward, cross_entropy;
@@ -26,45 +26,31 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
                         struct operations *operations);
 int operations_build(struct operations *operations, const char *file);
 
-/* Attention goes on in floats: its kernels of pairs are released, and those of floats are not built yet. */
-void attention_leave_bf16(struct operations *operations);
+/* ---- attention */
 
-/* Rows of the streams in a work-group of projections_multiply: as many as a CPU's caches like; on a GPU their sums
- * are registers. */
-size_t projection_rows(const struct operations *operations);
+#define ATTENTION_BF16_INSTRUCTIONS "AVX512_BF16" /* as runtime/system/cpu_units.h has it */
+
+/* Whether operations->attention is the algorithm of this name, and makes it that (for tests: nothing is built). */
+bool attention_is(const struct operations *operations, const char *name);
+void attention_use(struct operations *operations, const char *name);
+
+/* Goes on to the next algorithm that takes device and shape, which is not built yet. -1: there is none. */
+int attention_next(struct operations *operations);
+
+/* Releases the kernels of all algorithms but matrix cores. */
+void operations_release_attention(struct operations *operations);
+
+/* Runs both passes of a small batch with dropout, and compares y, lse and d_qkv with sums on the host in double, and what lies behind
+ * them in memory with what was there. 1 with the row that is wrong, -1 where the kernels could not run; the compute is in order either
+ * way. */
+int attention_check(struct operations *operations);
+
+/* ---- sizes */
 
 #define FEW_ROWS_BLOCK 4 /* rows of x, and of W, whose products few_rows_multiply has in registers */
 
-/* Attention runs in one of two ways: a work-item has rows of a head to itself (cl/attention_cpu.cl), or a work-group has
- * tiles of scores, on GPUs and wherever several lanes share a row (cl/attention_gpu.cl). */
-bool attention_is_tiled(const struct compute *compute);
-
-/* How the work-items of a group stand in a tile of which each has four rows and four columns. */
-struct attention_gpu_group {
-    unsigned across, down;
-};
-struct attention_gpu_group attention_gpu_group(const struct operations *operations, bool keys_stay);
-
-/* What a work-item takes that has rows to itself: wide tiles where it has a core's caches, too. */
-struct attention_cpu_tiles {
-    unsigned queries, keys, keys_backward, key_vector;
-};
-struct attention_cpu_tiles attention_cpu_tiles(const struct operations *operations);
-
-/* The widest vector that divides `length`. */
-unsigned vector_for(const struct compute *compute, int64_t length);
-
-/* Work-items that share a row of logits, which is much longer than one of channels. */
-size_t loss_lanes(const struct compute *compute);
-
-/* Work-items of a group of the map's kernels: few, so that the tokens of a batch are many groups. */
-size_t map_lanes(const struct compute *compute);
-
 /* A row that the projections' norm runs over. */
 size_t norm_length(const struct operations *operations);
-
-/* Vectors side by side in projections_gradient: as many as leave every core several work-items. */
-size_t gradient_width(const struct operations *operations);
 
 /* ---- launching */
 
@@ -86,8 +72,7 @@ static inline size_t groups_for(size_t items, size_t group) {
     KERNEL_RUN(operations->compute, &operations->kernels->kernel, groups_for(items, group), group, __VA_ARGS__)
 
 /* A kernel of which an item is much work: groups of one on a CPU. */
-#define RUN_ITEMS(kernel, items, ...)                                                                              \
-    RUN_GROUPS(kernel, items, operations->compute->device.is_gpu ? 64 : 1, __VA_ARGS__)
+#define RUN_ITEMS(kernel, items, ...) RUN_GROUPS(kernel, items, operations->policy.item_group, __VA_ARGS__)
 
 /* Elementwise kernels take one vector an item; larger groups spare a CPU the cost of each group. */
 #define ELEMENT_GROUP                            64
@@ -104,12 +89,6 @@ struct chunking {
     size_t per_chunk, chunks;
 };
 struct chunking chunk_rows(size_t rows, size_t most);
-
-/* How many chunks there are at most: of rows, of vectors whose squares are summed, and in the map's backward pass,
- * where each has its own sums of theta, which for mhc_lite has S! elements, and whole groups of map_lanes add theirs. */
-size_t row_chunks(const struct compute *compute);
-size_t square_chunks(const struct compute *compute);
-size_t map_chunks(const struct compute *compute, const struct operation_shape *shape);
 
 /* Columns [first, first + count) of partial sums, and the gradients that their sums over the chunks are part of; a count
  * of 0: none. */
@@ -135,12 +114,5 @@ struct stream_sizes {
 };
 struct stream_sizes stream_sizes(const struct operations *operations, size_t tokens);
 
-/* Of the fused frame: tokens of a work-group, 0 where it is not fused, and work-groups on the way back, at most. */
-size_t frame_rows(const struct compute *compute, const struct operation_shape *shape);
-size_t frame_groups(const struct compute *compute);
-
-/* Bytes of local memory of each of its tokens. */
-size_t frame_local_bytes(const struct compute *compute, const struct operation_shape *shape);
-
-/* Partial sums of such a group: of the gradients of gain and bias [2 C], and of theta. */
+/* Partial sums of a work-group of the fused frame: of the gradients of gain and bias [2 C], and of theta. */
 size_t frame_partials(const struct operation_shape *shape);

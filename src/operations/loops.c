@@ -1,4 +1,3 @@
-#include "src/operations/loops.h"
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
@@ -20,7 +19,7 @@ static size_t larger(size_t a, size_t b) {
 /* Of a work-item that goes over all positions of a head. */
 static size_t attention_turns(const struct operations *operations, struct token_shape tokens) {
     const struct operation_shape *shape = &operations->shape;
-    return attention_is_tiled(operations->compute)
+    return attention_is(operations, "gpu")
                ? 0
                : (size_t)(tokens.sequence * (shape->channels / shape->heads)) * TURNS_PER_CHANNEL;
 }
@@ -38,10 +37,10 @@ static size_t most_turns(const struct operations *operations, struct token_shape
     const struct operation_shape *shape = &operations->shape;
     const size_t step = (size_t)compute->vector * compute->lanes; /* elements of a row in a turn */
     const size_t row = groups_for((size_t)(shape->streams * shape->channels), step);
-    const size_t map = chunk_rows(tokens, map_chunks(compute, shape)).per_chunk * operations->columns;
-    const size_t mix = chunk_rows(tokens, row_chunks(compute)).per_chunk * row;
+    const size_t map = chunk_rows(tokens, operations->policy.map_chunks).per_chunk * operations->columns;
+    const size_t mix = chunk_rows(tokens, operations->policy.row_chunks).per_chunk * row;
     const size_t logits = groups_for((size_t)shape->vocabulary, step);
-    const size_t norm = groups_for(parameters, square_chunks(compute) * step);
+    const size_t norm = groups_for(parameters, operations->policy.square_chunks * step);
     const size_t attention = attention_turns(operations, batch);
     const size_t gemm = gemm_turns(compute, most_k(shape, tokens));
     const size_t rows =

@@ -13,34 +13,17 @@
 
 #include "runtime/device/compute.h"
 #include "src/operations/batch.h"
+#include "src/operations/policy.h"
 #include "src/variants/residual.h"
-
-struct operation_shape {
-    int64_t streams, channels, heads, vocabulary;
-    int64_t sublayers; /* of the model, for variants that use the depth */
-    bool bias, norm_sum, scaled;
-    bool gelu_tanh;         /* see model_config */
-    enum element_type type; /* of activations */
-    const struct residual_variant *residual;
-    struct residual_settings settings;
-};
-
-#define ATTENTION_PAIRS_UNIT "AVX512_BF16" /* as runtime/system/cpu_units.h has it */
-
-/* What the portable kernels of attention for CPUs multiply with. */
-enum attention_products {
-    ATTENTION_FLOATS,         /* cl/attention_cpu_fp32.cl */
-    ATTENTION_PAIRS,          /* cl/attention_cpu_bf16.cl, on CPUs with its instructions */
-    ATTENTION_PAIRS_EMULATED, /* the same on any CPU that runs native kernels, for tests */
-};
 
 struct operations {
     struct compute *compute;
     struct operation_shape shape;
-    struct attention_matrix_cores
-        *attention_matrix_cores; /* NULL: attention runs on the portable kernels, see attention_check.h */
-    char attention_by[160];      /* what attention runs on, and why not on units, for people */
-    enum attention_products attention_products;
+    struct policy policy;
+    const struct attention_algorithm *attention;           /* a row of the table in attention.c */
+    struct attention_matrix_cores *attention_matrix_cores; /* NULL: all attention runs on the kernels of that row */
+    char attention_by[160]; /* what attention runs on, and why not on matrix cores, human-readable */
+    bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
     /* The arena of gradients has no sums yet: what adds to one of them writes it instead, whatever is there. The
      * caller sets it before a first pass backward, and resets it after that. */
@@ -49,18 +32,26 @@ struct operations {
     size_t columns;                /* projections per normalised row */
     size_t norm_groups;            /* normalised rows per token */
     size_t h_row;                  /* floats of H per token: S (S + 2) */
-    unsigned vector;               /* channels per vector */
-    size_t frame_rows;             /* tokens of a work-group of the fused frame, see frame_is_fused; 0: not fused */
     const struct stream_mix *left; /* of frame_leave until the next frame_enter, else NULL */
-    size_t head_cores;      /* cores that may take whole heads in attention's backward pass; 0: none, as on a GPU */
-    struct buffer partials; /* [chunks, widest row of partial sums], created by operations_create */
-    struct buffer theta_partials; /* [chunks, theta] of the fused frame */
+    struct buffer partials;        /* [chunks, widest row of partial sums], created by operations_create */
+    struct buffer theta_partials;  /* [chunks, theta] of the fused frame */
     struct operation_kernels *kernels;
 };
 
 /* Compiles what this shape needs. The parameters' arenas are passed to each operation. */
 int operations_create(struct compute *compute, const struct operation_shape *shape, struct operations *operations);
 void operations_release(struct operations *operations);
+
+/* Chooses attention's kernels for good, after operations_create: leaves those for bf16 instructions if they fail attention_check, and
+ * takes the device's matrix cores if products run there and their kernels compile and pass it; operations->attention_by says what
+ * runs. -1 where no kernels can be built, or where results are to be verified (compute_options) and are wrong. Each kind of heads is
+ * checked once per device and driver, see self_test.h. */
+int attention_open(struct operations *operations);
+
+/* Whether a device comes to the end of long loops: Mesa's CPU drivers of release 22.3 leave all loops of a work-item after 65535 turns
+ * in all. If work-items of the model would make more turns than half of that, for a batch of this shape and so many parameters,
+ * tries four times as many on the device, once per device and driver. -1 with what to do if they do not come out right. */
+int operations_check_loops(struct operations *operations, struct token_shape tokens, size_t parameters);
 
 /* beta of a matrix product that is a gradient of parameters. */
 static inline float gradient_beta(const struct operations *operations) {

@@ -5,20 +5,6 @@ size_t norm_length(const struct operations *operations) {
     return (size_t)(operations->shape.streams * operations->shape.channels) / operations->norm_groups;
 }
 
-size_t gradient_width(const struct operations *operations) {
-    const size_t vectors = norm_length(operations) / operations->vector;
-    size_t width = 4;
-    while (width > 1 &&
-           (vectors % width != 0 || vectors / width < 4 * (size_t)operations->compute->device.compute_units)) {
-        width /= 2;
-    }
-    return width;
-}
-
-size_t projection_rows(const struct operations *operations) {
-    return operations->compute->device.is_gpu ? 4 : 8;
-}
-
 /* ---- projections */
 
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
@@ -60,26 +46,27 @@ void projections_unpack(struct operations *operations, const struct buffer *weig
                ARG_GRADIENTS(gradients, elements + norm_length(operations))); /* the gain's, too */
 }
 
-/* Measured on CPUs: up to 96 columns against the host's BLAS, up to 32 against units for 16 bits. */
+/* Measured on CPUs against the host's BLAS and bf16 instructions. */
 bool projections_are_few(const struct operations *operations) {
-    const struct compute *compute = operations->compute;
-    const bool on_units = operations->shape.type != ELEMENT_FP32 && gemm_units(compute).unit;
-    return compute->device.native_kernels && operations->columns <= (on_units ? 32 : 96);
+    const struct policy *policy = &operations->policy;
+    const bool fast_gemm = operations->shape.type != ELEMENT_FP32 && gemm_units(operations->compute).unit;
+    return operations->columns <= (fast_gemm ? policy->projection_columns_16_bit : policy->projection_columns);
 }
 
 void projections_multiply(struct operations *operations, size_t tokens, const struct buffer *streams,
                           struct span packed, const struct buffer *z) {
     const size_t rows = tokens * operations->norm_groups;
     const size_t length = norm_length(operations), columns = operations->columns;
-    RUN_ROWS(projections_multiply, groups_for(rows, projection_rows(operations)), ARG_IN(streams, rows * length),
-             ARG_SPAN_IN(packed, columns * length), ARG_U64(rows), ARG_OUT(z, rows * columns));
+    RUN_ROWS(projections_multiply, groups_for(rows, operations->policy.projection_rows),
+             ARG_IN(streams, rows * length), ARG_SPAN_IN(packed, columns * length), ARG_U64(rows),
+             ARG_OUT(z, rows * columns));
 }
 
 void projections_gradient(struct operations *operations, size_t tokens, const struct buffer *streams,
                           const struct buffer *d_z, const struct buffer *d_packed) {
     const size_t rows = tokens * operations->norm_groups, columns = operations->columns;
     const size_t length = norm_length(operations);
-    const size_t items = length / operations->vector / gradient_width(operations);
+    const size_t items = length / operations->policy.vector / operations->policy.projection_vectors;
     RUN_ITEMS(projections_gradient, items, ARG_IN(streams, rows * length), ARG_IN(d_z, rows * columns),
               ARG_U64(rows), ARG_OUT(d_packed, columns * length));
 }
@@ -103,8 +90,8 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
 
 /* The map's kernels take an item a token or a chunk of tokens, in groups of map_lanes. */
 #define RUN_MAP(kernel, items, ...)                                                                                \
-    KERNEL_RUN(operations->compute, &operations->kernels->kernel,                                                  \
-               groups_for(items, map_lanes(operations->compute)), map_lanes(operations->compute), __VA_ARGS__)
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, groups_for(items, operations->policy.map_lanes), \
+               operations->policy.map_lanes, __VA_ARGS__)
 
 void map_forward(struct operations *operations, size_t tokens, const struct stream_map *map) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
@@ -116,8 +103,8 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
                   const struct buffer *d_h, const struct buffer *d_z, const struct buffer *rms_scale,
                   struct span d_theta) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const size_t theta = sizes.theta, lanes = map_lanes(operations->compute);
-    const struct chunking chunks = chunk_rows(tokens, map_chunks(operations->compute, &operations->shape));
+    const size_t theta = sizes.theta, lanes = operations->policy.map_lanes;
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.map_chunks);
     const size_t groups = groups_for(chunks.chunks, lanes);
     RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(map->theta, theta), ARG_IN(map->squares, sizes.squares),
             ARG_IN(map->z, sizes.z), ARG_IN(map->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
@@ -139,7 +126,7 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
                         const struct buffer *d_normed, const struct buffer *d_u, const struct buffer *d_h,
                         struct layer_norm gradients) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const struct chunking chunks = chunk_rows(tokens, row_chunks(operations->compute));
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
              ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(chunks.per_chunk),

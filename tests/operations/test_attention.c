@@ -2,7 +2,7 @@
  * for GPUs: all held to attention in double, in 16 bits; and the self-test of both. `test_attention DEVICE` is what runs on any device, on that one; without it PoCL is taken. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
-#include "src/operations/attention_check.h"
+#include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
 #include "tests/support/attention_reference.h"
 #include "tests/support/lanes.h"
@@ -194,8 +194,10 @@ static int run_and_compare(struct operations *operations, const struct attention
 /* Runs both passes on numbers of the case and compares every element with attention_reference: y, lse, d_qkv, and what
  * lies behind them in memory. */
 static void check_case(struct operations *operations, const struct attention_case *wanted) {
-    const char *const products[] = {"portable", "pairs", "emulated pairs"};
-    const char *kind = operations->attention_matrix_cores ? "units" : products[operations->attention_products];
+    const char *kind = operations->attention_matrix_cores     ? "matrix_cores"
+                       : attention_is(operations, "gpu")      ? "gpu"
+                       : attention_is(operations, "cpu_bf16") ? "cpu_bf16"
+                                                              : "cpu";
     struct attention_numbers numbers;
     struct attention_results expected;
     double worst = 0.0;
@@ -238,7 +240,9 @@ static struct operations describe_operations(size_t heads, size_t head_size, enu
 
 static struct operations make_operations(size_t heads, size_t head_size, enum element_type type) {
     struct operations operations = describe_operations(heads, head_size, type);
-    operations.attention_products = ATTENTION_FLOATS;
+    if (attention_is(&operations, "cpu_bf16")) {
+        attention_use(&operations, "cpu");
+    }
     build_attention(&operations);
     return operations;
 }
@@ -248,12 +252,12 @@ static struct attention_matrix_cores *open_emulation(const struct operations *op
     const int64_t heads = operations->shape.heads;
     const struct attention_matrix_cores_shape shape = {heads, operations->shape.channels / heads,
                                                        operations->shape.type};
-    struct attention_matrix_cores *units;
+    struct attention_matrix_cores *cores;
     unit.wide_fragments = wide_fragments;
-    if (attention_matrix_cores_open(compute, &shape, &unit, &units)) {
+    if (attention_matrix_cores_open(compute, &shape, &unit, &cores)) {
         fail_msg("%s", error_text());
     }
-    return units;
+    return cores;
 }
 
 /* The case with heads of this kind, and numbers drawn from the key. */
@@ -271,14 +275,14 @@ static struct attention_case case_of(const struct attention_case *kind, size_t h
 static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
                         const struct attention_case *cases, size_t count) {
     struct operations operations = make_operations(heads, head_size, type);
-    struct attention_matrix_cores *units = open_emulation(&operations, wide_fragments);
+    struct attention_matrix_cores *cores = open_emulation(&operations, wide_fragments);
     for (size_t i = 0; i < 2 * count; i++) {
         const struct attention_case wanted = case_of(&cases[i / 2], heads, head_size, type, i / 2 + 1);
-        operations.attention_matrix_cores = i % 2 ? units : NULL;
+        operations.attention_matrix_cores = i % 2 ? cores : NULL;
         check_case(&operations, &wanted);
     }
     for (size_t i = 0; i < 2; i++) {
-        operations.attention_matrix_cores = i ? units : NULL;
+        operations.attention_matrix_cores = i ? cores : NULL;
         if (attention_check(&operations)) {
             fail_msg("%s", error_text());
         }
@@ -331,76 +335,83 @@ static void test_head_128_bf16(void **state) {
     check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
 }
 
-/* ---- the portable kernels for CPUs with pairs of bf16, backward by blocks and by whole heads */
+/* ---- the kernels for CPUs, backward by blocks and by whole heads */
 
-static void check_items(size_t heads, size_t head_size, enum element_type type, enum attention_products products,
-                        const struct attention_case *cases, size_t count) {
+enum products { FP32, BF16, BF16_EMULATED };
+
+static struct operations describe_cpu(size_t heads, size_t head_size, enum element_type type,
+                                      enum products products) {
     struct operations operations = describe_operations(heads, head_size, type);
-    operations.attention_products = products;
+    attention_use(&operations, products == FP32 ? "cpu" : "cpu_bf16");
+    operations.emulates_bf16 = products == BF16_EMULATED;
+    return operations;
+}
+
+static void check_cpu(size_t heads, size_t head_size, enum element_type type, enum products products,
+                      const struct attention_case *cases, size_t count) {
+    struct operations operations = describe_cpu(heads, head_size, type, products);
     build_attention(&operations);
-    assert_int_equal(operations.attention_products, products);
+    assert_int_equal(attention_is(&operations, "cpu"), products == FP32);
     for (size_t i = 0; i < 2 * count; i++) {
         const struct attention_case wanted = case_of(&cases[i / 2], heads, head_size, type, i / 2 + 1);
-        operations.head_cores = i % 2;
+        operations.policy.attention_head_cores = i % 2;
         check_case(&operations, &wanted);
     }
     operations_release(&operations);
 }
 
-static bool has_pairs(void) {
+static bool has_bf16(void) {
     struct operations operations = describe_operations(1, 16, ELEMENT_BF16);
-    const bool has = operations.attention_products == ATTENTION_PAIRS;
+    const bool has = attention_is(&operations, "cpu_bf16");
     operations_release(&operations);
     return has;
 }
 
-static void test_items(void **state) {
+static void test_cpu(void **state) {
     (void)state;
-    check_items(3, 16, ELEMENT_BF16, ATTENTION_FLOATS, all_cases, COUNT(all_cases));
-    check_items(2, 5, ELEMENT_BF16, ATTENTION_FLOATS, few_cases, COUNT(few_cases));
-    check_items(2, 64, ELEMENT_FP16, ATTENTION_FLOATS, few_cases, COUNT(few_cases));
-    for (int products = has_pairs() ? ATTENTION_PAIRS : ATTENTION_PAIRS_EMULATED;
-         products <= ATTENTION_PAIRS_EMULATED; products++) {
-        check_items(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
-        check_items(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
-        check_items(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
-        check_items(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
-        check_items(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+    check_cpu(3, 16, ELEMENT_BF16, FP32, all_cases, COUNT(all_cases));
+    check_cpu(2, 5, ELEMENT_BF16, FP32, few_cases, COUNT(few_cases));
+    check_cpu(2, 64, ELEMENT_FP16, FP32, few_cases, COUNT(few_cases));
+    for (int products = has_bf16() ? BF16 : BF16_EMULATED; products <= BF16_EMULATED; products++) {
+        check_cpu(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
+        check_cpu(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        check_cpu(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
+        check_cpu(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
+        check_cpu(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
     }
 }
 
-/* Pairs that are not what they should be, or do not compile, are left for floats, which are right. */
-static void check_without_pairs(enum attention_products products, const char *right, const char *wrong) {
+/* Kernels for bf16 that compute anything wrong, or do not compile, are left for those in fp32, which are right. */
+static void check_without_bf16(enum products products, const char *right, const char *wrong) {
     const struct attention_case wanted = case_of(&few_cases[1], 2, 16, ELEMENT_BF16, 1);
-    struct operations operations = describe_operations(2, 16, ELEMENT_BF16);
-    operations.attention_products = products;
+    struct operations operations = describe_cpu(2, 16, ELEMENT_BF16, products);
     programs_release(compute);
     planted_fault_set(right, wrong);
     build_attention(&operations);
     assert_int_equal(planted_fault_programs(), 1);
     planted_fault_set(NULL, NULL);
     assert_int_equal(attention_open(&operations), 0);
-    assert_int_equal(operations.attention_products, ATTENTION_FLOATS);
+    assert_true(attention_is(&operations, "cpu"));
     assert_int_equal(strncmp(operations.attention_by, "portable kernels", 16), 0);
     check_case(&operations, &wanted);
     operations_release(&operations);
     programs_release(compute);
 }
 
-static void test_wrong_pairs(void **state) {
+static void test_wrong_bf16(void **state) {
     (void)state;
-    check_without_pairs(ATTENTION_PAIRS_EMULATED, "as_float16(b << 16), sum)", "as_float16(b << 15), sum)");
-    check_without_pairs(ATTENTION_PAIRS_EMULATED, "(bits >> 16 & 1u) + 0x7fffu", "0x8000u");
-    check_without_pairs(ATTENTION_PAIRS, "__asm__(\"vdp", "no assembler(\"vdp");
-    if (has_pairs()) {
-        check_without_pairs(ATTENTION_PAIRS, "vdpbf16ps %2, %1, %0", "vmovaps %1, %0");
+    check_without_bf16(BF16_EMULATED, "as_float16(b << 16), sum)", "as_float16(b << 15), sum)");
+    check_without_bf16(BF16_EMULATED, "(bits >> 16 & 1u) + 0x7fffu", "0x200000u");
+    check_without_bf16(BF16, "__asm__(\"vdp", "no assembler(\"vdp");
+    if (has_bf16()) {
+        check_without_bf16(BF16, "vdpbf16ps %2, %1, %0", "vmovaps %1, %0");
     }
 }
 
-/* ---- the portable kernels for GPUs, which work in tiles: wherever several lanes share a row */
+/* ---- the kernels for GPUs, wherever several lanes share a row */
 
-static void check_tiles(size_t heads, size_t head_size, enum element_type type, const struct attention_case *cases,
-                        size_t count) {
+static void check_gpu(size_t heads, size_t head_size, enum element_type type, const struct attention_case *cases,
+                      size_t count) {
     const unsigned lanes = compute->lanes;
     compute->lanes = lanes > 1 ? lanes : 8;
     assert_int_equal(operations_transposed(compute, 64), 0);
@@ -414,14 +425,14 @@ static void check_tiles(size_t heads, size_t head_size, enum element_type type, 
 }
 
 /* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole quads. */
-static void test_tiles(void **state) {
+static void test_gpu(void **state) {
     (void)state;
-    check_tiles(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
-    check_tiles(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
-    check_tiles(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    check_tiles(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    check_tiles(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
-    check_tiles(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_gpu(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
+    check_gpu(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
+    check_gpu(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_gpu(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
+    check_gpu(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
 }
 
 /* Devices whose groups have fewer work-items than the tiles ask for. */
@@ -429,8 +440,8 @@ static void test_small_groups(void **state) {
     (void)state;
     const size_t most = compute->device.max_work_group;
     compute->device.max_work_group = 64;
-    check_tiles(1, 16, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    check_tiles(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_gpu(1, 16, ELEMENT_BF16, few_cases, COUNT(few_cases));
+    check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
     compute->device.max_work_group = most;
 }
 
@@ -510,7 +521,7 @@ static void test_operations(void **state) {
     assert_int_equal(attention_numbers_draw(&small, &numbers), 0);
     assert_int_equal(attention_reference(&small, numbers.qkv, numbers.d_y, &expected), 0);
     create_buffers(&numbers, &buffers);
-    operations.head_cores = 0;
+    operations.policy.attention_head_cores = 0;
     run_forward(&operations, &buffers);
     const struct attention_values values = values_of(&buffers);
     const struct attention_scratch scratch = scratch_of(&buffers);
@@ -560,9 +571,9 @@ static void test_planted_faults(void **state) {
 
 static void assert_refused(struct attention_matrix_cores_shape shape, const char *reason) {
     const struct mma_unit unit = mma_unit_emulation();
-    struct attention_matrix_cores *units;
-    assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &units), -1);
-    assert_null(units);
+    struct attention_matrix_cores *cores;
+    assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &cores), -1);
+    assert_null(cores);
     assert_non_null(strstr(error_text(), reason));
     assert_int_equal(attention_matrix_cores_check_shape(&shape), -1);
 }
@@ -597,23 +608,29 @@ static void test_choice(void **state) {
     (void)state;
     error_clear();
     check_choice("portable", ELEMENT_BF16, 16, "portable kernels");
-    check_choice("mma", ELEMENT_BF16, 24, "portable kernels (attention on matrix units takes heads of");
+    check_choice("mma", ELEMENT_BF16, 24, "portable kernels (attention on matrix cores takes heads of");
     check_choice("mma", ELEMENT_BF16, 16, "portable kernels (");
 }
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),      cmocka_unit_test(test_head_16_bf16),
-        cmocka_unit_test(test_head_64_fp16),   cmocka_unit_test(test_head_80_wide_fragments),
-        cmocka_unit_test(test_head_128_bf16),  cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_items),          cmocka_unit_test(test_wrong_pairs),
-        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_head_16_bf16),
+        cmocka_unit_test(test_head_64_fp16),
+        cmocka_unit_test(test_head_80_wide_fragments),
+        cmocka_unit_test(test_head_128_bf16),
+        cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_wrong_bf16),
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_small_groups),
+        cmocka_unit_test(test_planted_faults),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_choice),
     };
     const struct CMUnitTest on_any_device[] = {
         cmocka_unit_test(test_head_16_bf16),   cmocka_unit_test(test_head_64_fp16),
-        cmocka_unit_test(test_operations),     cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_operations),     cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_planted_faults), cmocka_unit_test(test_refused),
     };
     device_prepare_environment();

@@ -9,7 +9,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
-#include "src/operations/attention_check.h"
 #include "src/operations/kernels.h"
 #include "tests/support/lanes.h"
 #include "tests/support/operation_cases.h"

@@ -695,7 +695,8 @@ static void run_attention_backward(struct bench *bench) {
     const struct operations chosen = *bench->operations;
     if (bench->shape.variation != CHOSEN) {
         bench->operations->attention_matrix_cores = NULL;
-        bench->operations->head_cores = bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
+        bench->operations->policy.attention_head_cores =
+            bench->shape.variation == WHOLE_HEADS; /* one core is always busy */
     }
     attention_backward(bench->operations, bench->tokens, &values, &scratch, case_dropout(bench),
                        bench_derivative(bench, "y"), bench_derivative(bench, "qkv"));

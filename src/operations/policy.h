@@ -1,0 +1,73 @@
+/* What the kernels do differently on different devices: sizes of vectors, work-groups, tiles and chunks, and which kernels are fused.
+ * policy_make decides all of it, once, from facts of the device and the model's shape; `hc_devices --verbose` prints it. Which
+ * attention runs is the table in attention.c; tiles of matrix cores are in attention_matrix_cores.c. */
+#pragma once
+
+#include "runtime/device/compute.h"
+#include "src/variants/residual.h"
+
+struct operation_shape {
+    int64_t streams, channels, heads, vocabulary;
+    int64_t sublayers; /* of the model, for variants that use the depth */
+    bool bias, norm_sum, scaled;
+    bool gelu_tanh;         /* see model_config */
+    enum element_type type; /* of activations */
+    const struct residual_variant *residual;
+    struct residual_settings settings;
+};
+
+/* Work-items of a tile of cl/attention_gpu.cl: `across` side by side, `down` above each other, each with 4 x 4 scores. */
+struct attention_gpu_group {
+    unsigned across, down;
+};
+
+struct policy {
+    /* vectors: floats that a work-item moves at a time */
+    unsigned vector;       /* of rows of channels */
+    unsigned head_vector;  /* of channels of a head */
+    unsigned arena_vector; /* of the arenas, which are padded to whole vectors */
+
+    /* work-items of a work-group */
+    size_t item_group; /* of kernels whose work-items have much to do each */
+    size_t map_lanes;  /* of the maps' kernels: few, so that the tokens of a batch are many groups */
+    size_t loss_lanes; /* that share a row of logits, which is much longer than one of channels */
+
+    /* chunks that partial sums have at most: enough to fill the device, and the same number on every run */
+    size_t row_chunks;    /* of rows */
+    size_t square_chunks; /* of vectors whose squares are summed */
+    size_t map_chunks; /* of tokens in hc_map_backward, where each has a row of theta; whole groups of map_lanes */
+
+    bool
+        loss_keeps_row; /* cross_entropy keeps a row in registers between loss and gradient: KEEPS of cl/cross_entropy.cl */
+
+    /* projections */
+    size_t projection_rows;           /* rows of the streams in a work-group of projections_multiply */
+    size_t projection_vectors;        /* vectors side by side in a work-item of projections_gradient */
+    size_t projection_columns;        /* with no more of them these two kernels beat general GEMMs; 0: never */
+    size_t projection_columns_16_bit; /* the same where matrix cores or bf16 instructions compute the GEMM */
+
+    /* the fused frame of cl/frame.cl */
+    size_t frame_rows;        /* tokens of a work-group; 0: not fused */
+    size_t frame_groups;      /* work-groups of the backward pass at most */
+    size_t frame_local_bytes; /* local memory of a token */
+
+    /* attention */
+    unsigned attention_keys;       /* keys of a tile of the CPU kernels; sequences are padded to multiples of it */
+    unsigned attention_queries[2]; /* queries of a work-item of the CPU kernels: in fp32, with bf16 instructions */
+    unsigned attention_keys_backward; /* keys of a work-item in the CPU kernel of dk and dv */
+    unsigned attention_key_vector;    /* keys of a vector */
+    size_t
+        attention_head_cores; /* cores that may take whole heads in the backward pass; 0: work-items take blocks */
+    struct attention_gpu_group attention_gpu[2]; /* of a tile with rows of queries, and with rows of keys */
+};
+
+struct policy policy_make(const struct compute *compute, const struct operation_shape *shape);
+
+/* Prints one line per decision, with what it is about. */
+void policy_print(FILE *file, const struct policy *policy);
+
+/* Keys of a tile where attention runs on a CPU, which sequences are padded to. */
+unsigned policy_attention_keys(const struct compute *compute);
+
+/* The widest vector of the device that divides `length`. */
+unsigned policy_vector(const struct compute *compute, int64_t length);
