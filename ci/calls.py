@@ -27,7 +27,7 @@ RULES = (
         "runtime/system/message.c", "runtime/system/progress.c",  # the printers
         "runtime/options/*", "src/variants/residual.c", "runtime/device/profiler.c",  # words of our own tables
         "runtime/files/*", "runtime/vulkan/compiler.c", "runtime/device/program.c", "src/training/run_log.c",  # write files
-        "src/analysis/comparison.c", "src/analysis/figure*.c", "src/analysis/report*.c",  # write files; figure_name is for names
+        "src/analysis/plot*.c", "src/analysis/report*.c",  # write files; run_name is for names
         "src/sampling/sample_print.c",  # a line of dashes
     )),
 )

@@ -4,10 +4,12 @@
 #include "runtime/files/token_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/progress.h"
 #include "src/analysis/comparison.h"
-#include "src/analysis/run_record.h"
+#include "src/analysis/run_reader.h"
+#include "src/analysis/runs.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/measuring/h_analysis.h"
@@ -37,10 +39,10 @@ static int read_samples(const struct job *job, const struct gpt *gpt, int64_t in
     if (held < length) {
         return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRIu64, held, length);
     }
-    const unsigned __int128 room = held - length + 1;
+    const unsigned __int128 places = held - length + 1;
     int result = 0;
     for (int64_t end = index + count; result == 0 && index < end; index++, tokens += length) {
-        const uint64_t first = (uint64_t)(room * (uint64_t)index / (uint64_t)job->settings->samples);
+        const uint64_t first = (uint64_t)(places * (uint64_t)index / (uint64_t)job->settings->samples);
         result = token_file_read(job->file, first, length, (uint32_t)gpt->config.vocab_size, tokens);
     }
     return result;
@@ -48,9 +50,9 @@ static int read_samples(const struct job *job, const struct gpt *gpt, int64_t in
 
 static int add_samples(const struct job *job, struct gpt *gpt, const char *name, struct h_analysis *analysis) {
     const int64_t samples = job->settings->samples, batch = job->settings->batch_size;
-    int32_t *tokens = malloc((size_t)(batch * gpt->config.block_size) * sizeof *tokens);
+    int32_t *tokens = memory_allocate((size_t)(batch * gpt->config.block_size), sizeof *tokens);
     struct progress progress;
-    int result = tokens ? 0 : error_set("out of memory");
+    int result = 0;
     progress_start(&progress, 0);
     for (int64_t first = 0; result == 0 && first < samples; first += batch) {
         const struct token_shape shape = {samples - first < batch ? samples - first : batch,
@@ -94,8 +96,8 @@ static json_t *measure(const struct job *job, const char *path, const struct mod
 
 /* The last component, for tables and legends. */
 static json_t *name_of(const char *path) {
-    char *copy = strdup(path);
-    json_t *name = copy ? json_file_name(basename(copy)) : NULL;
+    char *copy = memory_string(path);
+    json_t *name = json_file_name(basename(copy));
     free(copy);
     return name;
 }
@@ -169,15 +171,14 @@ static int add_checkpoints(const struct job *job, const char *folder, json_t *ru
     return result;
 }
 
-/* Says what was passed over in the records of a run. */
-static void tell_damage(const json_t *record) {
+static void warn_of_damage(const json_t *record) {
     const json_t *damage;
     size_t i;
     json_array_foreach(json_object_get(record, "damaged"), i, damage) {
-        const json_int_t lines = json_integer_value(json_object_get(damage, "lines"));
+        const long long lines = json_integer_value(json_object_get(damage, "lines"));
         message_print(
             stderr, "warning  %s: %lld line%s passed over that %s no record%s of a run (the first is line %lld)\n",
-            json_string_value(json_object_get(damage, "path")), (long long)lines, lines == 1 ? "" : "s",
+            json_string_value(json_object_get(damage, "path")), lines, lines == 1 ? "" : "s",
             lines == 1 ? "is" : "are", lines == 1 ? "" : "s",
             (long long)json_integer_value(json_object_get(damage, "first")));
     }
@@ -190,28 +191,30 @@ static bool is_checkpoint(const char *folder) {
 /* A run directory or a checkpoint. */
 static int add_run(const struct job *job, const char *path, json_t *runs) {
     json_t *run = json_pack("{s:o, s:o, s:[]}", "name", name_of(path), "path", json_file_name(path), "checkpoints");
-    if (!run) {
-        return error_set("out of memory");
-    }
     json_array_append_new(runs, run);
     if (is_checkpoint(path)) {
         return add_checkpoint(job, path, -1, run);
     }
-    json_t *record = run_record_read(path);
+    json_t *record = run_read(path);
     if (!record) {
         return -1;
     }
     json_object_set_new(run, "record", record);
-    tell_damage(record);
+    warn_of_damage(record);
     return add_checkpoints(job, path, run);
 }
 
-/* Whether a name in a folder makes it a run directory; *context: whether the name of an evaluation of documents does. */
 static int is_of_run(void *context, const char *name) {
     const bool *evaluations = context;
-    return (*evaluations && run_record_is_evaluation(name)) || strcmp(name, RUN_LOG_METRICS) == 0 ||
+    return (*evaluations && run_file_is_evaluation(name)) || strcmp(name, RUN_LOG_METRICS) == 0 ||
            strcmp(name, RUN_LOG_STATISTICS) == 0 || strcmp(name, RUN_SETTINGS) == 0 ||
            checkpoint_iteration_of(name) >= 0;
+}
+
+/* 1: the folder is a run directory; with `evaluations`, one that has nothing but an evaluation of documents is, too. 0, or -1 with
+ * an error. */
+static int is_run(const char *folder, bool evaluations) {
+    return files_each(folder, is_of_run, &evaluations);
 }
 
 /* Run directories in a folder. */
@@ -228,17 +231,12 @@ static int find_run(void *context, const char *name) {
     if (stat(path.text, &status) != 0 || !S_ISDIR(status.st_mode) || is_checkpoint(path.text)) {
         return 0;
     }
-    const int is_run = files_each(path.text, is_of_run, &(bool){true});
-    if (is_run <= 0) {
-        return is_run;
+    const int result = is_run(path.text, true);
+    if (result > 0) {
+        found->paths = memory_resize(found->paths, found->count + 1, sizeof *found->paths);
+        found->paths[found->count++] = memory_string(path.text);
     }
-    char **grown = realloc(found->paths, (found->count + 1) * sizeof *grown);
-    found->paths = grown ? grown : found->paths;
-    if (!grown || !(grown[found->count] = strdup(path.text))) {
-        return error_set("out of memory");
-    }
-    found->count++;
-    return 0;
+    return result < 0 ? -1 : 0;
 }
 
 /* By name, numbers in it by value: shc-2 before shc-10. */
@@ -249,7 +247,7 @@ static int compare_paths(const void *a, const void *b) {
 /* Adds a folder that holds no run directory as a run if it has evaluations of documents. If it has none, that is an error, or
  * with `waits` a line on stderr. */
 static int add_evaluations(const struct job *job, const char *folder, json_t *runs) {
-    const int has_some = files_each(folder, is_of_run, &(bool){true});
+    const int has_some = is_run(folder, true);
     if (has_some != 0) {
         return has_some < 0 ? -1 : add_run(job, folder, runs);
     }
@@ -259,8 +257,7 @@ static int add_evaluations(const struct job *job, const char *folder, json_t *ru
     }
     return error_set("%s: no run is here: neither this folder nor one in it has " RUN_LOG_METRICS
                      ", " RUN_LOG_STATISTICS ", " RUN_SETTINGS
-                     ", eval-NAME.json or ckpt-N of a run directory, and it "
-                     "has no config.json of a checkpoint",
+                     ", eval-NAME.json or ckpt-N of a run directory, and it has no config.json of a checkpoint",
                      folder);
 }
 
@@ -287,8 +284,8 @@ static int add_input(const struct job *job, const char *path, json_t *runs) {
         message_print(stderr, "waiting  %s: it is not there yet\n", path);
         return 0;
     }
-    const int is_run = is_checkpoint(path) ? 1 : files_each(path, is_of_run, &(bool){false});
-    return is_run < 0 ? -1 : is_run > 0 ? add_run(job, path, runs) : add_folder(job, path, runs);
+    const int alone = is_checkpoint(path) ? 1 : is_run(path, false);
+    return alone < 0 ? -1 : alone > 0 ? add_run(job, path, runs) : add_folder(job, path, runs);
 }
 
 /* ---- all of them */
@@ -298,7 +295,7 @@ static json_t *settings_of_kind(const json_t *run) {
     static const char *const others[] = {"seed",          "log_interval",        "statistics_interval",
                                          "eval_interval", "checkpoint_interval", "keep_checkpoints",
                                          "tensorboard"};
-    json_t *settings = json_copy(json_object_get(json_object_get(run, "record"), "settings"));
+    json_t *settings = json_copy((json_t *)run_member(run, "record.settings"));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         json_object_del(settings, others[i]);
     }
@@ -318,14 +315,12 @@ static bool is_repeat(const json_t *a, const json_t *b) {
  * folder is not on this machine, paths are compared as texts. */
 static void unify_data_paths(const json_t *runs) {
     for (size_t i = 0; i < json_array_size(runs); i++) {
-        json_t *settings = json_object_get(json_object_get(json_array_get(runs, i), "record"), "settings");
+        json_t *settings = (json_t *)run_member(json_array_get(runs, i), "record.settings");
         const char *path = json_string_value(json_object_get(settings, "data_dir"));
         for (size_t j = 0; path && j < i; j++) {
-            const json_t *record = json_object_get(json_array_get(runs, j), "record");
-            json_t *first = json_object_get(json_object_get(record, "settings"), "data_dir");
-            if (json_is_string(first) &&
-                (strcmp(json_string_value(first), path) == 0 || files_are_same(json_string_value(first), path))) {
-                json_object_set(settings, "data_dir", first);
+            const char *first = json_string_value(run_member(json_array_get(runs, j), "record.settings.data_dir"));
+            if (first && (strcmp(first, path) == 0 || files_are_same(first, path))) {
+                json_object_set_new(settings, "data_dir", json_string(first));
                 break;
             }
         }
@@ -345,13 +340,12 @@ static void number_kinds(json_t *runs) {
 
 /* Whether a report shows more of a run than its name. */
 static bool has_content(const json_t *run) {
-    static const char *const tables[] = {"steps", "evaluations", "statistics"};
-    const json_t *record = json_object_get(run, "record");
-    size_t rows = json_array_size(json_object_get(run, "checkpoints")) +
-                  json_object_size(json_object_get(record, "settings")) +
-                  json_object_size(json_object_get(record, "documents"));
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        rows += json_array_size(json_object_get(json_object_get(record, tables[i]), "iter"));
+    static const char *const places[] = {"checkpoints",       "record.settings",         "record.documents",
+                                         "record.steps.iter", "record.evaluations.iter", "record.statistics.iter"};
+    size_t rows = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const json_t *place = run_member(run, places[i]);
+        rows += json_array_size(place) + json_object_size(place);
     }
     return rows > 0;
 }
@@ -388,11 +382,6 @@ json_t *analyze_run(struct compute *compute, const struct analyze_settings *sett
         json_decref(comparison);
         return NULL;
     }
-    json_t *json =
-        json_pack("{s:I, s:o, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0),
-                  "runs", runs, "comparison", comparison, "bench", bench);
-    if (!json) {
-        error_set("out of memory");
-    }
-    return json;
+    return json_pack("{s:I, s:o, s:o, s:o*}", "samples", (json_int_t)(settings->data_dir ? settings->samples : 0),
+                     "runs", runs, "comparison", comparison, "bench", bench);
 }

@@ -1,4 +1,4 @@
-/* Runs and checkpoints to what the paper shows of them. */
+/* Measures runs and checkpoints for what the paper shows of them. */
 #pragma once
 
 #include "src/model/gpt.h"
@@ -7,7 +7,7 @@
 struct analyze_settings {
     const char *const *inputs; /* run directories, checkpoints, and folders that hold run directories */
     size_t input_count;
-    const char *data_dir;  /* of token files; NULL: nothing is computed, only the runs' records are read */
+    const char *data_dir;  /* of token files; NULL: nothing is computed, only what runs have logged is read */
     const char *split;     /* "val" or "train" */
     int64_t samples;       /* sequences of block_size tokens, spread evenly over the split */
     int64_t batch_size;    /* sequences at a time */
@@ -18,7 +18,7 @@ struct analyze_settings {
     const json_t *before; /* an earlier result, of which checkpoints that are still there are taken over; or NULL */
 };
 
-/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_record.h,
- * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for
- * rc, whose single stream has no H. NULL with an error; "interrupted" when the process was. */
+/* {"samples", "bench": as in its file, "comparison": see comparison.h, "runs": [{"name", "path", "config", "parameters": {"total", "auxiliary"}, "record": see run_reader.h,
+ * "checkpoints": [{"iter", "h": see h_analysis.h}]}]}; "record" of run directories only, "checkpoints" empty for rc, whose single
+ * stream has no H. NULL with an error; "interrupted" when the process was. */
 json_t *analyze_run(struct compute *compute, const struct analyze_settings *settings);

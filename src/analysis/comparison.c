@@ -1,9 +1,8 @@
 #include "src/analysis/comparison.h"
-#include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/mean_interval.h"
 #include "runtime/system/memory.h"
-#include "src/analysis/figure.h"
+#include "src/analysis/runs.h"
 #include "src/variants/residual.h"
 #include <math.h>
 #include <stdio.h>
@@ -27,21 +26,18 @@ static const json_t *run_at(const json_t *runs, const json_t *indices, size_t i)
 }
 
 static const json_t *settings_of(const json_t *run) {
-    return json_object_get(json_object_get(run, "record"), "settings");
+    return run_member(run, "record.settings");
 }
 
-/* NULL when it is not known. */
-static const json_t *seed_of(const json_t *run) {
-    return json_object_get(settings_of(run), "seed");
-}
-
+/* False where a seed is not known. */
 static bool same_seed(const json_t *a, const json_t *b) {
-    return seed_of(a) && json_equal(seed_of(a), seed_of(b));
+    const json_t *seed = run_member(a, "record.settings.seed");
+    return seed && json_equal(seed, run_member(b, "record.settings.seed"));
 }
 
 /* What a run's evaluation batches depend on; runs of versions without the setting have batches by seed. */
 static const char *batches_of(const json_t *run) {
-    const char *batches = json_string_value(json_object_get(settings_of(run), "eval_batches"));
+    const char *batches = json_string_value(run_member(run, "record.settings.eval_batches"));
     return batches ? batches : "by_seed";
 }
 
@@ -63,10 +59,10 @@ static json_t *estimate(const double *values, size_t count) {
 /* Why a run is left out of its variant, whose last evaluation is at `iteration`; NULL: it is not. */
 static const char *find_fault(const struct comparison *comparison, const json_t *kept, const json_t *run,
                               double iteration) {
-    if (!isfinite(figure_number(run, "record.final.val_loss"))) {
+    if (!isfinite(run_number(run, "record.final.val_loss"))) {
         return "it has no validation loss at its end";
     }
-    if (figure_number(run, "record.final.val_iter") < iteration) {
+    if (run_number(run, "record.final.val_iter") < iteration) {
         return "its last evaluation is at an earlier iteration";
     }
     for (size_t i = 0; i < json_array_size(kept); i++) {
@@ -80,11 +76,11 @@ static const char *find_fault(const struct comparison *comparison, const json_t 
 /* Sorts the runs of a kind into those that count and those that are left out. */
 static void take_runs(const struct comparison *comparison, size_t kind, json_t *variant) {
     json_t *kept = json_object_get(variant, "runs"), *left_out = json_object_get(variant, "left_out");
-    const double iteration = figure_number(variant, "iter");
+    const double iteration = run_number(variant, "iter");
     const json_t *run;
     size_t i;
     json_array_foreach(comparison->runs, i, run) {
-        if (figure_repeats(comparison->runs, i, kind)) {
+        if (run_repeats(comparison->runs, i, kind)) {
             const char *why = find_fault(comparison, kept, run, iteration);
             json_array_append_new(why ? left_out : kept,
                                   why ? json_pack("{s:I, s:s}", "run", (json_int_t)i, "why", why)
@@ -96,8 +92,8 @@ static void take_runs(const struct comparison *comparison, size_t kind, json_t *
 static double last_evaluation(const json_t *runs, size_t kind) {
     double last = -1.0;
     for (size_t i = 0; i < json_array_size(runs); i++) {
-        const double iteration = figure_number(json_array_get(runs, i), "record.final.val_iter");
-        last = figure_repeats(runs, i, kind) && iteration > last ? iteration : last;
+        const double iteration = run_number(json_array_get(runs, i), "record.final.val_iter");
+        last = run_repeats(runs, i, kind) && iteration > last ? iteration : last;
     }
     return last;
 }
@@ -105,11 +101,11 @@ static double last_evaluation(const json_t *runs, size_t kind) {
 /* Nothing where no run of the kind has a validation loss. */
 static void add_variant(struct comparison *comparison, size_t kind) {
     const json_t *run = json_array_get(comparison->runs, kind);
-    const double iteration = last_evaluation(comparison->runs, kind), streams = figure_streams(run);
+    const double iteration = last_evaluation(comparison->runs, kind), streams = run_streams(run);
     if (iteration < 0.0) {
         return;
     }
-    json_t *variant = json_pack("{s:s, s:I, s:I, s:[], s:[], s:{}}", "residual", figure_variant(run), "kind",
+    json_t *variant = json_pack("{s:s, s:I, s:I, s:[], s:[], s:{}}", "residual", run_variant(run), "kind",
                                 (json_int_t)kind, "iter", (json_int_t)iteration, "runs", "left_out", "differences");
     json_array_append_new(comparison->variants, variant);
     json_object_set(variant, "learning_rate", json_object_get(settings_of(run), "learning_rate"));
@@ -120,7 +116,7 @@ static void add_variant(struct comparison *comparison, size_t kind) {
     const json_t *kept = json_object_get(variant, "runs");
     for (size_t loss = 0; loss < LOSSES; loss++) {
         for (size_t i = 0; i < json_array_size(kept); i++) {
-            comparison->values[i] = figure_number(run_at(comparison->runs, kept, i), losses[loss][1]);
+            comparison->values[i] = run_number(run_at(comparison->runs, kept, i), losses[loss][1]);
         }
         json_object_set_new(variant, losses[loss][0], estimate(comparison->values, json_array_size(kept)));
     }
@@ -202,7 +198,7 @@ static bool is_nearer(const struct contrast *a, const struct contrast *b) {
 }
 
 static const json_t *first_run(const struct comparison *comparison, const json_t *variant) {
-    return json_array_get(comparison->runs, (size_t)figure_number(variant, "kind"));
+    return json_array_get(comparison->runs, (size_t)run_number(variant, "kind"));
 }
 
 /* The nearest variant of this name, and how its settings differ, which the caller releases; NULL: there is none. */
@@ -225,39 +221,34 @@ static const json_t *find_baseline(const struct comparison *comparison, const js
     return best;
 }
 
-/* A setting's value as a page takes it. Valid as figure_plain. */
+/* A setting's value as a page takes it. Valid as run_plain. */
 static const char *value_text(const json_t *run, const char *name) {
     const json_t *value = json_object_get(settings_of(run), name);
-    char *text = json_is_string(value) ? strdup(json_string_value(value))
-                 : value               ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
-                                       : strdup("none");
-    const char *plain = figure_plain(text);
+    if (!value || json_is_string(value)) {
+        return value ? run_plain(json_string_value(value)) : "none";
+    }
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    const char *plain = run_plain(text);
     free(text);
     return plain;
 }
 
-/* "rc-1 has another n_layer (12 instead of 24), another n_embd (...)". */
+/* "rc-1 has another n_layer (12 instead of 24), another n_embd (...)" */
 static json_t *describe(const json_t *run, const json_t *base, const json_t *names) {
     enum { MOST_NAMES = 4 };
-    char *text = NULL;
-    size_t bytes, i;
-    const json_t *one;
-    FILE *stream = memory_open_stream(&text, &bytes);
-    fprintf(stream, "%s has ", figure_name(base));
-    json_array_foreach(names, i, one) {
-        const char *name = json_string_value(one);
-        if (i < MOST_NAMES) {
-            fprintf(stream, "%sanother %s (%s instead of %s)", i > 0 ? ", " : "", figure_plain(name),
-                    value_text(base, name), value_text(run, name));
-        }
+    const size_t count = json_array_size(names);
+    char text[4096];
+    size_t length = (size_t)snprintf(text, sizeof text, "%s has ", run_name(base));
+    for (size_t i = 0; i < count && i < MOST_NAMES; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, "%sanother %s (%s instead of %s)",
+                             i > 0 ? ", " : "", run_plain(name), value_text(base, name), value_text(run, name));
     }
-    if (i > MOST_NAMES) {
-        fprintf(stream, ", and %zu more settings", i - MOST_NAMES);
+    if (count > MOST_NAMES) {
+        snprintf(text + length, sizeof text - length, ", and %zu more settings", count - MOST_NAMES);
     }
-    memory_close_stream(stream);
-    json_t *json = json_string(text);
-    free(text);
-    return json;
+    return json_string(text);
 }
 
 /* The losses' differences of runs with the same seed; their number. */
@@ -269,7 +260,7 @@ static size_t subtract(const struct comparison *comparison, const json_t *varian
         for (size_t j = 0; j < json_array_size(theirs); j++) {
             const json_t *run = run_at(comparison->runs, ours, i), *other = run_at(comparison->runs, theirs, j);
             if (same_seed(run, other)) {
-                comparison->values[count++] = figure_number(run, loss) - figure_number(other, loss);
+                comparison->values[count++] = run_number(run, loss) - run_number(other, loss);
             }
         }
     }
@@ -279,7 +270,7 @@ static size_t subtract(const struct comparison *comparison, const json_t *varian
 /* The means of the differences, or why there are none. */
 static void add_numbers(const struct comparison *comparison, const json_t *variant, const json_t *base,
                         json_t *difference) {
-    if (figure_number(variant, "iter") != figure_number(base, "iter")) {
+    if (run_number(variant, "iter") != run_number(base, "iter")) {
         json_object_set_new(difference, "why", json_string("its last evaluation is at another iteration"));
         return;
     }
@@ -288,7 +279,7 @@ static void add_numbers(const struct comparison *comparison, const json_t *varia
         json_object_set_new(difference, "pairs", json_integer((json_int_t)pairs));
         json_object_set_new(difference, losses[loss][0], estimate(comparison->values, pairs));
     }
-    if (figure_number(difference, "pairs") == 0.0) {
+    if (run_number(difference, "pairs") == 0.0) {
         json_object_set_new(difference, "why", json_string("no runs of the same seed"));
     }
 }
@@ -329,31 +320,23 @@ static int add_baseline(const struct comparison *comparison, const char *name) {
     return 0;
 }
 
-static int add_baselines(const struct comparison *comparison, const char *baselines) {
-    char *names = strdup(baselines), *rest = NULL;
-    int result = names ? 0 : error_set("out of memory");
-    for (char *name = names ? strtok_r(names, ", ", &rest) : NULL; name && result == 0;
-         name = strtok_r(NULL, ", ", &rest)) {
-        result = add_baseline(comparison, name);
-    }
-    free(names);
-    return result;
-}
-
 json_t *comparison_make(const json_t *runs, const char *baselines) {
     const size_t count = json_array_size(runs);
-    struct comparison comparison = {runs, json_array(), malloc((count + 1) * sizeof(double))};
+    struct comparison comparison = {runs, json_array(), memory_allocate(count, sizeof(double))};
+    char *names = memory_string(baselines), *rest = NULL;
     bool by_seed = false;
-    int result = comparison.values && comparison.variants ? 0 : error_set("out of memory");
-    for (size_t i = 0; result == 0 && i < count; i++) {
+    int result = 0;
+    for (size_t i = 0; i < count; i++) {
         const json_t *run = json_array_get(runs, i);
-        by_seed =
-            by_seed || (isfinite(figure_number(run, losses[0][1])) && strcmp(batches_of(run), "by_seed") == 0);
-        if (figure_is_first(runs, i)) {
+        by_seed |= isfinite(run_number(run, losses[0][1])) && strcmp(batches_of(run), "by_seed") == 0;
+        if (run_is_first(runs, i)) {
             add_variant(&comparison, i);
         }
     }
-    result = result || add_baselines(&comparison, baselines);
+    for (char *name = strtok_r(names, ", ", &rest); name && result == 0; name = strtok_r(NULL, ", ", &rest)) {
+        result = add_baseline(&comparison, name);
+    }
+    free(names);
     free(comparison.values);
     if (result) {
         json_decref(comparison.variants);

@@ -16,5 +16,5 @@
  * A variant is one kind of runs. ESTIMATE is {"mean", "deviation", "half_width"} (see mean_interval.h) without what too few
  * runs do not give. A baseline is the kind of that residual variant whose settings differ least. Only settings of the residual
  * connection, the learning rate, and what changes losses by rounding or not at all may differ; otherwise there is no number.
- * NULL with an error: a name that is no residual variant, or no memory. */
+ * NULL with an error: a name is no residual variant. */
 json_t *comparison_make(const json_t *runs, const char *baselines);

@@ -1,5 +1,5 @@
-#include "src/analysis/report_tables.h"
-#include "src/analysis/figure.h"
+#include "src/analysis/report.h"
+#include "src/analysis/runs.h"
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@ static void begin_table(FILE *page, const char *title, const char *says) {
     fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>", title, says);
 }
 
-static void add_head(FILE *page, const char *head) {
-    fprintf(page, "<th><button type=\"button\">%s</button></th>", head);
+static void add_head(FILE *page, const char *before, const char *head) {
+    fprintf(page, "<th><button type=\"button\">%s%s</button></th>", before, head);
 }
 
 static void begin_rows(FILE *page) {
@@ -41,11 +41,10 @@ static void add_number(FILE *page, int decimals, double value) {
 
 enum source { OF_RUN, TEXT_OF_RUN, OF_H, OF_DOCUMENT };
 
-/* A column: its head, where its number is, how it is printed and scaled. */
+/* A column: its head, where its number or text is, how it is printed and scaled. */
 struct column {
     const char *head; /* NULL: the last column was the one before */
-    const char *
-        path; /* in the run, for a number or a text, in the h of its last checkpoint, or in its evaluation of a document */
+    const char *path; /* in the source: the run, the h of its last checkpoint, or its evaluation of `document` */
     int decimals;
     enum source source;
     double scale;
@@ -87,16 +86,16 @@ static const struct column matrix_columns[] = {
 };
 
 static double number_of(const json_t *run, const struct column *column) {
-    const json_t *documents = json_object_get(json_object_get(run, "record"), "documents");
-    const json_t *object = column->source == OF_H          ? figure_h(run)
+    const json_t *documents = run_member(run, "record.documents");
+    const json_t *object = column->source == OF_H          ? run_h(run)
                            : column->source == OF_DOCUMENT ? json_object_get(documents, column->document)
                                                            : run;
-    return column->scale * figure_number(object, column->path);
+    return column->scale * run_number(object, column->path);
 }
 
 /* A cell with a text of a run; of its data, the folder's own name. */
 static void add_text(FILE *page, const json_t *run, const char *path) {
-    const char *text = figure_text(run, path), *slash = path == data_path ? strrchr(text, '/') : NULL;
+    const char *text = run_text(run, path), *slash = path == data_path ? strrchr(text, '/') : NULL;
     fprintf(page, "<td class=\"text\">%s</td>", slash ? slash + 1 : text);
 }
 
@@ -106,19 +105,19 @@ static void add_table(const json_t *analysis, FILE *page, const char *title, con
     const json_t *run;
     size_t i, shown = 0;
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        if (columns->source == OF_H && !figure_h(run)) {
+        if (columns->source == OF_H && !run_h(run)) {
             continue;
         }
         if (shown++ == 0) {
             begin_table(page, title, says);
-            add_head(page, "run");
-            add_head(page, "variant");
+            add_head(page, "", "run");
+            add_head(page, "", "variant");
             for (const struct column *column = columns; column->head; column++) {
-                add_head(page, column->head);
+                add_head(page, "", column->head);
             }
             begin_rows(page);
         }
-        fprintf(page, "<tr><td>%s</td><td>%s</td>", figure_name(run), figure_variant(run));
+        fprintf(page, "<tr><td>%s</td><td>%s</td>", run_name(run), run_variant(run));
         for (const struct column *column = columns; column->head; column++) {
             if (column->source == TEXT_OF_RUN) {
                 add_text(page, run, column->path);
@@ -141,7 +140,7 @@ static void add_perplexities(const json_t *analysis, FILE *page) {
     const char *name;
     size_t i;
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        json_object_update_missing(names, json_object_get(json_object_get(run, "record"), "documents"));
+        json_object_update_missing(names, (json_t *)run_member(run, "record.documents"));
     }
     json_object_foreach(names, name, value) {
         if (next < columns + 2 * MOST_EVALUATIONS) {
@@ -162,7 +161,7 @@ enum { FEW_PAIRS = 3 }; /* up to so many, intervals are several times as wide as
 
 /* A mean with its interval, "0.0123 &plusmn; 0.0045"; a difference has its sign. */
 static void add_estimate(FILE *page, const json_t *estimate, bool difference) {
-    const double mean = figure_number(estimate, "mean"), half_width = figure_number(estimate, "half_width");
+    const double mean = run_number(estimate, "mean"), half_width = run_number(estimate, "half_width");
     fputs("<td>", page);
     if (isfinite(mean)) {
         fprintf(page, difference ? "%+.4f" : "%.4f", mean);
@@ -178,12 +177,12 @@ static void add_estimate(FILE *page, const json_t *estimate, bool difference) {
 static void add_variant(FILE *page, const json_t *runs, const json_t *variant, const json_t *baselines) {
     const char *name;
     json_t *unused;
-    fprintf(page, "<tr><td>%s</td>", figure_kind_label(runs, (size_t)figure_number(variant, "kind")));
-    add_number(page, 0, figure_number(variant, "n_streams"));
-    add_number(page, SIGNIFICANT, figure_number(variant, "learning_rate"));
+    fprintf(page, "<tr><td>%s</td>", run_kind_label(runs, (size_t)run_number(variant, "kind")));
+    add_number(page, 0, run_number(variant, "n_streams"));
+    add_number(page, SIGNIFICANT, run_number(variant, "learning_rate"));
     add_number(page, 0, (double)json_array_size(json_object_get(variant, "runs")));
     add_estimate(page, json_object_get(variant, "final"), false);
-    add_number(page, 4, figure_number(variant, "best.mean"));
+    add_number(page, 4, run_number(variant, "best.mean"));
     json_object_foreach((json_t *)baselines, name, unused) {
         const json_t *difference = json_object_get(json_object_get(variant, "differences"), name);
         add_estimate(page, json_object_get(difference, "final"), true);
@@ -193,27 +192,26 @@ static void add_variant(FILE *page, const json_t *runs, const json_t *variant, c
 
 /* What a reader of the table has to know of one variant. */
 static void add_notes_of(FILE *page, const json_t *runs, const json_t *variant, size_t *fewest_pairs) {
+    const size_t kind = (size_t)run_number(variant, "kind");
     const char *name;
     json_t *difference;
     const json_t *one;
     size_t i;
     json_array_foreach(json_object_get(variant, "left_out"), i, one) {
-        fprintf(page, " %s is left out: %s.", figure_name(json_array_get(runs, (size_t)figure_number(one, "run"))),
+        fprintf(page, " %s is left out: %s.", run_name(json_array_get(runs, (size_t)run_number(one, "run"))),
                 json_string_value(json_object_get(one, "why")));
     }
     json_object_foreach(json_object_get(variant, "differences"), name, difference) {
-        const char *why = json_string_value(json_object_get(difference, "why"));
-        const size_t pairs = (size_t)json_integer_value(json_object_get(difference, "pairs"));
+        const char *why = json_string_value(json_object_get(difference, "why")),
+                   *settings = json_string_value(json_object_get(difference, "settings"));
         if (why) {
-            fprintf(page, " %s has no difference to %s: %s.",
-                    figure_kind_label(runs, (size_t)figure_number(variant, "kind")), name, why);
-        } else {
-            const char *settings = json_string_value(json_object_get(difference, "settings"));
-            *fewest_pairs = pairs < *fewest_pairs ? pairs : *fewest_pairs;
-            if (settings) {
-                fprintf(page, " %s is compared with %s although %s.",
-                        figure_kind_label(runs, (size_t)figure_number(variant, "kind")), name, settings);
-            }
+            fprintf(page, " %s has no difference to %s: %s.", run_kind_label(runs, kind), name, why);
+            continue;
+        }
+        const size_t pairs = (size_t)json_integer_value(json_object_get(difference, "pairs"));
+        *fewest_pairs = pairs < *fewest_pairs ? pairs : *fewest_pairs;
+        if (settings) {
+            fprintf(page, " %s is compared with %s although %s.", run_kind_label(runs, kind), name, settings);
         }
     }
 }
@@ -234,10 +232,8 @@ static void add_notes(FILE *page, const json_t *analysis, const json_t *comparis
     }
     if (json_is_true(json_object_get(comparison, "batches_by_seed"))) {
         fputs(" Evaluation batches of these runs depend on the seed (eval_batches is by_seed, or absent as in runs "
-              "of older "
-              "versions), so means and their intervals contain the differences between batches; paired differences "
-              "do not, "
-              "since both runs of a pair have the same batches.",
+              "of older versions), so means and their intervals contain the differences between batches; paired "
+              "differences do not, since both runs of a pair have the same batches.",
               page);
     }
     fputs("</p>\n", page);
@@ -272,10 +268,10 @@ static void add_variants(const json_t *analysis, FILE *page) {
             "seed alone. Differences to other variants are means over pairs of runs of the same seed; &plusmn; are "
             "95 % intervals by Student's t.");
         for (i = 0; i < sizeof heads / sizeof *heads; i++) {
-            add_head(page, heads[i]);
+            add_head(page, "", heads[i]);
         }
         json_object_foreach(baselines, name, unused) {
-            fprintf(page, "<th><button type=\"button\">to %s</button></th>", name);
+            add_head(page, "to ", name);
         }
         begin_rows(page);
         json_array_foreach(variants, i, variant) {

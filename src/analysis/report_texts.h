@@ -1,4 +1,4 @@
-/* The page's style and script, and the words of its figures, embedded at build. */
+/* The page's style and script, and the words of its plots, embedded at build. */
 #pragma once
 
 struct report_text {

@@ -5,8 +5,8 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/message.h"
 #include "src/analysis/analyze.h"
-#include "src/analysis/figure.h"
 #include "src/analysis/report.h"
+#include "src/analysis/runs.h"
 #include "src/programs/program.h"
 #include "src/settings/shared_rows.h"
 #include <stdio.h>
@@ -62,7 +62,7 @@ static bool has_streams(const json_t *json) {
     const json_t *run;
     size_t i;
     json_array_foreach(json_object_get(json, "runs"), i, run) {
-        if (json_object_get(run, "config") && figure_streams(run) > 1.0) {
+        if (json_object_get(run, "config") && run_streams(run) > 1.0) {
             return true;
         }
     }

@@ -1,10 +1,10 @@
 /* Any bytes as the records of two runs and what hc_bench measured: read, and drawn as pictures and tables. */
 #include "runtime/files/json_file.h"
 #include "src/analysis/comparison.h"
-#include "src/analysis/figure.h"
-#include "src/analysis/report_tables.h"
-#include "src/analysis/run_record.h"
-#include "src/analysis/seed_means.h"
+#include "src/analysis/plot.h"
+#include "src/analysis/report.h"
+#include "src/analysis/run_reader.h"
+#include "src/analysis/runs.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
@@ -34,11 +34,11 @@ static void draw(const json_t *analysis) {
     char *text = NULL;
     size_t bytes;
     FILE *page = open_memstream(&text, &bytes);
-    json_t *words = json_pack("{}"), *means = seed_means(json_object_get(analysis, "runs"));
-    for (size_t i = 0; i < FIGURE_KINDS; i++) {
-        struct figure figure;
-        figure_make(figure_kinds[i], words, analysis, means, &figure);
-        figure_free(&figure);
+    json_t *words = json_pack("{}"), *means = run_seed_means(json_object_get(analysis, "runs"));
+    for (size_t i = 0; i < PLOT_KINDS; i++) {
+        struct plot plot;
+        plot_make(&plot_kinds[i], words, analysis, means, &plot);
+        plot_free(&plot);
     }
     report_tables(analysis, page);
     fclose(page);
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
                                         "bench.json",    "h.json",
                                         "config.json",   NULL};
     const char *folder = fuzz_folder(data, bytes, names);
-    json_t *record = run_record_read(folder);
+    json_t *record = run_read(folder);
     if (record) {
         json_t *analysis = analysis_of(record, folder);
         draw(analysis);

@@ -1,8 +1,9 @@
-#include "src/analysis/run_record.h"
+#include "src/analysis/run_reader.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/training/record_lines.h"
 #include "src/training/run_log.h"
 #include <limits.h>
@@ -25,37 +26,32 @@ static json_t *empty_record(void) {
                      "damaged");
 }
 
-/* Appends the object's values to the arrays of their names; null where it has none. */
-static void append_row(json_t *table, json_t *object) {
+/* What goes through a file. */
+struct reading {
+    json_t *record;
+    bool statistics;         /* lines are those, else of metrics.jsonl: steps and evaluations */
+    uint64_t skipped, first; /* lines that are no objects, and the number of the first of them */
+};
+
+/* Appends the line's values to the columns of their names; null where it has none. */
+static void take_line(void *context, const struct record_line *line) {
+    struct reading *reading = context;
     const char *key;
     json_t *column;
-    json_object_foreach(table, key, column) {
-        json_t *value = json_object_get(object, key);
+    if (!line->object) {
+        reading->first = reading->skipped++ == 0 ? line->number : reading->first;
+        return;
+    }
+    const bool evaluation =
+        json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
+    const char *table = reading->statistics ? "statistics" : evaluation ? "evaluations" : "steps";
+    json_object_foreach(json_object_get(reading->record, table), key, column) {
+        json_t *value = json_object_get(line->object, key);
         json_array_append(column, value ? value : json_null());
     }
 }
 
-/* What goes through a file. */
-struct reading {
-    json_t *record;
-    bool statistics;             /* lines are those, else of metrics.jsonl: steps and evaluations */
-    uint64_t passed_over, first; /* lines that are no records, and the number of the first of them */
-};
-
-static void take_line(void *context, const struct record_line *line) {
-    struct reading *reading = context;
-    if (line->object) {
-        const bool evaluation =
-            json_object_get(line->object, "val_loss") || json_object_get(line->object, "train_loss");
-        const char *table = reading->statistics ? "statistics" : evaluation ? "evaluations" : "steps";
-        append_row(json_object_get(reading->record, table), line->object);
-    } else if (reading->passed_over++ == 0) {
-        reading->first = line->number;
-    }
-}
-
-/* A file that is not there has no lines. Those that are no records, as a crash of the machine may leave them, cost no
- * others; they are counted. */
+/* A file that is not there has no lines. Those that are no objects, as a crash of the machine may leave them, are counted. */
 static int read_lines(json_t *record, const char *folder, const char *name, bool statistics) {
     struct reading reading = {.record = record, .statistics = statistics};
     const struct path path = path_of("%s/%s", folder, name);
@@ -68,27 +64,27 @@ static int read_lines(json_t *record, const char *folder, const char *name, bool
     }
     const int result = record_lines_read(file, take_line, &reading) ? error_prefix("%s", path.text) : 0;
     fclose(file);
-    if (reading.passed_over > 0) {
+    if (reading.skipped > 0) {
         json_array_append_new(json_object_get(record, "damaged"),
                               json_pack("{s:o, s:I, s:I}", "path", json_file_name(path.text), "lines",
-                                        (json_int_t)reading.passed_over, "first", (json_int_t)reading.first));
+                                        (json_int_t)reading.skipped, "first", (json_int_t)reading.first));
     }
     return result;
 }
 
-/* ---- where it ended */
+/* ---- its end */
 
 static const json_t *last_of(const json_t *array) {
     const size_t count = json_array_size(array);
     return count > 0 ? json_array_get(array, count - 1) : NULL;
 }
 
-/* The middle one of the numbers from `first` on, NaN when there are none or memory runs out. */
+/* The middle one of the numbers from `first` on, NaN when there are none. */
 static double median_from(const json_t *array, size_t first) {
     const size_t most = json_array_size(array) - first;
-    double *values = malloc((most + 1) * sizeof *values), median = (double)NAN;
+    double *values = memory_allocate(most, sizeof *values), median = (double)NAN;
     size_t count = 0;
-    for (size_t i = first; values && i < first + most; i++) {
+    for (size_t i = first; i < first + most; i++) {
         const json_t *value = json_array_get(array, i);
         values[count] = json_number_value(value);
         count += json_is_number(value);
@@ -150,70 +146,64 @@ static bool evaluation_name(const char *file, char name[NAME_MAX + 1]) {
     return true;
 }
 
-bool run_record_is_evaluation(const char *file) {
+bool run_file_is_evaluation(const char *file) {
     char name[NAME_MAX + 1];
     return evaluation_name(file, name);
 }
 
-struct evaluations {
+/* What evaluations are read with. */
+struct folder {
     json_t *record;
-    const char *folder;
+    const char *path;
 };
 
 static int read_evaluation(void *context, const char *file) {
-    const struct evaluations *evaluations = context;
+    const struct folder *folder = context;
     char name[NAME_MAX + 1];
     json_t *json = NULL;
     if (!evaluation_name(file, name)) {
         return 0;
     }
-    if (json_file_read(path_of("%s/%s", evaluations->folder, file).text, MOST_EVALUATION_BYTES, &json)) {
+    if (json_file_read(path_of("%s/%s", folder->path, file).text, MOST_EVALUATION_BYTES, &json)) {
         return -1;
     }
-    json_object_set_new(json_object_get(evaluations->record, "documents"), name, json);
+    json_object_set_new(json_object_get(folder->record, "documents"), name, json);
     return 0;
 }
 
 /* ---- settings */
 
-/* A line of settings.conf, "name = value", whose values are written as JSON has them, taken apart in place. Others are passed
- * over. */
-static void take_setting(json_t *settings, char *line) {
-    char *equals = *line != '#' ? strstr(line, " = ") : NULL;
-    if (equals) {
-        *equals = '\0';
-        json_object_set_new(settings, line, json_loads(equals + 3, JSON_DECODE_ANY, NULL));
-    }
-}
-
+/* Lines of settings.conf are "name = value", whose values are written as JSON has them. Others are skipped. */
 static int read_settings(json_t *record, const char *folder) {
     static const char device[] = RUN_DEVICE_COMMENT;
-    json_t *settings = json_object_get(record, "settings");
     const struct path path = path_of("%s/" RUN_SETTINGS, folder);
-    char *text = NULL;
+    char *text = NULL, *rest = NULL;
     size_t bytes;
-    const int result = files_exist(path.text) && files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes) ? -1 : 0;
-    char *rest = NULL;
-    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+    if (!files_exist(path.text)) {
+        return 0;
+    }
+    if (files_read(path.text, MOST_SETTINGS_BYTES, &text, &bytes)) {
+        return -1;
+    }
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char *equals = *line != '#' ? strstr(line, " = ") : NULL;
         if (strncmp(line, device, sizeof device - 1) == 0) {
             json_object_set_new(record, "device", json_string(line + sizeof device - 1));
+        } else if (equals) {
+            *equals = '\0';
+            json_object_set_new(json_object_get(record, "settings"), line,
+                                json_loads(equals + 3, JSON_DECODE_ANY, NULL));
         }
-        take_setting(settings, line);
     }
     free(text);
-    return result;
+    return 0;
 }
 
-json_t *run_record_read(const char *folder) {
+json_t *run_read(const char *folder) {
     json_t *record = empty_record();
-    if (!record) {
-        error_set("out of memory");
-        return NULL;
-    }
     if (read_lines(record, folder, RUN_LOG_METRICS, false) ||
         read_lines(record, folder, RUN_LOG_STATISTICS, true) ||
-        files_each(folder, read_evaluation, &(struct evaluations){record, folder}) ||
-        read_settings(record, folder)) {
+        files_each(folder, read_evaluation, &(struct folder){record, folder}) || read_settings(record, folder)) {
         json_decref(record);
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* What a run directory tells of a run: its losses, gradient norms and statistics over iterations. */
+/* Reads what a run left in its directory: losses, gradient norms and statistics over iterations, settings, evaluations. */
 #pragma once
 
 #include <jansson.h>
@@ -11,12 +11,11 @@
  *            "best_val_loss", "tokens_per_sec": median of those steps, "iter"},
  *  "documents": {<name>: what hc_eval --json wrote to eval-<name>.json of the folder},
  *  "settings": {<name>: value, ...} of settings.conf, "device": its name, from there,
- *  "damaged": [{"path", "lines": how many were passed over since they are no records, "first": the first's
- * number}]}
+ *  "damaged": [{"path", "lines": how many were skipped since they are no objects, "first": the first's number}]}
  *
- * Parts that the run has nothing of are empty; "final" has only what there is. A last line that is not whole, of a
- * run that goes on, is left out. NULL with an error that names the file. */
-json_t *run_record_read(const char *folder);
+ * What the run has nothing of is empty; "final" has only what there is. A last line that is not whole, of a run that goes on, is
+ * left out. NULL with an error that names the file. */
+json_t *run_read(const char *folder);
 
 /* Whether a file's name is eval-<name>.json, of an evaluation of documents. */
-bool run_record_is_evaluation(const char *file);
+bool run_file_is_evaluation(const char *file);
