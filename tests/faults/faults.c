@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum way { MINUS, ZERO, CODE, PUT, STREAM, STREAM_0, DONE, STARVE, NO_LIBRARY, END };
+enum way { MINUS, ZERO, CODE, PUT, STREAM, STREAM_0, DONE, NO_LIBRARY, END };
 
 struct function {
     const char *name;
@@ -68,7 +68,7 @@ static struct {
 
 static bool counts;
 static long delay;
-static _Thread_local bool starving, inside;
+static _Thread_local bool inside;
 
 /* What fault_decide tells the stub, in two registers. */
 struct decision {
@@ -255,9 +255,6 @@ static struct decision fail(unsigned number, uint64_t *registers, const uint64_t
     case NO_LIBRARY:
         registers[0] = (uint64_t)(uintptr_t)"libhc-is-not-there.so";
         return (struct decision){go_on, 0};
-    case STARVE:
-        starving = true;
-        return (struct decision){go_on, 0};
     case END:
         return (struct decision){go_on, 0};
     case MINUS:
@@ -273,12 +270,6 @@ struct decision fault_decide(unsigned number, uint64_t *registers, const uint64_
     const struct decision go_on = {find_next(number), 0};
     if (inside || !program.base) {
         return go_on;
-    }
-    if (starving && (strcmp(function->name, "malloc") == 0 || strcmp(function->name, "calloc") == 0 ||
-                     strcmp(function->name, "realloc") == 0)) {
-        starving = false;
-        errno = ENOMEM;
-        return (struct decision){NULL, 0};
     }
     const uint64_t place = place_of(*stack);
     if (place == ELSEWHERE) {

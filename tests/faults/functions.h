@@ -1,5 +1,6 @@
 /* Functions that the programs call and that can fail, and how each is made to fail. No include guard: faults.c and
- * stubs.S include it with a FAULT of their own; check_functions.py holds it to what the programs import.
+ * stubs.S include it with a FAULT of their own; check_functions.py holds it to what the programs import. Libraries get
+ * their memory from malloc and its like, too, of which jansson's come through runtime/system/memory.c.
  *
  *   FAULT(function, group, way, error, argument)
  *
@@ -11,7 +12,6 @@
  *   STREAM     as MINUS, and the stream that is argument `argument` has its mark of an error
  *   STREAM_0   the same, but returns 0
  *   DONE       does its work and then returns -1: what was open is closed after a failure, too
- *   STARVE     the next allocation of this thread fails, wherever a library makes it
  *   NO_LIBRARY looks for a library of another name
  *   END        does not fail; counts are written before it */
 
@@ -27,8 +27,7 @@ FAULT(vasprintf, memory, MINUS, ENOMEM, 0)
 FAULT(open_memstream, memory, ZERO, ENOMEM, 0)
 FAULT(mmap, memory, MINUS, ENOMEM, 0)
 FAULT(madvise, memory, MINUS, EINVAL, 0)
-FAULT(regcomp, memory, STARVE, 0, 0)
-FAULT(qsort_r, memory, STARVE, 0, 0)
+FAULT(regcomp, memory, CODE, 12, 0)
 
 /* files */
 FAULT(open, files, MINUS, EMFILE, 0)

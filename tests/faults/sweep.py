@@ -37,14 +37,16 @@ def table():
     return dict(re.findall(r"^FAULT\((\w+), (\w+),", (HERE / "functions.h").read_text(), re.MULTILINE))
 
 
-def some_of(count):
-    return range(1, count + 1) if count <= 5 else sorted({1, 2, (count + 1) // 2, count - 1, count})
+def some_of(count, most):
+    """At most so many of the calls 1 .. count: the first two, the last two, and others with equal distances."""
+    return range(1, count + 1) if count <= most else sorted({1, 2, *(count * i // (most - 3) for i in range(1, most - 3)), count - 1, count})
 
 
-def faults_of(function, place, count):
-    """How the calls from one place are failed: each once where they are few, all from one on, with other errors, partly, interrupted."""
+def faults_of(function, group, place, count):
+    """How the calls from one place are failed: each once where they are few, all from one on, with other errors, partly, interrupted.
+    Places that ask for memory are few (runtime/system/memory.c), so more calls from each are failed."""
     where = f"{function}@{place}:"
-    found = [f"{where}{call}" for call in some_of(count)] + [f"{where}1+"]
+    found = [f"{where}{call}" for call in some_of(count, 40 if group == "memory" else 5)] + [f"{where}1+"]
     for start, codes in OTHER_CODES.items():
         if function == start or (start == "clEnqueue" and function.startswith(start)):
             found += [f"{where}{(count + 1) // 2}={code}" for code in codes]
@@ -181,7 +183,7 @@ class Sweep:
         before, complete, counted = self.count(scenario, template)
         wanted = self.options.groups.split(",") if self.options.groups else set(self.groups.values())
         faults = [(rank, fault) for rank, function, place, calls in counted
-                  if self.groups[function] in wanted and (int(place, 16) >= OF_DRIVER or not scenario.only_driver) for fault in faults_of(function, place, calls)]
+                  if self.groups[function] in wanted and (int(place, 16) >= OF_DRIVER or not scenario.only_driver) for fault in faults_of(function, self.groups[function], place, calls)]
         random.Random(scenario.name).shuffle(faults)  # so that a part of them is a part of everything
         every = max(1, int(self.options.every * scenario.seconds))
         chosen = list(enumerate(faults))[self.options.first % every::every]
