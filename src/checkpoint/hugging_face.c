@@ -45,7 +45,7 @@ static int read_activation(const json_t *json, struct model_config *config) {
     const char *name = value ? json_string_value(value) : "gelu_new";
     for (size_t i = 0; name && i < COUNT(activations); i++) {
         if (strcmp(name, activations[i].name) == 0) {
-            config->gelu_tanh = activations[i].tanh;
+            config->activation = activations[i].tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
             return 0;
         }
     }
@@ -118,9 +118,9 @@ json_t *hugging_face_make_config(const struct model_config *config) {
                   "n_head", (json_int_t)config->n_head, "n_embd", (json_int_t)config->n_embd, "n_positions",
                   (json_int_t)config->block_size, "n_ctx", (json_int_t)config->block_size, "vocab_size",
                   (json_int_t)config->vocab_size, "n_inner", "activation_function",
-                  config->gelu_tanh ? "gelu_new" : "gelu", "layer_norm_epsilon", norm_epsilon, "resid_pdrop",
-                  config->dropout, "embd_pdrop", config->dropout, "attn_pdrop", config->dropout,
-                  "tie_word_embeddings", 1, "torch_dtype", "float32");
+                  config->activation == ACTIVATION_GELU_TANH ? "gelu_new" : "gelu", "layer_norm_epsilon",
+                  norm_epsilon, "resid_pdrop", config->dropout, "embd_pdrop", config->dropout, "attn_pdrop",
+                  config->dropout, "tie_word_embeddings", 1, "torch_dtype", "float32");
     int failed = json == NULL;
     for (int i = 0; i < 2 && !failed; i++) {
         failed = json_object_set_new(json, i ? "eos_token_id" : "bos_token_id",

@@ -142,7 +142,7 @@ static void embedding_part_backward(struct gpt *gpt) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     embedding_backward(&gpt->operations, gpt->shape, groups, weights.scale, dropout, scratch->d_streams,
                        scratch->d_embedding, gradients);
-    if (gpt->config.scaled) {
+    if (gpt->config.stream_expand == STREAM_EXPAND_SCALED) {
         stream_scale_backward(&gpt->operations, gpt->shape, gpt->tokens, weights, dropout, scratch->d_streams,
                               gradients.scale);
     }

@@ -1,10 +1,13 @@
-/* The shape of a model, as config.json keeps it. */
+/* The settings of a model, as config.json keeps them. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "src/variants/residual.h"
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
+
+enum stream_expand { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
+enum stream_reduce { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 
 struct model_config {
     int64_t n_layer;
@@ -14,31 +17,45 @@ struct model_config {
     int64_t block_size;
     int64_t n_streams; /* 1 for rc */
     bool bias;         /* of layer norms and linear layers */
-    bool norm_sum;     /* stream_reduce: norm_sum or sum_norm */
-    bool scaled;       /* stream_expand: scaled or copy; false for rc */
-    bool gelu_tanh;    /* activation: gelu_tanh, the approximation of GPT-2's makers, or gelu, the exact one */
+    int stream_expand; /* enum stream_expand; STREAM_EXPAND_COPY for rc */
+    int stream_reduce; /* enum stream_reduce */
+    int activation;    /* enum activation, of the MLPs */
     double dropout;
     const struct residual_variant *residual;
     struct residual_settings settings; /* of all variants, those of other variants too */
     char tokenizer[16];                /* what its tokens mean: "byte", "gpt2", "" when not known */
-    int64_t hugging_face_rows; /* the folder is Hugging Face's: tokens of its vocabulary, which vocab_size may
-                                  exceed; 0: ours. Not written */
+    int64_t
+        hugging_face_rows; /* tokens of Hugging Face's vocabulary, which vocab_size may exceed, if the folder is theirs;
+                                * 0: ours. Not written */
 };
 
-/* What stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
+/* A setting: its option, whose name is also its key in config.json. */
+struct model_setting {
+    struct option_spec option;
+    bool is_size;          /* config.json must have it, and it is at least 1 */
+    bool only_in_training; /* what a model computes does not depend on it */
+};
+
+enum { MODEL_MOST_SETTINGS = 11 + RESIDUAL_MAX_SETTINGS };
+
+/* Lists all settings but `residual` and `tokenizer`, those of residual variants included. Their options set *config, which must stay
+ * where it is. Returns their number. */
+size_t model_config_settings(struct model_config *config, struct model_setting settings[MODEL_MOST_SETTINGS]);
+
+/* Returns what stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
 struct model_config model_config_default(void);
 
-/* Checks ranges and divisibility; -1 with a message that names the setting and what would do. rc gets one stream,
- * which is not scaled. */
+/* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream, which is not
+ * scaled. */
 int model_config_check(struct model_config *config);
 
-/* Notes the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
+/* Sets the name of the tokenizer, "" for NULL. Names that do not fit are errors. */
 int model_config_set_tokenizer(struct model_config *config, const char *name);
 
-/* From and to JSON with the keys of config.json. Reading checks; unknown keys are ignored, so that files of other
- * programs can be read. What model_config_to_json returns is a new reference, NULL when memory runs out. */
+/* Convert from and to JSON with the keys of config.json. Reading checks; it ignores unknown keys, so that files of other programs can
+ * be read. model_config_to_json returns a new reference. */
 int model_config_from_json(const json_t *json, struct model_config *config);
 json_t *model_config_to_json(const struct model_config *config);
 
-/* Whether a setting of the model's shape, by its name, is the same in both. True for all other names. */
+/* Tells whether both have the same value of a setting, by its name. True for names that are no settings of models. */
 bool model_config_same(const struct model_config *a, const struct model_config *b, const char *name);

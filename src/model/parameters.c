@@ -114,7 +114,7 @@ static void fill_table(struct parameters *parameters, const struct model_config 
     const size_t width = (size_t)config->n_embd;
     add_weight(&builder, &parameters->token_embedding, "wte", tokens, width, DEVIATION);
     add_weight(&builder, &parameters->position_embedding, "wpe", positions, width, DEVIATION);
-    if (config->scaled) {
+    if (config->stream_expand == STREAM_EXPAND_SCALED) {
         add_stream_scale(&builder);
     }
     for (int64_t first = 0; first < BRANCHES * config->n_layer; first += BRANCHES) { /* sublayer of a layer */

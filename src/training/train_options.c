@@ -3,19 +3,10 @@
 #include "src/training/train_settings.h"
 #include <string.h>
 
-/* The settings that residual variants bring with them. */
-static void append_residual_settings(struct option_table *table, struct residual_settings *settings) {
-    static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
-    const struct residual_setting *setting;
-    for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
-        const struct option_spec row = {.type = types[setting->type],
-                                        .name = setting->name,
-                                        .target = &settings->values[i],
-                                        .default_value = setting->initial,
-                                        .minimum = setting->least,
-                                        .maximum = setting->most,
-                                        .help = setting->help};
-        options_append(table, &row, 1);
+static void append_model(struct option_table *table, struct model_config *config) {
+    struct model_setting settings[MODEL_MOST_SETTINGS];
+    for (size_t i = 0, count = model_config_settings(config, settings); i < count; i++) {
+        options_append(table, &settings[i].option, 1);
     }
 }
 
@@ -40,25 +31,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         HEADING("Model"),
         CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
         PROCESS_BOOL("list_residuals", &settings->list_residuals, "say what each residual connection is, and stop"),
-        INT("n_streams", &settings->model.n_streams, "4", 1, RESIDUAL_MAX_STREAMS, "residual streams (rc has one)"),
-        CHOICE("stream_expand", &settings->stream_expand, "copy", STREAM_EXPAND_WORDS,
-               "at the bottom: all streams begin as the embedding; or each scales it by learned gains of its own, "
-               "so that "
-               "streams differ from the start (rc ignores it)"),
-        CHOICE("stream_reduce", &settings->stream_reduce, "norm_sum", STREAM_REDUCE_WORDS,
-               "at the top: norm each stream, then sum; or sum, then norm"),
     };
-    const struct option_spec model[] = {
-        INT("n_layer", &settings->model.n_layer, "4", 1, 1024, "layers, each an attention and an MLP block"),
-        INT("n_head", &settings->model.n_head, "4", 1, 1024, "attention heads"),
-        INT("n_embd", &settings->model.n_embd, "128", 1, 65536, "channels"),
-        INT("block_size", &settings->model.block_size, "128", 1, 1 << 20, "tokens of context"),
-        INT("vocab_size", &settings->model.vocab_size, "0", 0, 1 << 24,
-            "tokens of the vocabulary; 0: meta.json's of data_dir (hc_bench without data: 50304)"),
-        BOOL("bias", &settings->model.bias, "false", "biases in layer norms and linear layers"),
-        CHOICE("activation", &settings->activation, "gelu", ACTIVATION_WORDS,
-               "of the MLPs: exact GELU, or its approximation by tanh as in OpenAI's GPT-2"),
-        FLOAT("dropout", &settings->model.dropout, "0", 0, 0.99, "of embedding, attention and branch outputs"),
+    const struct option_spec middle[] = {
         TYPE_OPTION(&settings->dtype, "auto"),
         CHOICE("recompute", &settings->recompute, "off", RECOMPUTE_WORDS,
                "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
@@ -106,8 +80,8 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         PROFILE_OPTION(&settings->device),
     };
     options_append(table, first, sizeof first / sizeof *first);
-    append_residual_settings(table, &settings->model.settings);
-    options_append(table, model, sizeof model / sizeof *model);
+    append_model(table, &settings->model);
+    options_append(table, middle, sizeof middle / sizeof *middle);
     settings_optimizer_options(&settings->optimizer, "max_iters", table);
     options_append(table, rest, sizeof rest / sizeof *rest);
 }
@@ -116,16 +90,6 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
     settings->specs = table->rows;
     settings->spec_count = table->count;
     settings->model.residual = residual_at((size_t)settings->residual);
-    settings->model.scaled = settings->stream_expand == STREAM_EXPAND_SCALED;
-    settings->model.norm_sum = settings->stream_reduce == STREAM_REDUCE_NORM_SUM;
-    settings->model.gelu_tanh = settings->activation == ACTIVATION_GELU_TANH;
-}
-
-void train_options_follow_model(struct train_settings *settings) {
-    settings->residual = (int)residual_number(settings->model.residual);
-    settings->stream_expand = settings->model.scaled ? STREAM_EXPAND_SCALED : STREAM_EXPAND_COPY;
-    settings->stream_reduce = settings->model.norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
-    settings->activation = settings->model.gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
 }
 
 bool train_settings_given(const struct train_settings *settings, const char *name) {

@@ -6,12 +6,6 @@
 #include "src/settings/settings.h"
 
 /* The words of choices, and what they are called here. */
-#define STREAM_REDUCE_WORDS "norm_sum|sum_norm"
-enum stream_reduce_word { STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_SUM_NORM };
-#define STREAM_EXPAND_WORDS "copy|scaled"
-enum stream_expand_word { STREAM_EXPAND_COPY, STREAM_EXPAND_SCALED };
-#define ACTIVATION_WORDS "gelu|gelu_tanh"
-enum activation_word { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 #define EVAL_BATCHES_WORDS "auto|whole|sampled|by_seed"
 enum eval_batches_word { EVAL_BATCHES_AUTO, EVAL_BATCHES_WHOLE, EVAL_BATCHES_SAMPLED, EVAL_BATCHES_BY_SEED };
 #define RECOMPUTE_WORDS "off|layer"
@@ -19,8 +13,8 @@ enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
 #define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
 
 struct train_settings {
-    struct model_config model; /* train_options_apply completes it from the next line */
-    int residual, stream_expand, stream_reduce, activation; /* number for residual_at, enums of words above */
+    struct model_config model; /* train_options_apply sets its variant from the next line */
+    int residual;              /* number for residual_at */
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
@@ -46,12 +40,8 @@ struct train_settings {
 /* Appends the options whose targets are in *settings. */
 void train_options(struct train_settings *settings, struct option_table *table);
 
-/* After parsing: what follows from the words, and the table itself, which must stay as long as the settings. */
+/* Call after parsing: sets the variant, and the table itself, which must stay as long as the settings. */
 void train_options_apply(struct train_settings *settings, const struct option_table *table);
-
-/* The other way: where a checkpoint has brought its model, the options' words follow, so that the settings that are
- * saved name the model that is trained. */
-void train_options_follow_model(struct train_settings *settings);
 
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);

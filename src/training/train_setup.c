@@ -78,7 +78,7 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     }
     saved.dropout = train_settings_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
     settings->model = saved;
-    train_options_follow_model(settings);
+    settings->residual = (int)residual_number(saved.residual); /* for the settings that are saved */
     return 0;
 }
 

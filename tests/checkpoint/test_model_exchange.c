@@ -116,14 +116,14 @@ static void weights_come_back_from_hugging_faces_format(void **state) {
     (void)state;
     for (int bias = 0; bias < 2; bias++) {
         struct model_config config = plain_config(bias != 0), back;
-        config.gelu_tanh = bias != 0;
+        config.activation = bias ? ACTIVATION_GELU_TANH : ACTIVATION_GELU;
         config.dropout = 0.25;
         memcpy(config.tokenizer, "byte", 5);
         write_checkpoint("plain", &config);
         require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
         require(config_file_read(scratch_path("hf"), &back));
         assert_int_equal(back.hugging_face_rows, config.vocab_size);
-        assert_true(back.bias && back.gelu_tanh == config.gelu_tanh && back.dropout == 0.25);
+        assert_true(back.bias && back.activation == config.activation && back.dropout == 0.25);
         assert_string_equal(back.tokenizer, "byte");
         assert_true(back.n_head == config.n_head && back.block_size == config.block_size);
         assert_weights("hf", &back, bias != 0);
@@ -413,11 +413,11 @@ static void what_configs_leave_out_is_gpt2s(void **state) {
     require(files_make_folder(scratch_path("config")));
     scratch_write("config/config.json", minimal, strlen(minimal));
     require(config_file_read(scratch_path("config"), &config));
-    assert_true(config.gelu_tanh && config.bias && config.dropout == 0.0);
+    assert_true(config.activation == ACTIVATION_GELU_TANH && config.bias && config.dropout == 0.0);
     assert_string_equal(config.tokenizer, "");
     scratch_write("config/config.json", tokens, strlen(tokens));
     require(config_file_read(scratch_path("config"), &config));
-    assert_false(config.gelu_tanh);
+    assert_int_equal(config.activation, ACTIVATION_GELU);
     assert_string_equal(config.tokenizer, "gpt2");
 }
 
@@ -526,7 +526,7 @@ static void probe(const char *checkpoint, const char *out) {
 static void imported_models_compute_the_same_bits(void **state) {
     (void)state;
     struct model_config config = plain_config(true);
-    config.gelu_tanh = true;
+    config.activation = ACTIVATION_GELU_TANH;
     write_checkpoint("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     write_batch();

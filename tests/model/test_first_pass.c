@@ -51,7 +51,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.vocab_size = WORDS;
     config.block_size = CONTEXT;
     config.bias = bias;
-    config.scaled = bias && !residual_is_plain(variant);
+    config.stream_expand = bias && !residual_is_plain(variant);
     config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.batch = BATCH,

@@ -61,8 +61,8 @@ static struct model_config config_of(const struct model_case *shape) {
     config.vocab_size = 19;
     reference_set(&config.settings, "sinkhorn_iters", 9);
     config.bias = shape->bias;
-    config.norm_sum = shape->norm_sum;
-    config.scaled = shape->scaled;
+    config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
+    config.stream_expand = shape->scaled;
     config.dropout = shape->dropout ? 0.2 : 0.0;
     return config;
 }
@@ -207,7 +207,7 @@ static void matrix_units_agree_too(void **state) {
     small_model_require(gemm_compute_open(&compute, &options));
     assert_true(gemm_fuses(compute, ELEMENT_BF16));
     compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
-    config.gelu_tanh = true;
+    config.activation = ACTIVATION_GELU_TANH;
     compare_with_the_reference(&config, 3, ELEMENT_BF16, true);
     compute_close(compute);
     compute = usual;
@@ -250,7 +250,7 @@ static void gelu_by_tanh_agrees_too(void **state) {
     (void)state;
     const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
     struct model_config config = config_of(&shape);
-    config.gelu_tanh = true;
+    config.activation = ACTIVATION_GELU_TANH;
     compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 

@@ -144,7 +144,8 @@ static void mlp(const struct place *place, const double *normed, double *output)
     linear(tokens, width, 4 * width, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
            find_leaf(place, "", "mlp.c_fc", "bias"), wide);
     for (size_t i = 0; i < 4 * tokens * width; i++) {
-        wide[i] = place->model->config->gelu_tanh ? reference_gelu_tanh(wide[i]) : reference_gelu(wide[i]);
+        wide[i] = place->model->config->activation == ACTIVATION_GELU_TANH ? reference_gelu_tanh(wide[i])
+                                                                           : reference_gelu(wide[i]);
     }
     linear(tokens, 4 * width, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
            find_leaf(place, "", "mlp.c_proj", "bias"), output);
@@ -187,7 +188,7 @@ static void run_sublayer(const struct place *place, double *streams) {
 static void embed(const struct place *place, double *streams) {
     const struct reference_model *model = place->model;
     const double *wte = find(model, "wte.weight"), *wpe = find(model, "wpe.weight");
-    const double *scale = model->config->scaled ? find(model, "stream_scale") : NULL;
+    const double *scale = model->config->stream_expand == STREAM_EXPAND_SCALED ? find(model, "stream_scale") : NULL;
     const size_t width = place->width;
     for (size_t token = 0; token < place->tokens; token++) {
         const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
@@ -210,7 +211,7 @@ static void reduce(const struct place *place, const double *x, double *normed, d
     memset(top, 0, width * sizeof *top);
     for (size_t s = 0; s < place->streams; s++) {
         const double *part = x + s * width;
-        if (model->config->norm_sum) {
+        if (model->config->stream_reduce == STREAM_REDUCE_NORM_SUM) {
             reference_layer_norm(width, part, gain, bias, normed, statistics);
             part = normed;
         }
@@ -218,7 +219,7 @@ static void reduce(const struct place *place, const double *x, double *normed, d
             top[c] += part[c];
         }
     }
-    if (!model->config->norm_sum) {
+    if (model->config->stream_reduce == STREAM_REDUCE_SUM_NORM) {
         reference_layer_norm(width, top, gain, bias, normed, statistics);
         memcpy(top, normed, width * sizeof *top);
     }

@@ -32,7 +32,6 @@ struct model_config small_model_config(const char *residual, int64_t streams) {
         .vocab_size = 33,
         .block_size = 8,
         .n_streams = streams,
-        .norm_sum = true,
         .residual = residual_find(residual),
         .settings = residual_settings_default(),
     };
