@@ -1,5 +1,6 @@
 /* Command queues, as OpenCL knows them: what they are made of, and when it is freed. */
-#include "runtime/vulkan/memory.h"
+#include "runtime/system/memory.h"
+#include "runtime/vulkan/buffers.h"
 #include "runtime/vulkan/queue.h"
 #include <stdlib.h>
 
@@ -49,9 +50,9 @@ static cl_int create_parts(cl_command_queue queue) {
     }
     cl_int code = vulkan_code(queue->context, result);
     if (code == CL_SUCCESS) {
-        code = vulkan_memory_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
+        code = vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
     }
-    return code == CL_SUCCESS ? vulkan_memory_create(queue->context, CL_MEM_ALLOC_HOST_PTR,
+    return code == CL_SUCCESS ? vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR,
                                                      BATCHES * BATCH_COMMANDS * PLAIN_BYTES, &queue->plain)
                               : code;
 }
@@ -64,8 +65,8 @@ static void destroy_parts(cl_command_queue queue) {
     }
     vk.DestroyCommandPool(device, queue->pool, NULL);
     vk.DestroySemaphore(device, queue->done, NULL);
-    vulkan_memory_destroy(queue->staging);
-    vulkan_memory_destroy(queue->plain);
+    vulkan_buffer_destroy(queue->staging);
+    vulkan_buffer_destroy(queue->plain);
 }
 
 cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
@@ -77,11 +78,7 @@ cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_
         *code = device != context->device ? CL_INVALID_DEVICE : CL_INVALID_QUEUE_PROPERTIES;
         return NULL;
     }
-    cl_command_queue queue = calloc(1, sizeof *queue);
-    if (!queue) {
-        *code = CL_OUT_OF_HOST_MEMORY;
-        return NULL;
-    }
+    cl_command_queue queue = memory_allocate(1, sizeof *queue);
     *queue = (struct _cl_command_queue){.dispatch = &vulkan_dispatch,
                                         .references = 1,
                                         .context = context,
@@ -99,13 +96,6 @@ cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_
     }
     pthread_mutex_unlock(&context->lock);
     return queue;
-}
-
-cl_int CL_API_CALL clRetainCommandQueue(cl_command_queue queue) {
-    pthread_mutex_lock(&queue->context->lock);
-    queue->references++;
-    pthread_mutex_unlock(&queue->context->lock);
-    return CL_SUCCESS;
 }
 
 /* Events keep their queue, and batches keep events: so the batches are emptied first. */
@@ -127,18 +117,12 @@ cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
     return last ? clReleaseContext(context) : CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t room,
-                                         void *value, size_t *got) {
-    switch (what) {
-    case CL_QUEUE_CONTEXT:
-        return VULKAN_GIVE(cl_context, queue->context);
-    case CL_QUEUE_DEVICE:
-        return VULKAN_GIVE(cl_device_id, queue->context->device);
-    case CL_QUEUE_PROPERTIES:
-        return VULKAN_GIVE(cl_command_queue_properties, queue->profiles ? CL_QUEUE_PROFILING_ENABLE : 0);
-    default:
-        return CL_INVALID_VALUE;
-    }
+cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t capacity,
+                                         void *value, size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
+    return what == CL_QUEUE_CONTEXT  ? VULKAN_ANSWER(to, cl_context, queue->context)
+           : what == CL_QUEUE_DEVICE ? VULKAN_ANSWER(to, cl_device_id, queue->context->device)
+                                     : CL_INVALID_VALUE;
 }
 
 cl_int CL_API_CALL clFlush(cl_command_queue queue) {

@@ -1,16 +1,20 @@
 #include "runtime/vulkan/compiler.h"
-#include "runtime/vulkan/child.h"
+#include "runtime/system/memory.h"
+#include "runtime/system/spawn.h"
 #include "runtime/vulkan/compiler_options.h"
-#include "runtime/vulkan/compiler_program.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define COMPILER "clspv"
+#define PYTHON   "python3"
 #define ADVICE                                                                                                     \
     "the compiler clspv, which kernels for Vulkan are compiled with, cannot be run: %s; `pip install pyclspv` or " \
     "`ci/setup.sh vulkan` installs it, or put a program clspv on PATH"
@@ -18,11 +22,105 @@
 
 enum {
     MOST_SECONDS = 600, /* that a program may take: the largest take one */
-    MOST_LOG = 1 << 20, /* bytes of what it says */
+    LOOK_SECONDS = 60,  /* that Python may take to say whether it has the library */
+    MOST_LOG = 1 << 20, /* bytes of what the compiler prints */
     MOST_CODE = 1 << 28,
+    MOST_OPTIONS = 256,
+    MOST_FOLDER = 3000,
+    MOST_PATH = MOST_FOLDER + 32
 };
 
-enum { MOST_OPTIONS = 256, MOST_FOLDER = 3000, MOST_PATH = MOST_FOLDER + 32 };
+/* ---- running programs */
+
+/* What run returns beside exit statuses. */
+enum {
+    RUN_FAILED = -1,   /* it could not be run, for the reason in errno */
+    RUN_LATE = -2,     /* it took too long, and was killed */
+    RUN_KILLED = 1000, /* and the number of the signal that ended it */
+};
+
+/* Its status, as of run. It is in our group of processes, so that Ctrl-C ends it, too. */
+static int wait_for(pid_t child, int seconds) {
+    const struct timespec pause = {0, 2000000};
+    struct timespec begin, now;
+    int status = 0;
+    pid_t ended;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - begin.tv_sec > seconds) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+            return RUN_LATE;
+        }
+        nanosleep(&pause, NULL);
+    }
+    if (ended < 0) { /* nobody knows the status where SIGCHLD is ignored: what it wrote has to show */
+        return errno == ECHILD ? 0 : RUN_FAILED;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : RUN_KILLED + WTERMSIG(status);
+}
+
+/* Runs a program, looked for on PATH; `arguments` ends with NULL. It reads nothing, and what it prints replaces the file
+ * `output`, which may be no link. After so many seconds it is killed. Its exit status, or one of the above. */
+static int run(const char *const *arguments, const char *output, int seconds) {
+    const int log = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    pid_t child;
+    if (log < 0) {
+        return RUN_FAILED;
+    }
+    const int problem = spawn_program(&child, arguments[0], (char *const *)arguments,
+                                      &(struct spawn_place){.in = -1, .out = log, .err = log});
+    close(log);
+    errno = problem;
+    return problem ? RUN_FAILED : wait_for(child, seconds);
+}
+
+/* ---- where the compiler is */
+
+/* The words that a command line with clspv begins with. */
+static struct {
+    const char *words[3];
+    size_t count; /* 0: it is neither on PATH nor in Python */
+} compiler;
+
+static bool is_program(const char *folder, size_t length, const char *name) {
+    char path[4096];
+    struct stat status;
+    const int written = snprintf(path, sizeof path, "%.*s/%s", (int)length, length ? folder : ".", name);
+    return written > 0 && (size_t)written < sizeof path && !access(path, X_OK) && !stat(path, &status) &&
+           S_ISREG(status.st_mode);
+}
+
+static bool is_on_path(const char *name) {
+    const char *path = getenv("PATH");
+    while (path) {
+        const size_t length = strcspn(path, ":");
+        if (length < 4096 && is_program(path, length, name)) {
+            return true;
+        }
+        path = path[length] ? path + length + 1 : NULL;
+    }
+    return false;
+}
+
+static void look(void) {
+    const char *python[] = {PYTHON, "-c", vulkan_scripts[0].text, "--is-there", NULL};
+    if (is_on_path(COMPILER)) {
+        compiler.words[compiler.count++] = COMPILER;
+    } else if (is_on_path(PYTHON) && run(python, "/dev/null", LOOK_SECONDS) == 0) {
+        compiler.count = sizeof compiler.words / sizeof *compiler.words;
+        memcpy(compiler.words, python, sizeof compiler.words);
+    }
+}
+
+bool vulkan_has_compiler(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
+    return compiler.count > 0;
+}
+
+/* ---- files */
 
 /* What is there while a program is compiled: a private folder with three files. */
 struct workplace {
@@ -77,8 +175,8 @@ static char *read_file(const char *path, size_t most, size_t *bytes) {
     *bytes = 0;
     if (file && !fstat(fileno(file), &status) && S_ISREG(status.st_mode)) {
         *bytes = (size_t)status.st_size < most ? (size_t)status.st_size : most;
-        data = calloc(1, *bytes + 1);
-        if (data && fread(data, 1, *bytes, file) != *bytes) {
+        data = memory_zeroed(*bytes + 1, 1);
+        if (fread(data, 1, *bytes, file) != *bytes) {
             free(data);
             data = NULL;
         }
@@ -89,74 +187,79 @@ static char *read_file(const char *path, size_t most, size_t *bytes) {
     return data;
 }
 
-/* Cuts options at their spaces, in place, behind those that are there already. Whether there was room. */
-static bool append_options(char *options, const char **arguments, size_t *count) {
-    char *rest = options;
-    for (char *word = strtok_r(options, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
-        if (*count == MOST_OPTIONS) {
-            return false;
+/* ---- compiling */
+
+struct command {
+    const char *words[MOST_OPTIONS];
+    size_t count;
+    bool is_full; /* words were left out */
+};
+
+static void append(struct command *command, const char *const *words, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (command->count == MOST_OPTIONS - 1) { /* the last is NULL */
+            command->is_full = true;
+            return;
         }
-        arguments[(*count)++] = word;
+        command->words[command->count++] = words[i];
     }
-    return true;
 }
+
+#define APPEND(command, ...)                                                                                       \
+    append((command), (const char *const[]){__VA_ARGS__},                                                          \
+           sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 /* Whether launches may have to be divided. */
 static bool takes_few_groups(cl_device_id device) {
     return device->properties.limits.maxComputeWorkGroupCount[0] < INT32_MAX;
 }
 
-/* Its status, as of vulkan_run. */
+/* Its status, as of run. `options` is cut at its spaces. */
 static int run_compiler(cl_device_id device, const struct workplace *place, char *options) {
-    char most_push[64];
+    struct command command = {.count = 0};
+    char most_push[64], *rest = options;
     snprintf(most_push, sizeof most_push, VULKAN_PUSH_CONSTANT_OPTION,
              device->properties.limits.maxPushConstantsSize);
-    const char *const *program;
-    const char *arguments[MOST_OPTIONS + 12] = {0};
-    size_t count = vulkan_compiler(&program);
-    if (!count) {
+    if (!vulkan_has_compiler()) {
         errno = ENOENT;
         return RUN_FAILED;
     }
-    const char *const fixed[] = {VULKAN_COMPILER_OPTIONS, most_push};
-    const char *const addressing[] = {VULKAN_ADDRESS_OPTIONS};
-    memcpy(arguments, program, count * sizeof *arguments);
-    memcpy(arguments + count, fixed, sizeof fixed);
-    count += sizeof fixed / sizeof *fixed;
+    append(&command, compiler.words, compiler.count);
+    APPEND(&command, VULKAN_COMPILER_OPTIONS, most_push);
     if (device->rounds_to_even) {
-        arguments[count++] = VULKAN_ROUNDING_OPTION;
+        APPEND(&command, VULKAN_ROUNDING_OPTION);
     }
     if (device->uses_addresses) {
-        memcpy(arguments + count, addressing, sizeof addressing);
-        count += sizeof addressing / sizeof *addressing;
+        APPEND(&command, VULKAN_ADDRESS_OPTIONS);
     }
     if (takes_few_groups(device)) {
-        arguments[count++] = VULKAN_OFFSET_OPTION;
+        APPEND(&command, VULKAN_OFFSET_OPTION);
     }
-    if (!append_options(options, arguments, &count)) {
+    for (char *word = strtok_r(options, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+        APPEND(&command, word);
+    }
+    APPEND(&command, place->source, "-o", place->code);
+    if (command.is_full) {
         errno = E2BIG;
         return RUN_FAILED;
     }
-    arguments[count++] = place->source;
-    arguments[count++] = "-o";
-    arguments[count++] = place->code;
-    arguments[count] = NULL;
-    /* Ctrl-C is for us, who decide when to stop, but reaches it, too: it is to have another try. */
-    const int status = vulkan_run(arguments, place->log, MOST_SECONDS);
-    return status == RUN_KILLED + SIGINT ? vulkan_run(arguments, place->log, MOST_SECONDS) : status;
+    /* Ctrl-C is for us, who decide when to stop, but reaches the compiler, too: it is run once more */
+    const int status = run(command.words, place->log, MOST_SECONDS);
+    return status == RUN_KILLED + SIGINT ? run(command.words, place->log, MOST_SECONDS) : status;
 }
 
-/* How it ended, where that was not well. Who cannot write a program cannot write why. */
-static void describe_end(int status, bool is_silent, char *text, size_t room) {
+/* How it ended. `is_silent`: it printed nothing; if it has no space for a program, it has none for the reason either. */
+static void describe_end(int status, bool is_silent, char *text, size_t capacity) {
     if (status == RUN_LATE) {
-        snprintf(text, room, "took longer than %d seconds, and was ended", MOST_SECONDS);
+        snprintf(text, capacity, "took longer than %d seconds, and was ended", MOST_SECONDS);
     } else if (status > RUN_KILLED) {
-        snprintf(text, room, "was ended by signal %d (%s)%s", status - RUN_KILLED, strsignal(status - RUN_KILLED),
+        snprintf(text, capacity, "was ended by signal %d (%s)%s", status - RUN_KILLED,
+                 strsignal(status - RUN_KILLED),
                  status == RUN_KILLED + SIGKILL ? ": the machine may have too little memory for it" : "");
     } else if (status && !is_silent) {
-        snprintf(text, room, "ended with status %d", status);
+        snprintf(text, capacity, "ended with status %d", status);
     } else {
-        snprintf(text, room,
+        snprintf(text, capacity,
                  "ended with status %d and wrote nothing; is there room in %s? TMPDIR can name another folder",
                  status, temporary_folder());
     }
@@ -168,22 +271,21 @@ static cl_int compile_in(const struct workplace *place, cl_device_id device, cha
     char end[MOST_FOLDER];
     const int status = run_compiler(device, place, options);
     if (status == RUN_FAILED || status == 127) { /* 127: what spawning an absent program is on some systems */
-        const char *why = status == RUN_FAILED ? strerror(errno) : "it is not there";
-        return asprintf(log, ADVICE, why) < 0 ? CL_OUT_OF_HOST_MEMORY : CL_COMPILER_NOT_AVAILABLE;
+        *log = memory_format(ADVICE, status == RUN_FAILED ? strerror(errno) : "it is not there");
+        return CL_COMPILER_NOT_AVAILABLE;
     }
-    char *said = read_file(place->log, MOST_LOG, &log_bytes);
+    char *printed = read_file(place->log, MOST_LOG, &log_bytes);
     *words = status ? NULL : (uint32_t *)read_file(place->code, MOST_CODE, bytes);
     if (*words && *bytes) {
-        *log = said;
+        *log = printed;
         return CL_SUCCESS;
     }
     free(*words);
     *words = NULL;
-    describe_end(status, !said || !*said, end, sizeof end);
-    if (asprintf(log, COMPILER " %s%s%s", end, said && *said ? "; it said:\n" : "", said ? said : "") < 0) {
-        *log = NULL;
-    }
-    free(said);
+    const bool is_silent = !printed || !*printed;
+    describe_end(status, is_silent, end, sizeof end);
+    *log = memory_format(COMPILER " %s%s%s", end, is_silent ? "" : "; it said:\n", is_silent ? "" : printed);
+    free(printed);
     return CL_BUILD_PROGRAM_FAILURE;
 }
 
@@ -191,22 +293,19 @@ cl_int vulkan_compile(cl_device_id device, const char *text, const char *options
                       char **log) {
     struct workplace place;
     *words = NULL;
-    *log = NULL;
-    char *own = strdup(options ? options : "");
-    if (!own || !make_workplace(&place)) {
-        free(own);
-        return asprintf(log, "cannot make a folder in %s to compile in: %s" TEMPORARY, temporary_folder(),
-                        strerror(errno)) < 0
-                   ? CL_OUT_OF_HOST_MEMORY
-                   : CL_BUILD_PROGRAM_FAILURE;
+    if (!make_workplace(&place)) {
+        *log = memory_format("cannot make a folder in %s to compile in: %s" TEMPORARY, temporary_folder(),
+                             strerror(errno));
+        return CL_BUILD_PROGRAM_FAILURE;
     }
     cl_int code = CL_BUILD_PROGRAM_FAILURE;
     if (write_source(place.source, takes_few_groups(device) ? VULKAN_OFFSET_PREAMBLE : "", text)) {
+        char *own = memory_string(options ? options : "");
         code = compile_in(&place, device, own, words, bytes, log);
-    } else if (asprintf(log, "cannot write %s: %s" TEMPORARY, place.source, strerror(errno)) < 0) {
-        *log = NULL;
+        free(own);
+    } else {
+        *log = memory_format("cannot write %s: %s" TEMPORARY, place.source, strerror(errno));
     }
     clear_workplace(&place);
-    free(own);
     return code;
 }

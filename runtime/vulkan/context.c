@@ -1,11 +1,101 @@
+/* Contexts, what is reported to their owners, and answers to questions. */
+#include "runtime/system/memory.h"
+#include "runtime/vulkan/buffers.h"
 #include "runtime/vulkan/device.h"
-#include "runtime/vulkan/memory.h"
 #include "runtime/vulkan/queue.h"
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- errors and answers */
+
+static const struct result {
+    VkResult result;
+    cl_int code;
+    const char *name;
+} results[] = {
+#define RESULT(name, code) {name, code, #name}
+    RESULT(VK_ERROR_OUT_OF_HOST_MEMORY, CL_OUT_OF_HOST_MEMORY),
+    RESULT(VK_ERROR_OUT_OF_DEVICE_MEMORY, CL_MEM_OBJECT_ALLOCATION_FAILURE),
+    RESULT(VK_ERROR_OUT_OF_POOL_MEMORY, CL_MEM_OBJECT_ALLOCATION_FAILURE),
+    RESULT(VK_ERROR_FRAGMENTED_POOL, CL_MEM_OBJECT_ALLOCATION_FAILURE),
+    RESULT(VK_ERROR_FRAGMENTATION, CL_MEM_OBJECT_ALLOCATION_FAILURE),
+    RESULT(VK_ERROR_TOO_MANY_OBJECTS, CL_MEM_OBJECT_ALLOCATION_FAILURE),
+    RESULT(VK_ERROR_MEMORY_MAP_FAILED, CL_OUT_OF_HOST_MEMORY),
+    RESULT(VK_ERROR_DEVICE_LOST, CL_DEVICE_NOT_AVAILABLE),
+    RESULT(VK_ERROR_INITIALIZATION_FAILED, CL_INVALID_OPERATION),
+    RESULT(VK_ERROR_EXTENSION_NOT_PRESENT, CL_INVALID_OPERATION),
+    RESULT(VK_ERROR_FEATURE_NOT_PRESENT, CL_INVALID_OPERATION),
+    RESULT(VK_ERROR_INVALID_SHADER_NV, CL_INVALID_OPERATION),
+    RESULT(VK_ERROR_UNKNOWN, CL_INVALID_OPERATION),
+#undef RESULT
+};
+
+static const struct result *find(VkResult result) {
+    static const struct result unknown = {VK_ERROR_UNKNOWN, CL_INVALID_OPERATION,
+                                          "an error that is not known here"};
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        if (results[i].result == result) {
+            return &results[i];
+        }
+    }
+    return &unknown;
+}
+
+const char *vulkan_result_name(VkResult result) {
+    return find(result)->name;
+}
+
+cl_int vulkan_report(cl_context context, cl_int code, const char *words) {
+    if (context->notify) {
+        context->notify(words, &code, sizeof code, context->notified);
+    }
+    return code;
+}
+
+cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ...) {
+    char what[256], words[400];
+    if (!result) {
+        return CL_SUCCESS;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const cl_int code = find(result)->code;
+    context->lost |= result == VK_ERROR_DEVICE_LOST;
+    snprintf(words, sizeof words, "%s: %s (%d)%s", what, vulkan_result_name(result), (int)result,
+             code == CL_INVALID_OPERATION ? "; another version of the device's driver for Vulkan may do it" : "");
+    return vulkan_report(context, code, words);
+}
+
+cl_int vulkan_code(cl_context context, VkResult result) {
+    return vulkan_failed(context, result, "Vulkan");
+}
+
+cl_int vulkan_answer(struct answer to, const void *value, size_t bytes) {
+    if (to.bytes) {
+        *to.bytes = bytes;
+    }
+    if (to.value && to.capacity < bytes) {
+        return CL_INVALID_VALUE;
+    }
+    if (to.value) {
+        memcpy(to.value, value, bytes);
+    }
+    return CL_SUCCESS;
+}
+
+cl_int vulkan_answer_text(struct answer to, const char *text) {
+    return vulkan_answer(to, text, strlen(text) + 1);
+}
+
+/* ---- OpenCL's calls */
 
 static void destroy(cl_context context) {
     if (context->handle) {
-        vulkan_memory_destroy(context->nothing);
+        vulkan_buffer_destroy(context->nothing);
         vk.DestroyPipelineCache(context->handle, context->pipelines, NULL);
         vk.DestroyDevice(context->handle, NULL);
     }
@@ -27,31 +117,24 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
                                        void *data, cl_int *code) {
     cl_int unused;
     code = code ? code : &unused;
-    cl_context context = count == 1 && devices ? calloc(1, sizeof *context) : NULL;
-    if (!context) {
-        *code = count == 1 && devices ? CL_OUT_OF_HOST_MEMORY : CL_INVALID_VALUE;
+    if (count != 1 || !devices) {
+        *code = CL_INVALID_VALUE;
         return NULL;
     }
+    cl_context context = memory_allocate(1, sizeof *context);
     *context = (struct _cl_context){
         .dispatch = &vulkan_dispatch, .references = 1, .device = devices[0], .notify = notify, .notified = data};
     pthread_mutex_init(&context->lock, NULL);
     *code = vulkan_open_device(devices[0], (const struct vulkan_pipelines *)property(properties, VULKAN_PIPELINES),
                                context);
     if (*code == CL_SUCCESS) {
-        *code = vulkan_memory_create(context, 0, 16, &context->nothing);
+        *code = vulkan_buffer_create(context, 0, 16, &context->nothing);
     }
     if (*code != CL_SUCCESS) {
         destroy(context);
         return NULL;
     }
     return context;
-}
-
-cl_int CL_API_CALL clRetainContext(cl_context context) {
-    pthread_mutex_lock(&context->lock);
-    context->references++;
-    pthread_mutex_unlock(&context->lock);
-    return CL_SUCCESS;
 }
 
 cl_int CL_API_CALL clReleaseContext(cl_context context) {
@@ -64,27 +147,18 @@ cl_int CL_API_CALL clReleaseContext(cl_context context) {
     return CL_SUCCESS;
 }
 
-static cl_int give_pipelines(cl_context context, size_t room, void *value, size_t *got) {
-    size_t bytes = value ? room : 0;
-    pthread_mutex_lock(&context->lock);
-    const VkResult result = vk.GetPipelineCacheData(context->handle, context->pipelines, &bytes, value);
-    pthread_mutex_unlock(&context->lock);
-    if (got) {
-        *got = bytes;
-    }
-    return result == VK_INCOMPLETE ? CL_INVALID_VALUE : vulkan_code(context, result);
-}
-
-cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, size_t room, void *value,
-                                    size_t *got) {
-    switch (what) {
-    case CL_CONTEXT_NUM_DEVICES:
-        return VULKAN_GIVE(cl_uint, 1);
-    case CL_CONTEXT_DEVICES:
-        return VULKAN_GIVE(cl_device_id, context->device);
-    case VULKAN_PIPELINES:
-        return give_pipelines(context, room, value, got);
-    default:
+cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, size_t capacity, void *value,
+                                    size_t *bytes) {
+    size_t size = value ? capacity : 0;
+    if (what != VULKAN_PIPELINES) {
         return CL_INVALID_VALUE;
     }
+    pthread_mutex_lock(&context->lock);
+    const VkResult result = vk.GetPipelineCacheData(context->handle, context->pipelines, &size, value);
+    const cl_int code = result == VK_INCOMPLETE ? CL_INVALID_VALUE : vulkan_code(context, result);
+    pthread_mutex_unlock(&context->lock);
+    if (bytes) {
+        *bytes = size;
+    }
+    return code;
 }

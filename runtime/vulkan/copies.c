@@ -1,6 +1,6 @@
 /* Reads, writes, fills and copies. The host's ordinary memory is not the device's to read, so it goes through a staging
  * buffer, unless it is a buffer that the host sees. */
-#include "runtime/vulkan/memory.h"
+#include "runtime/vulkan/buffers.h"
 #include "runtime/vulkan/queue.h"
 #include <string.h>
 
@@ -8,15 +8,14 @@ static bool is_inside(const struct _cl_mem *memory, size_t offset, size_t bytes)
     return offset <= memory->bytes && bytes <= memory->bytes - offset;
 }
 
-static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBufferCopy *range,
-                   cl_command_type type, cl_event *event) {
+static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBufferCopy *range, cl_event *event) {
     VkCommandBuffer commands;
     const cl_int code = vulkan_begin(queue, &commands);
     if (code != CL_SUCCESS) {
         return code;
     }
     vk.CmdCopyBuffer(commands, buffers[0], buffers[1], 1, range);
-    return vulkan_end(queue, type, event);
+    return vulkan_end(queue, event);
 }
 
 /* Room in the staging buffer for as much of `bytes` as fits, after waiting where it is full. The batch is opened first:
@@ -46,7 +45,7 @@ static cl_int write_staged(cl_command_queue queue, cl_mem to, size_t offset, con
         if (code == CL_SUCCESS) {
             const VkBuffer buffers[2] = {queue->staging->buffer, to->buffer};
             memcpy(queue->staging->host + place, data + done, taken);
-            code = copy(queue, buffers, &(VkBufferCopy){place, offset + done, taken}, CL_COMMAND_WRITE_BUFFER,
+            code = copy(queue, buffers, &(VkBufferCopy){place, offset + done, taken},
                         done + taken == bytes ? event : NULL);
         }
     }
@@ -61,7 +60,7 @@ static cl_int read_staged(cl_command_queue queue, cl_mem from, size_t offset, ch
         code = stage(queue, bytes - done, &place, &taken);
         if (code == CL_SUCCESS) {
             const VkBuffer buffers[2] = {from->buffer, queue->staging->buffer};
-            code = copy(queue, buffers, &(VkBufferCopy){offset + done, place, taken}, CL_COMMAND_READ_BUFFER,
+            code = copy(queue, buffers, &(VkBufferCopy){offset + done, place, taken},
                         done + taken == bytes ? event : NULL);
         }
         if (code == CL_SUCCESS) {
@@ -75,38 +74,38 @@ static cl_int read_staged(cl_command_queue queue, cl_mem from, size_t offset, ch
 }
 
 /* What has nothing to do for the device is a command nevertheless, for its event's sake. */
-static cl_int copy_nothing(cl_command_queue queue, cl_command_type type, cl_event *event) {
+static cl_int copy_nothing(cl_command_queue queue, cl_event *event) {
     VkCommandBuffer commands;
     const cl_int code = event ? vulkan_begin(queue, &commands) : CL_SUCCESS;
-    return code == CL_SUCCESS && event ? vulkan_end(queue, type, event) : code;
+    return code == CL_SUCCESS && event ? vulkan_end(queue, event) : code;
 }
 
 static cl_int write(cl_command_queue queue, cl_mem to, size_t offset, const void *data, size_t bytes,
                     cl_event *event) {
     size_t place;
-    cl_mem from = vulkan_memory_of(queue->context, data, bytes, &place);
+    cl_mem from = vulkan_buffer_at(queue->context, data, bytes, &place);
     if (from && from != to) {
         const VkBuffer buffers[2] = {from->buffer, to->buffer};
-        return copy(queue, buffers, &(VkBufferCopy){place, offset, bytes}, CL_COMMAND_WRITE_BUFFER, event);
+        return copy(queue, buffers, &(VkBufferCopy){place, offset, bytes}, event);
     }
     if (to->host && !queue->recording && vulkan_is_done(queue, queue->submitted) == 1) {
         memcpy(to->host + offset, data, bytes);
-        return copy_nothing(queue, CL_COMMAND_WRITE_BUFFER, event);
+        return copy_nothing(queue, event);
     }
     return write_staged(queue, to, offset, data, bytes, event);
 }
 
 static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *data, size_t bytes, cl_event *event) {
     size_t place;
-    cl_mem to = vulkan_memory_of(queue->context, data, bytes, &place);
+    cl_mem to = vulkan_buffer_at(queue->context, data, bytes, &place);
     if (to && to != from) {
         const VkBuffer buffers[2] = {from->buffer, to->buffer};
-        return copy(queue, buffers, &(VkBufferCopy){offset, place, bytes}, CL_COMMAND_READ_BUFFER, event);
+        return copy(queue, buffers, &(VkBufferCopy){offset, place, bytes}, event);
     }
     if (!from->host) {
         return read_staged(queue, from, offset, data, bytes, event);
     }
-    cl_int code = copy_nothing(queue, CL_COMMAND_READ_BUFFER, event);
+    cl_int code = copy_nothing(queue, event);
     code = code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : code;
     if (code == CL_SUCCESS) {
         memcpy(data, from->host + offset, bytes);
@@ -141,7 +140,7 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, c
     pthread_mutex_lock(&queue->context->lock);
     cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
     code = code == CL_SUCCESS ? write(queue, memory, offset, data, bytes, event) : code;
-    if (code == CL_SUCCESS && blocking && vulkan_memory_of(queue->context, data, bytes, &place)) {
+    if (code == CL_SUCCESS && blocking && vulkan_buffer_at(queue->context, data, bytes, &place)) {
         code = vulkan_wait(queue, queue->submitted + queue->recording);
     }
     pthread_mutex_unlock(&queue->context->lock);
@@ -161,7 +160,7 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
     const VkBufferCopy range = {from_offset, to_offset, bytes};
     pthread_mutex_lock(&queue->context->lock);
     cl_int code = vulkan_after(queue, count, events);
-    code = code == CL_SUCCESS ? copy(queue, buffers, &range, CL_COMMAND_COPY_BUFFER, event) : code;
+    code = code == CL_SUCCESS ? copy(queue, buffers, &range, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;
 }
@@ -176,7 +175,7 @@ static cl_int fill_words(cl_command_queue queue, cl_mem memory, uint32_t word, s
         return code;
     }
     vk.CmdFillBuffer(commands, memory->buffer, offset, bytes, word);
-    return vulkan_end(queue, CL_COMMAND_FILL_BUFFER, event);
+    return vulkan_end(queue, event);
 }
 
 /* Vulkan fills whole words; what is before the first and behind the last is written. */
@@ -236,27 +235,22 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_b
     }
     pthread_mutex_lock(&queue->context->lock);
     *code = vulkan_wait_events(count, events);
-    *code = *code == CL_SUCCESS ? copy_nothing(queue, CL_COMMAND_MAP_BUFFER, event) : *code;
+    *code = *code == CL_SUCCESS ? copy_nothing(queue, event) : *code;
     *code = *code == CL_SUCCESS ? vulkan_wait(queue, queue->submitted + queue->recording) : *code;
     pthread_mutex_unlock(&queue->context->lock);
     return *code == CL_SUCCESS ? memory->host + offset : NULL;
 }
 
-static cl_int mark(cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *events,
-                   cl_event *event) {
+cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
+                                               cl_event *event) {
     pthread_mutex_lock(&queue->context->lock);
     cl_int code = vulkan_after(queue, count, events);
-    code = code == CL_SUCCESS ? copy_nothing(queue, type, event) : code;
+    code = code == CL_SUCCESS ? copy_nothing(queue, event) : code;
     pthread_mutex_unlock(&queue->context->lock);
     return code;
 }
 
 cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memory, void *host, cl_uint count,
                                            const cl_event *events, cl_event *event) {
-    return memory->host && host ? mark(queue, CL_COMMAND_UNMAP_MEM_OBJECT, count, events, event) : CL_INVALID_VALUE;
-}
-
-cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
-                                               cl_event *event) {
-    return mark(queue, CL_COMMAND_MARKER, count, events, event);
+    return memory->host && host ? clEnqueueMarkerWithWaitList(queue, count, events, event) : CL_INVALID_VALUE;
 }

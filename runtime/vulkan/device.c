@@ -1,6 +1,8 @@
 #include "runtime/vulkan/device.h"
+#include "runtime/system/memory.h"
+#include "runtime/vulkan/compiler.h"
 #include "runtime/vulkan/compiler_options.h"
-#include "runtime/vulkan/compiler_program.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +20,67 @@ static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
 static unsigned device_count;
 static char problem[600];
 
+/* ---- Vulkan's loader */
+
+struct vulkan_functions vk;
+
+static VkInstance create_instance(PFN_vkGetInstanceProcAddr find, const char **why) {
+    const PFN_vkCreateInstance create = (PFN_vkCreateInstance)find(NULL, "vkCreateInstance");
+    const PFN_vkEnumerateInstanceVersion get_version =
+        (PFN_vkEnumerateInstanceVersion)find(NULL, "vkEnumerateInstanceVersion");
+    uint32_t version = 0;
+    if (!create || !get_version || get_version(&version) || version < VK_API_VERSION_1_2) {
+        *why = "Vulkan's loader, libvulkan.so.1, is older than Vulkan 1.2";
+        return NULL;
+    }
+    const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                           .pApplicationName = "hctrain",
+                                           .apiVersion = VK_API_VERSION_1_3};
+    const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                       .pApplicationInfo = &application};
+    VkInstance instance = NULL;
+    const VkResult result = create(&info, NULL, &instance);
+    if (result) {
+        *why = result == VK_ERROR_INCOMPATIBLE_DRIVER
+                   ? "there is no Vulkan driver on this machine; install the card's, such as Mesa's "
+                     "(mesa-vulkan-drivers)"
+                   : "Vulkan cannot be started: vkCreateInstance fails";
+    }
+    return result ? NULL : instance;
+}
+
+/* Loads Vulkan's loader and makes an instance of Vulkan 1.2 or later, which lives until the process ends. NULL where
+ * there is none: *why then says why. */
+static VkInstance load_vulkan(const char **why) {
+    void *library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library ? dlsym(library, "vkGetInstanceProcAddr") : NULL;
+    PFN_vkGetInstanceProcAddr find;
+    *(void **)&find = symbol;
+    if (!symbol) {
+        *why = "Vulkan's loader, libvulkan.so.1, is not on this machine; install it (libvulkan1)";
+        return NULL;
+    }
+    VkInstance instance = create_instance(find, why);
+    bool whole = instance != NULL;
+#define FIND(name)                                                                                                 \
+    vk.name = whole ? (PFN_vk##name)find(instance, "vk" #name) : NULL;                                             \
+    whole = whole && vk.name;
+    VULKAN_FUNCTIONS(FIND)
+#undef FIND
+    if (instance && !whole) {
+        *why = "Vulkan's loader, libvulkan.so.1, lacks functions of Vulkan 1.2";
+    }
+    return whole ? instance : NULL;
+}
+
 /* ---- listing */
 
 static bool has_extension(VkPhysicalDevice physical, const char *name) {
     uint32_t count = 0;
     bool found = false;
     vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
-    VkExtensionProperties *all = calloc(count + 1, sizeof *all);
-    if (all && vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all) >= 0) {
+    VkExtensionProperties *all = memory_allocate(count, sizeof *all);
+    if (vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all) >= 0) {
         for (uint32_t i = 0; i < count && !found; i++) {
             found = !strcmp(all[i].extensionName, name);
         }
@@ -192,7 +247,7 @@ static void list_once(void) {
     VkPhysicalDevice found[VULKAN_MOST_DEVICES];
     uint32_t count = VULKAN_MOST_DEVICES;
     const char *why = NULL;
-    VkInstance instance = vulkan_open(&why);
+    VkInstance instance = load_vulkan(&why);
     if (!instance) {
         snprintf(problem, sizeof problem, "%s", why);
         return;
@@ -299,77 +354,48 @@ static cl_ulong memory_of(cl_device_id device) {
     return most;
 }
 
-static cl_int device_sizes(cl_device_id device, cl_device_info what, size_t room, void *value, size_t *got) {
+cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t capacity, void *value,
+                                   size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
     const VkPhysicalDeviceLimits *limits = &device->properties.limits;
-    switch (what) {
-    case CL_DEVICE_MAX_COMPUTE_UNITS:
-        return VULKAN_GIVE(cl_uint, device->units);
-    case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
-    case CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT:
-        return VULKAN_GIVE(cl_uint, 1);
-    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
-        return VULKAN_GIVE(size_t, limits->maxComputeWorkGroupInvocations);
-    case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
-        return VULKAN_GIVE(cl_uint, 3);
-    case CL_DEVICE_MAX_WORK_ITEM_SIZES: {
-        const uint32_t *most = limits->maxComputeWorkGroupSize;
-        const size_t sizes[3] = {most[0], most[1], most[2]};
-        return vulkan_give(sizes, sizeof sizes, room, value, got);
-    }
-    case CL_DEVICE_LOCAL_MEM_SIZE:
-        return VULKAN_GIVE(cl_ulong, limits->maxComputeSharedMemorySize);
-    case CL_DEVICE_GLOBAL_MEM_SIZE:
-        return VULKAN_GIVE(cl_ulong, memory_of(device));
-    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-        return VULKAN_GIVE(cl_ulong, device->largest_buffer);
-    case CL_DEVICE_MEM_BASE_ADDR_ALIGN: /* bits */
-        return VULKAN_GIVE(cl_uint, (cl_uint)limits->minStorageBufferOffsetAlignment * 8);
-    case CL_DEVICE_VENDOR_ID:
-        return VULKAN_GIVE(cl_uint, device->properties.vendorID);
-    case CL_DEVICE_ADDRESS_BITS:
-        return VULKAN_GIVE(cl_uint, device->uses_addresses ? 64 : 32);
-    default:
-        return CL_INVALID_VALUE;
-    }
-}
-
-cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *value,
-                                   size_t *got) {
+    const uint32_t *most = limits->maxComputeWorkGroupSize;
     switch (what) {
     case CL_DEVICE_NAME:
-        return vulkan_give_text(device->properties.deviceName, room, value, got);
+        return vulkan_answer_text(to, device->properties.deviceName);
     case CL_DEVICE_VENDOR:
     case CL_DRIVER_VERSION:
-        return vulkan_give_text(device->driver, room, value, got);
+        return vulkan_answer_text(to, device->driver);
     case CL_DEVICE_VERSION:
-        return vulkan_give_text(device->uses_addresses ? VERSION " addresses" : VERSION, room, value, got);
-    case CL_DEVICE_OPENCL_C_VERSION:
-        return vulkan_give_text("OpenCL C 1.2 clspv", room, value, got);
-    case CL_DEVICE_PROFILE:
-        return vulkan_give_text("EMBEDDED_PROFILE", room, value, got);
+        return vulkan_answer_text(to, device->uses_addresses ? VERSION " addresses" : VERSION);
     case CL_DEVICE_EXTENSIONS:
-        return vulkan_give_text(device->has_address ? "cl_khr_pci_bus_info" : "", room, value, got);
+        return vulkan_answer_text(to, device->has_address ? "cl_khr_pci_bus_info" : "");
     case CL_DEVICE_TYPE:
-        return VULKAN_GIVE(cl_device_type, type_of(device));
+        return VULKAN_ANSWER(to, cl_device_type, type_of(device));
     case CL_DEVICE_PLATFORM:
-        return VULKAN_GIVE(cl_platform_id, &vulkan_platform);
+        return VULKAN_ANSWER(to, cl_platform_id, &vulkan_platform);
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
-        return VULKAN_GIVE(cl_bool, shares_host_memory(device));
-    case CL_DEVICE_EXECUTION_CAPABILITIES:
-        return VULKAN_GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
-    case CL_DEVICE_QUEUE_PROPERTIES:
-        return VULKAN_GIVE(cl_command_queue_properties, device->time_bits ? CL_QUEUE_PROFILING_ENABLE : 0);
-    case CL_DEVICE_COMPILER_AVAILABLE: {
-        const char *const *words;
-        return VULKAN_GIVE(cl_bool, vulkan_compiler(&words) != 0);
-    }
+        return VULKAN_ANSWER(to, cl_bool, shares_host_memory(device));
+    case CL_DEVICE_COMPILER_AVAILABLE:
+        return VULKAN_ANSWER(to, cl_bool, vulkan_has_compiler());
     case CL_DEVICE_AVAILABLE:
-    case CL_DEVICE_ENDIAN_LITTLE:
-        return VULKAN_GIVE(cl_bool, CL_TRUE);
+        return VULKAN_ANSWER(to, cl_bool, CL_TRUE);
+    case CL_DEVICE_MAX_COMPUTE_UNITS:
+        return VULKAN_ANSWER(to, cl_uint, device->units);
+    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
+        return VULKAN_ANSWER(to, size_t, limits->maxComputeWorkGroupInvocations);
+    case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
+        return VULKAN_ANSWER(to, cl_uint, 3);
+    case CL_DEVICE_MAX_WORK_ITEM_SIZES:
+        return vulkan_answer(to, (size_t[]){most[0], most[1], most[2]}, 3 * sizeof(size_t));
+    case CL_DEVICE_LOCAL_MEM_SIZE:
+        return VULKAN_ANSWER(to, cl_ulong, limits->maxComputeSharedMemorySize);
+    case CL_DEVICE_GLOBAL_MEM_SIZE:
+        return VULKAN_ANSWER(to, cl_ulong, memory_of(device));
+    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+        return VULKAN_ANSWER(to, cl_ulong, device->largest_buffer);
     case PCI_BUS_INFO_KHR:
-        return device->has_address ? vulkan_give(device->address, sizeof device->address, room, value, got)
-                                   : CL_INVALID_VALUE;
+        return device->has_address ? vulkan_answer(to, device->address, sizeof device->address) : CL_INVALID_VALUE;
     default:
-        return device_sizes(device, what, room, value, got);
+        return CL_INVALID_VALUE;
     }
 }

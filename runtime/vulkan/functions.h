@@ -69,9 +69,5 @@ struct vulkan_functions {
 #undef DECLARE
 };
 
-/* Filled in by vulkan_open. */
+/* Filled in by vulkan_devices. */
 extern struct vulkan_functions vk;
-
-/* Loads Vulkan's loader and makes an instance of Vulkan 1.2 or later, which lives until the process ends. NULL where
- * there is none: *problem then says why. Called once. */
-VkInstance vulkan_open(const char **problem);

@@ -1,4 +1,5 @@
-#include "runtime/vulkan/kernel.h"
+/* Kernels: their arguments, a pipeline for each size of work-groups, and launches. */
+#include "runtime/system/memory.h"
 #include "runtime/vulkan/queue.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static cl_int create_layouts(cl_kernel kernel) {
                                                .pushConstantRangeCount = pushed.size ? 1 : 0,
                                                .pPushConstantRanges = &pushed};
     if (set.bindingCount > context->device->properties.limits.maxPerStageDescriptorStorageBuffers) {
-        return vulkan_tell(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
+        return vulkan_report(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
     }
     VkResult result = vk.CreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
     if (!VULKAN_MADE(result, kernel->set)) {
@@ -74,15 +75,12 @@ cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_in
     cl_int unused;
     code = code ? code : &unused;
     const struct entry *entry = program->shader ? find_entry(&program->module, name) : NULL;
-    cl_kernel kernel = entry ? calloc(1, sizeof *kernel) : NULL;
-    if (!kernel) {
-        *code = !program->shader ? CL_INVALID_PROGRAM_EXECUTABLE
-                : entry          ? CL_OUT_OF_HOST_MEMORY
-                                 : CL_INVALID_KERNEL_NAME;
+    if (!entry) {
+        *code = program->shader ? CL_INVALID_KERNEL_NAME : CL_INVALID_PROGRAM_EXECUTABLE;
         return NULL;
     }
-    *kernel =
-        (struct _cl_kernel){.dispatch = &vulkan_dispatch, .references = 1, .program = program, .entry = entry};
+    cl_kernel kernel = memory_allocate(1, sizeof *kernel);
+    *kernel = (struct _cl_kernel){.dispatch = &vulkan_dispatch, .program = program, .entry = entry};
     pthread_mutex_lock(&program->context->lock);
     *code = create_layouts(kernel);
     if (*code == CL_SUCCESS) {
@@ -95,32 +93,23 @@ cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_in
     return kernel;
 }
 
-cl_int CL_API_CALL clRetainKernel(cl_kernel kernel) {
-    pthread_mutex_lock(&kernel->program->context->lock);
-    kernel->references++;
-    pthread_mutex_unlock(&kernel->program->context->lock);
-    return CL_SUCCESS;
-}
-
-/* Commands may still use it, so the last release waits for them. */
+/* Commands may still use it, so this waits for them. */
 cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel) {
     cl_program program = kernel->program;
     pthread_mutex_lock(&program->context->lock);
-    const bool last = --kernel->references == 0;
-    if (last) {
-        vulkan_settle(program->context);
-        destroy(kernel);
-    }
+    vulkan_settle(program->context);
+    destroy(kernel);
     pthread_mutex_unlock(&program->context->lock);
-    return last ? clReleaseProgram(program) : CL_SUCCESS;
+    return clReleaseProgram(program);
 }
 
-unsigned char *vulkan_argument(cl_kernel kernel, const struct argument *argument) {
+/* Where the value of an argument that is pushed or plain stands until the launch. */
+static unsigned char *value_of(cl_kernel kernel, const struct argument *argument) {
     return (argument->kind == ARGUMENT_PUSHED ? kernel->pushed : kernel->plain) + argument->offset;
 }
 
-/* Only the thread that launches a kernel sets its arguments, so there is no lock to take. What a kernel does not use it
- * is not asked for. */
+/* Only the thread that launches a kernel sets its arguments, so there is no lock to take. Values of arguments that the kernel does
+ * not use are not looked at. */
 cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
     if (index >= kernel->entry->count) {
         return CL_INVALID_ARG_INDEX;
@@ -135,52 +124,23 @@ cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes,
         if (!value || bytes != argument->size) {
             return value ? CL_INVALID_ARG_SIZE : CL_INVALID_ARG_VALUE;
         }
-        memcpy(vulkan_argument(kernel, argument), value, bytes);
+        memcpy(value_of(kernel, argument), value, bytes);
     }
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetKernelInfo(cl_kernel kernel, cl_kernel_info what, size_t room, void *value, size_t *got) {
-    switch (what) {
-    case CL_KERNEL_FUNCTION_NAME:
-        return vulkan_give_text(kernel->entry->name, room, value, got);
-    case CL_KERNEL_NUM_ARGS:
-        return VULKAN_GIVE(cl_uint, kernel->entry->count);
-    case CL_KERNEL_PROGRAM:
-        return VULKAN_GIVE(cl_program, kernel->program);
-    case CL_KERNEL_CONTEXT:
-        return VULKAN_GIVE(cl_context, kernel->program->context);
-    default:
-        return CL_INVALID_VALUE;
-    }
-}
-
+/* Vulkan does not know how much local memory a kernel takes. */
 cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device, cl_kernel_work_group_info what,
-                                            size_t room, void *value, size_t *got) {
-    (void)device;
-    const VkPhysicalDeviceLimits *limits = &kernel->program->context->device->properties.limits;
-    const uint32_t *required = kernel->entry->required;
-    switch (what) {
-    case CL_KERNEL_WORK_GROUP_SIZE:
-        return VULKAN_GIVE(size_t, limits->maxComputeWorkGroupInvocations);
-    case CL_KERNEL_COMPILE_WORK_GROUP_SIZE: {
-        const size_t sizes[3] = {required[0], required[1], required[2]};
-        return vulkan_give(sizes, sizeof sizes, room, value, got);
-    }
-    case CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
-        return VULKAN_GIVE(size_t, 1);
-    case CL_KERNEL_LOCAL_MEM_SIZE: /* not told */
-    case CL_KERNEL_PRIVATE_MEM_SIZE:
-        return VULKAN_GIVE(cl_ulong, 0);
-    default:
-        return CL_INVALID_VALUE;
-    }
+                                            size_t capacity, void *value, size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
+    (void)kernel, (void)device;
+    return what == CL_KERNEL_LOCAL_MEM_SIZE ? VULKAN_ANSWER(to, cl_ulong, 0) : CL_INVALID_VALUE;
 }
 
 /* ---- pipelines */
 
-/* All get the size by constants: a module may have kernels with and without a required size, and results are wrong where
- * one of the former goes without. */
+/* The size is always set by specialisation constants: if a module has kernels with and without a required size, results of the former
+ * are wrong without them. */
 static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *handle) {
     cl_context context = kernel->program->context;
     const VkSpecializationMapEntry places[3] = {{0, 0, 4}, {1, 4, 4}, {2, 8, 4}};
@@ -197,26 +157,177 @@ static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPip
     return vk.CreateComputePipelines(context->handle, context->pipelines, 1, &info, NULL, handle);
 }
 
-cl_int vulkan_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pipeline) {
+/* Finds the kernel's pipeline for such work-groups, or makes it. */
+static cl_int find_pipeline(cl_kernel kernel, const uint32_t local[3], VkPipeline *pipeline) {
     for (struct pipeline *known = kernel->pipelines; known; known = known->next) {
         if (!memcmp(known->local, local, sizeof known->local)) {
             *pipeline = known->handle;
             return CL_SUCCESS;
         }
     }
-    struct pipeline *new = malloc(sizeof *new);
-    if (!new) {
-        return CL_OUT_OF_HOST_MEMORY;
-    }
-    *new = (struct pipeline){kernel->pipelines, {local[0], local[1], local[2]}, VK_NULL_HANDLE};
-    const VkResult result = create_pipeline(kernel, local, &new->handle);
+    const VkResult result = create_pipeline(kernel, local, pipeline);
     if (result) {
-        free(new);
         return vulkan_failed(kernel->program->context, result,
                              "Vulkan's compiler, for kernel %s in groups of %" PRIu32 " x %" PRIu32 " x %" PRIu32,
                              kernel->entry->name, local[0], local[1], local[2]);
     }
+    struct pipeline *new = memory_allocate(1, sizeof *new);
+    *new = (struct pipeline){kernel->pipelines, {local[0], local[1], local[2]}, *pipeline};
     kernel->pipelines = new;
-    *pipeline = new->handle;
     return CL_SUCCESS;
+}
+
+/* ---- launches */
+
+/* Groups in each direction, and their sizes. */
+struct shape {
+    uint32_t local[3];
+    size_t groups[3];
+};
+
+/* Offsets and numbers of work-items are 32 bits wide in kernels. */
+static cl_int measure(cl_kernel kernel, cl_uint directions, const size_t *global, const size_t *local,
+                      struct shape *shape) {
+    const VkPhysicalDeviceLimits *limits = &kernel->program->context->device->properties.limits;
+    uint64_t items = 1;
+    *shape = (struct shape){{1, 1, 1}, {1, 1, 1}};
+    for (cl_uint i = 0; i < directions; i++) {
+        if (!local[i] || local[i] > limits->maxComputeWorkGroupSize[i] || !global[i] || global[i] % local[i]) {
+            return CL_INVALID_WORK_GROUP_SIZE;
+        }
+        const bool divided = !i && kernel->program->module.has_offset;
+        if (global[i] > UINT32_MAX || (!divided && global[i] / local[i] > limits->maxComputeWorkGroupCount[i])) {
+            return CL_INVALID_GLOBAL_WORK_SIZE;
+        }
+        shape->local[i] = (uint32_t)local[i];
+        shape->groups[i] = global[i] / local[i];
+        items *= local[i];
+    }
+    const uint32_t *required = kernel->entry->required;
+    const bool fits = !required[0] || !memcmp(required, shape->local, sizeof shape->local);
+    return fits && items <= limits->maxComputeWorkGroupInvocations ? CL_SUCCESS : CL_INVALID_WORK_GROUP_SIZE;
+}
+
+static VkWriteDescriptorSet write_of(VkDescriptorSet set, uint32_t binding, bool is_uniform,
+                                     const VkDescriptorBufferInfo *buffer) {
+    return (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstSet = set,
+                                  .dstBinding = binding,
+                                  .descriptorCount = 1,
+                                  .descriptorType = is_uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER
+                                                               : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = buffer};
+}
+
+/* Plain arguments that are not pushed go into a place that the command has until it is done. */
+static VkDescriptorBufferInfo place_plain(cl_command_queue queue, cl_kernel kernel) {
+    const struct batch *batch = vulkan_recording(queue);
+    const size_t command = (size_t)(batch - queue->batches) * BATCH_COMMANDS + batch->count;
+    memcpy(queue->plain->host + command * PLAIN_BYTES, kernel->plain, PLAIN_BYTES);
+    return (VkDescriptorBufferInfo){queue->plain->buffer, command * PLAIN_BYTES, PLAIN_BYTES};
+}
+
+static cl_mem buffer_of(cl_kernel kernel, unsigned index) {
+    return kernel->buffers[index] ? kernel->buffers[index] : kernel->program->context->nothing;
+}
+
+static void place_addresses(cl_kernel kernel) {
+    for (unsigned i = 0; i < kernel->entry->count; i++) {
+        const struct argument *argument = &kernel->entry->arguments[i];
+        if (argument->is_address) {
+            memcpy(value_of(kernel, argument), &buffer_of(kernel, i)->address, sizeof(uint64_t));
+        }
+    }
+}
+
+static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBuffer commands) {
+    VkDescriptorBufferInfo buffers[KERNEL_ARGUMENTS + 1];
+    VkWriteDescriptorSet writes[KERNEL_ARGUMENTS + 1];
+    cl_context context = queue->context;
+    const struct entry *entry = kernel->entry;
+    const VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                              .descriptorPool = vulkan_recording(queue)->sets,
+                                              .descriptorSetCount = 1,
+                                              .pSetLayouts = &kernel->set};
+    VkDescriptorSet set;
+    uint32_t count = 0;
+    const VkResult result = vk.AllocateDescriptorSets(context->handle, &info, &set);
+    if (result) {
+        return vulkan_code(context, result);
+    }
+    for (unsigned i = 0; i < entry->count; i++) {
+        if (entry->arguments[i].kind == ARGUMENT_BUFFER) {
+            buffers[count] = (VkDescriptorBufferInfo){buffer_of(kernel, i)->buffer, 0, VK_WHOLE_SIZE};
+            writes[count] = write_of(set, entry->arguments[i].binding, false, &buffers[count]);
+            count++;
+        }
+    }
+    if (entry->plain_bytes) {
+        buffers[count] = place_plain(queue, kernel);
+        writes[count] = write_of(set, entry->plain_binding, entry->plain_is_uniform, &buffers[count]);
+        count++;
+    }
+    vk.UpdateDescriptorSets(context->handle, count, writes, 0, NULL);
+    vk.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
+    return CL_SUCCESS;
+}
+
+/* As many groups as the device takes at once, from group `first` on. */
+static void dispatch(cl_kernel kernel, VkCommandBuffer commands, const struct shape *shape) {
+    const struct module *module = &kernel->program->module;
+    const size_t most = kernel->program->context->device->properties.limits.maxComputeWorkGroupCount[0];
+    for (size_t first = 0; first < shape->groups[0]; first += most) {
+        const size_t left = shape->groups[0] - first;
+        const uint32_t offset[3] = {(uint32_t)(first * shape->local[0]), 0, 0};
+        if (module->has_offset) {
+            memcpy(kernel->pushed + module->offset_at, offset, sizeof offset);
+        }
+        if (module->push_bytes) {
+            vk.CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, module->push_bytes,
+                                kernel->pushed);
+        }
+        vk.CmdDispatch(commands, (uint32_t)(left < most ? left : most), (uint32_t)shape->groups[1],
+                       (uint32_t)shape->groups[2]);
+    }
+}
+
+static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shape *shape, cl_event *event) {
+    VkPipeline pipeline;
+    VkCommandBuffer commands;
+    cl_int code = find_pipeline(kernel, shape->local, &pipeline);
+    code = code == CL_SUCCESS ? vulkan_begin(queue, &commands) : code;
+    if (code != CL_SUCCESS) {
+        return code;
+    }
+    place_addresses(kernel);
+    code = bind_buffers(queue, kernel, commands);
+    if (code == CL_SUCCESS) {
+        vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        dispatch(kernel, commands, shape);
+    }
+    const cl_int ended = vulkan_end(queue, code == CL_SUCCESS ? event : NULL);
+    return code == CL_SUCCESS ? ended : code;
+}
+
+cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint directions,
+                                          const size_t *offset, const size_t *global, const size_t *local,
+                                          cl_uint count, const cl_event *events, cl_event *event) {
+    struct shape shape;
+    if (!directions || directions > 3 || !global) {
+        return CL_INVALID_WORK_DIMENSION;
+    }
+    for (cl_uint i = 0; i < directions && offset; i++) {
+        if (offset[i]) {
+            return CL_INVALID_GLOBAL_OFFSET;
+        }
+    }
+    cl_int code = local ? measure(kernel, directions, global, local, &shape) : CL_INVALID_WORK_GROUP_SIZE;
+    if (code != CL_SUCCESS) {
+        return code;
+    }
+    pthread_mutex_lock(&queue->context->lock);
+    code = vulkan_after(queue, count, events);
+    code = code == CL_SUCCESS ? launch(queue, kernel, &shape, event) : code;
+    pthread_mutex_unlock(&queue->context->lock);
+    return code;
 }

@@ -101,17 +101,14 @@ struct _cl_event {
     unsigned references;
     cl_command_queue queue;
     uint64_t batch; /* done when this batch is */
-    cl_command_type command;
     bool has_times;
     cl_ulong start, end; /* nanoseconds of the device's clock */
 };
 
 struct _cl_mem {
     const cl_icd_dispatch *dispatch;
-    unsigned references;
     cl_context context;
     cl_mem next; /* in the context's list of those that the host sees */
-    cl_mem_flags flags;
     VkBuffer buffer;
     VkDeviceMemory memory;
     size_t bytes;
@@ -170,7 +167,6 @@ struct pipeline {
 
 struct _cl_kernel {
     const cl_icd_dispatch *dispatch;
-    unsigned references;
     cl_program program;
     const struct entry *entry;
     VkDescriptorSetLayout set;
@@ -180,17 +176,16 @@ struct _cl_kernel {
     unsigned char pushed[PLAIN_BYTES], plain[PLAIN_BYTES];
 };
 
-/* The nearest code of OpenCL. The context's owner is told what Vulkan said, and the context remembers where its device is
+/* OpenCL's code for a result of Vulkan. An error is reported to the context's owner, and the context remembers that its device is
  * lost. */
 cl_int vulkan_code(cl_context context, VkResult result);
 
-/* The same for what failed in these words, of which the owner is told. */
+/* The same, reported in these words. */
 cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Tells the context's owner, if it wants to know, in words why a call returns this code, which comes with them as private
- * information. Returns the code. */
-cl_int vulkan_tell(cl_context context, cl_int code, const char *words);
+/* Reports in words to the context's owner, if it wants to know, why a call returns this code. Returns the code. */
+cl_int vulkan_report(cl_context context, cl_int code, const char *words);
 
 /* After a call that makes an object: Vulkan leaves the handle undefined where the call fails. */
 #define VULKAN_MADE(result, handle) ((result) ? ((handle) = VK_NULL_HANDLE, (result)) : VK_SUCCESS)
@@ -198,8 +193,13 @@ cl_int vulkan_tell(cl_context context, cl_int code, const char *words);
 /* "VK_ERROR_DEVICE_LOST". */
 const char *vulkan_result_name(VkResult result);
 
-/* Gives a value to who asks for one, as all clGet*Info do. */
-cl_int vulkan_give(const void *from, size_t size, size_t room, void *value, size_t *got);
-cl_int vulkan_give_text(const char *text, size_t room, void *value, size_t *got);
+/* Where the answer of a clGet*Info goes: the value, if there is a place for it, and its size, if that is wanted. */
+struct answer {
+    size_t capacity;
+    void *value;
+    size_t *bytes;
+};
 
-#define VULKAN_GIVE(type, what) vulkan_give(&(type){what}, sizeof(type), room, value, got)
+cl_int vulkan_answer(struct answer to, const void *value, size_t bytes);
+cl_int vulkan_answer_text(struct answer to, const char *text);
+#define VULKAN_ANSWER(to, type, what) vulkan_answer((to), &(type){what}, sizeof(type))

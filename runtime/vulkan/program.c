@@ -1,37 +1,31 @@
-/* Programs: SPIR-V, which is compiled of a source or given as what was compiled before. */
+/* Programs: SPIR-V, compiled from a source or given as it was compiled before. */
+#include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler.h"
 #include "runtime/vulkan/reflection.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static cl_program create(cl_context context, cl_int *code) {
-    cl_program program = calloc(1, sizeof *program);
-    if (program) {
-        *program = (struct _cl_program){.dispatch = &vulkan_dispatch, .references = 1, .context = context};
-        pthread_mutex_lock(&context->lock);
-        context->references++;
-        pthread_mutex_unlock(&context->lock);
-    }
-    *code = program ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+static cl_program create(cl_context context) {
+    cl_program program = memory_allocate(1, sizeof *program);
+    *program = (struct _cl_program){.dispatch = &vulkan_dispatch, .references = 1, .context = context};
+    pthread_mutex_lock(&context->lock);
+    context->references++;
+    pthread_mutex_unlock(&context->lock);
     return program;
 }
 
 cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts,
                                                  const size_t *lengths, cl_int *code) {
-    cl_int unused;
     size_t bytes;
-    code = code ? code : &unused;
-    cl_program program = create(context, code);
-    FILE *all = program ? open_memstream(&program->text, &bytes) : NULL;
-    for (cl_uint i = 0; i < count && all; i++) {
-        const size_t length = lengths && lengths[i] ? lengths[i] : strlen(texts[i]);
-        fwrite(texts[i], 1, length, all);
+    cl_program program = create(context);
+    FILE *all = memory_open_stream(&program->text, &bytes);
+    for (cl_uint i = 0; i < count; i++) {
+        fwrite(texts[i], 1, lengths && lengths[i] ? lengths[i] : strlen(texts[i]), all);
     }
-    if (program && (!all || fclose(all))) {
-        clReleaseProgram(program);
-        *code = CL_OUT_OF_HOST_MEMORY;
-        program = NULL;
+    memory_close_stream(all);
+    if (code) {
+        *code = CL_SUCCESS;
     }
     return program;
 }
@@ -41,22 +35,17 @@ cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint cou
                                                  cl_int *status, cl_int *code) {
     cl_int unused;
     code = code ? code : &unused;
+    *code = CL_SUCCESS;
     if (count != 1 || !devices || devices[0] != context->device || !lengths || !lengths[0] || !binaries) {
         *code = CL_INVALID_VALUE;
         return NULL;
     }
-    cl_program program = create(context, code);
-    if (program && !(program->words = malloc(lengths[0]))) {
-        clReleaseProgram(program);
-        *code = CL_OUT_OF_HOST_MEMORY;
-        program = NULL;
-    }
-    if (program) {
-        memcpy(program->words, binaries[0], lengths[0]);
-        program->bytes = lengths[0];
-    }
+    cl_program program = create(context);
+    program->bytes = lengths[0];
+    program->words = memory_allocate(program->bytes, 1);
+    memcpy(program->words, binaries[0], program->bytes);
     if (status) {
-        *status = *code;
+        *status = CL_SUCCESS;
     }
     return program;
 }
@@ -90,9 +79,7 @@ cl_int CL_API_CALL clReleaseProgram(cl_program program) {
 
 static cl_int fail(cl_program program, cl_int code, const char *what, const char *why) {
     free(program->log);
-    if (asprintf(&program->log, "%s%s", what, why) < 0) {
-        program->log = NULL;
-    }
+    program->log = memory_format("%s%s", what, why);
     return code;
 }
 
@@ -139,41 +126,29 @@ cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint count, const cl_de
 }
 
 cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info what,
-                                         size_t room, void *value, size_t *got) {
+                                         size_t capacity, void *value, size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
     (void)device;
-    switch (what) {
-    case CL_PROGRAM_BUILD_LOG:
-        return vulkan_give_text(program->log ? program->log : "", room, value, got);
-    case CL_PROGRAM_BUILD_STATUS:
-        return VULKAN_GIVE(cl_build_status, program->shader ? CL_BUILD_SUCCESS : CL_BUILD_NONE);
-    default:
-        return CL_INVALID_VALUE;
-    }
+    return what == CL_PROGRAM_BUILD_LOG ? vulkan_answer_text(to, program->log ? program->log : "")
+                                        : CL_INVALID_VALUE;
 }
 
-cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, size_t room, void *value,
-                                    size_t *got) {
-    switch (what) {
-    case CL_PROGRAM_NUM_DEVICES:
-        return VULKAN_GIVE(cl_uint, 1);
-    case CL_PROGRAM_DEVICES:
-        return VULKAN_GIVE(cl_device_id, program->context->device);
-    case CL_PROGRAM_CONTEXT:
-        return VULKAN_GIVE(cl_context, program->context);
-    case CL_PROGRAM_BINARY_SIZES:
-        return VULKAN_GIVE(size_t, program->shader ? program->bytes : 0);
-    case CL_PROGRAM_BINARIES: /* the value is the place where they are to be put */
-        if (got) {
-            *got = sizeof(unsigned char *);
-        }
-        if (value && room < sizeof(unsigned char *)) {
-            return CL_INVALID_VALUE;
-        }
-        if (value && program->shader && *(unsigned char **)value) {
-            memcpy(*(unsigned char **)value, program->words, program->bytes);
-        }
-        return CL_SUCCESS;
-    default:
+cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, size_t capacity, void *value,
+                                    size_t *bytes) {
+    const struct answer to = {capacity, value, bytes};
+    if (what == CL_PROGRAM_NUM_DEVICES) {
+        return VULKAN_ANSWER(to, cl_uint, 1);
+    }
+    if (what == CL_PROGRAM_BINARY_SIZES) {
+        return VULKAN_ANSWER(to, size_t, program->shader ? program->bytes : 0);
+    }
+    if (what != CL_PROGRAM_BINARIES) {
         return CL_INVALID_VALUE;
     }
+    /* the value is an array of one pointer, to where the binary is put */
+    unsigned char *place = value && capacity >= sizeof place ? *(unsigned char **)value : NULL;
+    if (place && program->shader) {
+        memcpy(place, program->words, program->bytes);
+    }
+    return vulkan_answer(to, &place, sizeof place);
 }

@@ -1,5 +1,4 @@
 #include "runtime/vulkan/queue.h"
-#include "runtime/vulkan/event.h"
 #include <stdio.h>
 
 #define DRAIN_NANOSECONDS UINT64_C(10000000000)
@@ -14,7 +13,7 @@ static uint64_t progress(cl_command_queue queue) {
     if (result) {
         queue->context->lost = true;
         snprintf(words, sizeof words, "Vulkan does not tell what is done: %s", vulkan_result_name(result));
-        vulkan_tell(queue->context, CL_DEVICE_NOT_AVAILABLE, words);
+        vulkan_report(queue->context, CL_DEVICE_NOT_AVAILABLE, words);
     }
     return result ? 0 : value;
 }
@@ -38,7 +37,9 @@ static void retire(cl_command_queue queue, struct batch *batch) {
             const VkResult result =
                 vk.GetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
                                        sizeof *times, VK_QUERY_RESULT_64_BIT);
-            vulkan_event_timed(event, result ? NULL : times);
+            if (!result) {
+                vulkan_event_set_times(event, times);
+            }
             vulkan_event_release(event);
         }
     }
@@ -113,25 +114,22 @@ cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands) {
     return CL_SUCCESS;
 }
 
-cl_int vulkan_end(cl_command_queue queue, cl_command_type type, cl_event *event) {
+cl_int vulkan_end(cl_command_queue queue, cl_event *event) {
     struct batch *batch = vulkan_recording(queue);
     const unsigned place = batch->count++;
     if (batch->times) {
         vk.CmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * place + 1);
     }
     if (event) {
-        *event = vulkan_event_create(queue, queue->submitted + 1, type);
-        if (*event && batch->times) {
+        *event = vulkan_event_create(queue, queue->submitted + 1);
+        if (batch->times) {
             (*event)->references++;
             batch->timed[place] = *event;
         }
     }
     const bool full = batch->count == BATCH_COMMANDS;
-    cl_int code = CL_SUCCESS;
-    if (full || (batch->count >= BATCH_EARLY && progress(queue) == queue->submitted)) {
-        code = vulkan_submit(queue);
-    }
-    return code == CL_SUCCESS && event && !*event ? CL_OUT_OF_HOST_MEMORY : code;
+    return full || (batch->count >= BATCH_EARLY && progress(queue) == queue->submitted) ? vulkan_submit(queue)
+                                                                                        : CL_SUCCESS;
 }
 
 /* Where memory is short, what is under way may hold some. */

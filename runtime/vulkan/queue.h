@@ -10,9 +10,9 @@ cl_int vulkan_open_batch(cl_command_queue queue);
  * all batches are under way. */
 cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands);
 
-/* Ends the command that vulkan_begin began, and submits it with others when there are enough. *event, where event is not
- * NULL, becomes its event. */
-cl_int vulkan_end(cl_command_queue queue, cl_command_type type, cl_event *event);
+/* Ends the command that vulkan_begin began, and submits it with others when there are enough. *event becomes its event, unless
+ * event is NULL. */
+cl_int vulkan_end(cl_command_queue queue, cl_event *event);
 
 /* The batch that commands are recorded into; only between the two. */
 struct batch *vulkan_recording(cl_command_queue queue);
@@ -39,3 +39,14 @@ cl_int vulkan_settle(cl_context context);
 
 /* Waits for all commands of a queue; no batch has an event afterwards, even where the device is lost. */
 void vulkan_empty(cl_command_queue queue);
+
+/* ---- events (events.c) */
+
+/* An event of a batch. It keeps the queue. */
+cl_event vulkan_event_create(cl_command_queue queue, uint64_t batch);
+
+/* Sets the times by the device's counter before and after the command. */
+void vulkan_event_set_times(cl_event event, const uint64_t counters[2]);
+
+/* Takes back a reference. With the last one the queue loses a reference, but stays. */
+void vulkan_event_release(cl_event event);

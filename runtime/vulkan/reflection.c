@@ -1,4 +1,5 @@
 #include "runtime/vulkan/reflection.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,13 +79,10 @@ static int add_entry(struct reader *reader, uint32_t id, const uint32_t *operand
     if (arguments > KERNEL_ARGUMENTS || module->count == MOST_ENTRIES) {
         return fail(reader, "there are too many kernels, or arguments of one");
     }
-    struct entry *larger = reallocarray(module->entries, module->count + 1, sizeof *larger);
-    if (!larger) {
-        return fail(reader, "out of memory");
-    }
-    module->entries = larger;
-    larger[module->count] = (struct entry){.id = id, .count = arguments};
-    strcpy(larger[module->count++].name, name);
+    module->entries = memory_resize(module->entries, module->count + 1, sizeof *module->entries);
+    struct entry *entry = &module->entries[module->count++];
+    *entry = (struct entry){.id = id, .count = arguments};
+    strcpy(entry->name, name);
     return 0;
 }
 
@@ -262,9 +260,9 @@ int vulkan_reflect(const uint32_t *words, size_t bytes, struct module *module, c
         return -1;
     }
     reader.bound = words[3];
-    reader.constants = calloc(reader.bound + 1, sizeof *reader.constants);
-    reader.strings = calloc(reader.bound + 1, sizeof *reader.strings);
-    int status = reader.constants && reader.strings ? read_module(&reader) : fail(&reader, "out of memory");
+    reader.constants = memory_zeroed(reader.bound + 1, sizeof *reader.constants);
+    reader.strings = memory_zeroed(reader.bound + 1, sizeof *reader.strings);
+    const int status = read_module(&reader);
     free(reader.constants);
     free(reader.strings);
     if (status) {
