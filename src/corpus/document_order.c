@@ -1,6 +1,7 @@
 #include "src/corpus/document_order.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <endian.h>
 #include <inttypes.h>
@@ -12,14 +13,15 @@ enum { ENTRY_BYTES = 8 };
 
 static const size_t most_list_bytes = (size_t)1 << 34; /* two billion documents */
 
-/* From the documents in order to the place of each. */
+/* Computes the place of each document from the documents in order. */
 static int invert(struct document_order *order, const uint64_t *list) {
+    order->places = memory_allocate(order->count, sizeof *order->places);
     memset(order->places, 0xff, order->count * sizeof *order->places);
     for (uint64_t i = 0; i < order->count; i++) {
         const uint64_t document = le64toh(list[i]);
         if (document >= order->count || order->places[document] != UINT64_MAX) {
-            return error_set("entry %" PRIu64 " is %" PRIu64 ": in an order of %" PRIu64
-                             " documents each number below that stands once",
+            return error_set("entry %" PRIu64 " is %" PRIu64 ": an order of %" PRIu64
+                             " documents must have each number below that once",
                              i, document, order->count);
         }
         order->places[document] = i;
@@ -33,29 +35,21 @@ static int read_list(struct document_order *order, const char *path) {
     if (files_read(path, most_list_bytes, &list, &bytes)) {
         return -1;
     }
-    int result = bytes > 0 && bytes % ENTRY_BYTES == 0
-                     ? 0
-                     : error_set("it has %zu bytes, but should have %d for each document", bytes, ENTRY_BYTES);
-    if (result == 0) {
-        order->count = bytes / ENTRY_BYTES;
-        order->held_out = (uint64_t)ceil(order->fraction * (double)order->count);
-        order->places = malloc(order->count * sizeof *order->places);
-        result = order->places ? invert(order, (const uint64_t *)(void *)list) : error_set("out of memory");
-    }
+    order->count = bytes / ENTRY_BYTES;
+    order->held_out = (uint64_t)ceil(order->fraction * (double)order->count);
+    const int result =
+        bytes > 0 && bytes % ENTRY_BYTES == 0
+            ? invert(order, (const uint64_t *)(void *)list)
+            : error_set("it has %zu bytes, but should have %d for each document", bytes, ENTRY_BYTES);
     free(list);
     return result ? error_prefix("%s", path) : 0;
-}
-
-double document_order_offset(uint64_t seed) {
-    return random_uniform(random_key(seed, "held-out chunks"), 0);
 }
 
 int document_order_begin(struct document_order *order, uint64_t seed, double fraction, const char *list) {
     *order = (struct document_order){
         .fraction = fraction,
-        .offset = document_order_offset(seed),
+        .offset = random_uniform(random_key(seed, "held-out chunks"), 0),
         .key = random_key(seed, "order of documents"),
-        .held_out_from = UINT64_MAX,
     };
     return list ? read_list(order, list) : 0;
 }
@@ -66,9 +60,6 @@ void document_order_end(struct document_order *order) {
 }
 
 bool document_order_holds_out(const struct document_order *order, uint64_t document) {
-    if (document >= order->held_out_from) {
-        return true;
-    }
     if (order->places) {
         return document < order->count && order->places[document] < order->held_out;
     }
@@ -80,7 +71,7 @@ uint64_t document_order_place(const struct document_order *order, uint64_t docum
     if (!order->places) {
         return random_below(order->key, document, UINT64_MAX);
     }
-    if (document >= order->count) { /* document_order_check will say so */
+    if (document >= order->count) { /* document_order_check reports it */
         return UINT64_MAX;
     }
     const unsigned __int128 place = (unsigned __int128)order->places[document] << 64;

@@ -7,16 +7,16 @@
 #include <stdlib.h>
 
 enum {
-    SPARE_BATCHES = 3,               /* beside one for each thread and one that waits for it */
-    MOST_BYTES_UNDER_WAY = 64 << 20, /* of text, but for a single batch that has more */
-    MOST_BYTES_KEPT = 4 << 20,       /* in the buffers of a vacant batch */
+    SPARE_BATCHES = 3,               /* beside two for each thread */
+    MOST_SUBMITTED_BYTES = 64 << 20, /* of text, unless a single batch has more */
+    MOST_KEPT_BYTES = 4 << 20,       /* in the buffers of a vacant batch */
 };
 
 struct slot {
     struct text_batch batch;
-    bool ready;  /* encoded, and not yet taken */
-    bool failed; /* to be encoded */
-    char *error; /* the text of that, as error_keep gives it */
+    bool ready; /* encoded, or failed */
+    bool failed;
+    char *error; /* the error text if it failed, from error_keep */
 };
 
 struct encoder {
@@ -27,8 +27,8 @@ struct encoder {
     bool closing;
     struct slot *slots; /* [slot_count], a ring */
     size_t slot_count;
-    uint64_t sent, claimed, taken; /* batches so far; claimed is the threads' */
-    size_t under_way;              /* bytes of text of batches sent and not taken */
+    uint64_t sent, claimed, taken; /* numbers of batches; the threads claim them */
+    size_t submitted_bytes;        /* of text in batches that are sent and not taken */
     pthread_t *threads;            /* [thread_count] */
     unsigned thread_count;
 };
@@ -44,43 +44,38 @@ void text_batch_add(struct text_batch *batch, const struct text_piece *piece, co
 
 /* ---- encoding, on one of the threads */
 
-/* What a thread needs. */
+/* State of a thread. */
 struct worker {
     const struct encoder *encoder;
     struct tokenizer_scratch *scratch;
     struct text_buffer valid, field;
 };
 
-static int take_field(struct worker *worker, const struct text_piece *piece, const char **text, size_t *bytes) {
-    if (json_lines_text(*text, *bytes, worker->encoder->settings->field, &worker->field)) {
-        return error_prefix("%s:%" PRIu64, piece->source, piece->line);
+static int mark_end(const struct worker *worker, struct token_list *tokens) {
+    const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
+    if (end == UINT32_MAX) {
+        return tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
     }
-    *text = worker->field.bytes;
-    *bytes = worker->field.size;
+    token_list_append(tokens, end);
     return 0;
 }
 
-static int mark_end(const struct worker *worker, struct token_list *tokens) {
-    const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
-    if (end != UINT32_MAX) {
-        token_list_append(tokens, end);
-        return 0;
-    }
-    return tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
-}
-
-static int encode_piece(struct worker *worker, struct text_batch *batch, struct text_piece *piece) {
+static int encode_piece(struct worker *worker, struct text_batch *batch, const struct text_piece *piece) {
     const struct prepare_settings *settings = worker->encoder->settings;
     const bool is_line = settings->kind == DOCUMENT_JSONL, are_bytes = settings->vocabulary == NULL;
     const char *text = batch->text.bytes ? batch->text.bytes + piece->at : "";
     size_t bytes = piece->bytes;
-    const bool any = are_bytes && !is_line; /* bytes as tokens may be anything */
-    if ((!any &&
-         text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) ||
-        (is_line && take_field(worker, piece, &text, &bytes))) {
+    if ((is_line || !are_bytes) && /* text as bytes may be anything */
+        text_require_utf8(&text, &bytes, piece->source, piece->line, settings->replace_invalid, &worker->valid)) {
         return -1;
     }
-    if (tokenizer_encode(worker->encoder->tokenizer, worker->scratch, text, bytes, &batch->tokens)) {
+    int result = is_line ? json_lines_text(text, bytes, settings->field, &worker->field) : 0;
+    if (is_line) {
+        text = worker->field.bytes;
+        bytes = worker->field.size;
+    }
+    result = result || tokenizer_encode(worker->encoder->tokenizer, worker->scratch, text, bytes, &batch->tokens);
+    if (result) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
     const bool marks_end = settings->kind != DOCUMENT_CHUNKS || !are_bytes;
@@ -97,7 +92,7 @@ static int encode_batch(struct worker *worker, struct text_batch *batch) {
     return 0;
 }
 
-/* The next batch to encode; NULL: there will be none. */
+/* Waits for the next batch to encode; NULL: the encoder is closing. */
 static struct slot *claim(struct encoder *encoder) {
     pthread_mutex_lock(&encoder->lock);
     while (encoder->claimed == encoder->sent && !encoder->closing) {
@@ -123,7 +118,7 @@ static void *work(void *context) {
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
         finish(encoder, slot, encode_batch(&worker, &slot->batch));
-        if (worker.field.capacity > MOST_BYTES_KEPT || worker.valid.capacity > MOST_BYTES_KEPT) {
+        if (worker.field.capacity > MOST_KEPT_BYTES || worker.valid.capacity > MOST_KEPT_BYTES) {
             text_free(&worker.field);
             text_free(&worker.valid);
         }
@@ -134,7 +129,7 @@ static void *work(void *context) {
     return NULL;
 }
 
-/* ---- the other side */
+/* ---- the caller's thread */
 
 int encoder_create(const struct prepare_settings *settings, const struct tokenizer *tokenizer,
                    struct encoder **created) {
@@ -181,7 +176,7 @@ void encoder_free(struct encoder *encoder) {
 }
 
 struct text_batch *encoder_vacant(struct encoder *encoder) {
-    const bool too_much = encoder->under_way > MOST_BYTES_UNDER_WAY && encoder->sent > encoder->taken;
+    const bool too_much = encoder->submitted_bytes > MOST_SUBMITTED_BYTES && encoder->sent > encoder->taken;
     if (too_much || encoder->sent - encoder->taken == encoder->slot_count) {
         return NULL;
     }
@@ -191,7 +186,7 @@ struct text_batch *encoder_vacant(struct encoder *encoder) {
 }
 
 void encoder_submit(struct encoder *encoder) {
-    encoder->under_way += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
+    encoder->submitted_bytes += encoder->slots[encoder->sent % encoder->slot_count].batch.text.size;
     pthread_mutex_lock(&encoder->lock);
     encoder->sent++;
     pthread_cond_signal(&encoder->submitted);
@@ -220,9 +215,9 @@ int encoder_take(struct encoder *encoder, bool wait, const struct text_batch **b
 
 void encoder_release(struct encoder *encoder) {
     struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
-    encoder->under_way -= slot->batch.text.size;
+    encoder->submitted_bytes -= slot->batch.text.size;
     slot->ready = false;
-    if (slot->batch.text.capacity > MOST_BYTES_KEPT) {
+    if (slot->batch.text.capacity > MOST_KEPT_BYTES) {
         text_free(&slot->batch.text);
         token_list_free(&slot->batch.tokens);
     }

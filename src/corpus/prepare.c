@@ -7,7 +7,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "src/corpus/corpus_reader.h"
-#include "src/corpus/token_spool.h"
+#include "src/corpus/token_writer.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 enum {
-    MOST_PILES = 256,   /* files open at once */
-    UNKNOWN_PILES = 64, /* where it is not known how much there will be */
+    MOST_BUCKETS = 256,   /* files open at once */
+    UNKNOWN_BUCKETS = 64, /* if the size of the sources is not known */
     MOST_JSON_BYTES = 1 << 28,
 };
 
@@ -27,31 +27,31 @@ struct preparation {
     const struct prepare_settings *settings;
     struct tokenizer *tokenizer;
     struct document_order order;
-    char vocabulary_digest[CHECKSUM_SIZE], order_digest[CHECKSUM_SIZE]; /* "" without */
-    json_t *task; /* settings and sources: what saved work must have been for */
-    char *work;   /* the folder of work in progress */
-    int lock;     /* on the folder of results */
-    bool made_folder;
-    bool can_resume; /* sources can be read again */
-    bool saved;      /* there is a state to go on from */
+    char vocabulary_digest[CHECKSUM_SIZE], order_digest[CHECKSUM_SIZE]; /* "" if there is no such file */
+    json_t *task;     /* settings and sources: only saved work of the same task is resumed */
+    char *work;       /* the folder of work in progress */
+    int lock;         /* on the folder of results; -1: none */
+    bool made_folder; /* of results */
+    bool can_resume;  /* all sources can be read again */
+    bool saved;       /* the folder of work has a state to resume from */
     bool stopped;
     uint64_t total; /* stored bytes of all sources, 0: not known */
     struct corpus_reader *reader;
     struct encoder *encoder;
-    struct token_spool *spool;
+    struct token_writer *writer;
     struct progress progress;
     double saved_at;
 };
 
-/* ---- what is to be done */
+/* ---- the task */
 
-/* What is read must not be what the results replace. */
+/* Fails if the file `input`, which may be NULL, would be replaced by a result. */
 static int check_is_no_result(const struct preparation *preparation, const char *input) {
     static const char *const results[] = {"train.bin", "val.bin", "meta.json", NULL};
     return input ? files_refuse_members(preparation->settings->folder, results, input) : 0;
 }
 
-/* Before anything is read: that files are missing shows at once, and how much there will be. */
+/* Lists the sources and their sizes before anything is read, so missing files are reported at once. */
 static int examine_sources(struct preparation *preparation, json_t *list) {
     const struct prepare_settings *settings = preparation->settings;
     unsigned from_stdin = 0;
@@ -74,7 +74,7 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
     return from_stdin < 2 ? 0 : error_set("standard input (-) can be given once only");
 }
 
-/* Opens what is read beside the sources, and says what the task is. */
+/* Opens the files that are read beside the sources, and describes the task. */
 static int begin_task(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const char *order = settings->order, *vocabulary = settings->vocabulary;
@@ -92,7 +92,7 @@ static int begin_task(struct preparation *preparation) {
     }
     preparation->task =
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:I, s:b, s:s, s:b, s:o}", "version", HC_VERSION,
-                  "tokenizer", tokenizer_name(preparation->tokenizer), "ranks_sha256",
+                  "tokenizer", tokenizer_name(preparation->tokenizer), "vocabulary_sha256",
                   preparation->vocabulary_digest, "documents", document_kind_name(settings->kind), "field",
                   settings->kind == DOCUMENT_JSONL ? settings->field : "", "replace_invalid",
                   settings->replace_invalid, "val_fraction", settings->val_fraction, "seed",
@@ -101,16 +101,16 @@ static int begin_task(struct preparation *preparation) {
     return 0;
 }
 
-/* ---- results on their way */
+/* ---- the folder of work */
 
 static int remove_old_val(const char *folder) {
     const struct path path = path_of("%s/val.bin", folder);
     return unlink(path.text) == 0 || errno == ENOENT ? 0 : error_set_errno("cannot remove the old %s", path.text);
 }
 
-/* Moves complete results, meta.json last, from the work folder to where they belong, and removes it; with
- * has_val false an older val.bin goes. Called again, it goes on where it was cut off, or failed. */
-static int move_from(const struct preparation *preparation, bool has_val) {
+/* Moves complete results, meta.json last, from the folder of work to their folder, and removes the folder of work. Without
+ * has_val, an older val.bin is removed. When it was interrupted or failed, calling it again continues. */
+static int move_results(const struct preparation *preparation, bool has_val) {
     const char *folder = preparation->settings->folder, *work = preparation->work;
     static const char *const all[] = {"train.bin", "val.bin", "meta.json", NULL};
     static const char *const without_val[] = {"train.bin", "meta.json", NULL};
@@ -120,42 +120,39 @@ static int move_from(const struct preparation *preparation, bool has_val) {
                : 0;
 }
 
-/* ---- work in progress */
-
 static int read_json(const char *folder, const char *name, json_t **json) {
     return json_file_read(path_of("%s/%s", folder, name).text, MOST_JSON_BYTES, json);
 }
 
-/* Releases the object, too. */
+/* Also releases the object. */
 static int write_json(const char *folder, const char *name, json_t *json, size_t flags) {
     const int result = json_file_write(path_of("%s/%s", folder, name).text, json, flags);
     json_decref(json);
     return result;
 }
 
-/* Settles what an earlier process left. 1: it had all but moved the results of this task, and they are in place now;
- * 0: there is work to do, from *state on, the caller's, or from the beginning where that is NULL; -1: what was left
- * stays there. Another task's work is not thrown away unasked; a state that is no JSON is none. */
-static int take_up(const struct preparation *preparation, json_t **state) {
-    const struct prepare_settings *settings = preparation->settings;
+/* Looks at what an earlier process left. 1: all results of this task were complete, and are in place now. 0: there is work
+ * to do, from *state on, which the caller releases, or from the beginning if that is NULL. -1: an error, and what was left
+ * stays. Only --no-resume discards the work of another task; a state that is not JSON is ignored. */
+static int read_state(const struct preparation *preparation, json_t **state) {
+    const bool resume = preparation->settings->resume;
     json_t *left = NULL;
     int result = 0;
     if (files_exist(path_of("%s/state.json", preparation->work).text) &&
-        read_json(preparation->work, "state.json", &left) == -1 && settings->resume) {
-        error_prefix("unfinished work (--no-resume discards it)");
-        return -1;
+        read_json(preparation->work, "state.json", &left) == -1 && resume) {
+        return error_prefix("unfinished work (--no-resume discards it)");
     }
     error_clear();
     const json_t *moving = json_object_get(left, "moving");
     const bool same =
-        settings->resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
-    if (moving && move_from(preparation, json_is_true(moving)) == 0) {
+        resume && preparation->can_resume && json_equal(json_object_get(left, "task"), preparation->task);
+    if (moving && move_results(preparation, json_is_true(moving)) == 0) {
         result = same;
     } else if (moving) {
-        result = settings->resume ? -1 : 0;
+        result = resume ? -1 : 0;
     } else if (same) {
         *state = json_incref(left);
-    } else if (left && settings->resume) {
+    } else if (left && resume) {
         result = error_set("%s has unfinished work of other files or settings: give --no-resume to discard it, or "
                            "choose another --out",
                            preparation->work);
@@ -164,58 +161,60 @@ static int take_up(const struct preparation *preparation, json_t **state) {
     return result;
 }
 
-static int open_spool(struct preparation *preparation, const json_t *saved) {
-    const struct prepare_settings *settings = preparation->settings;
-    const uint64_t wanted = preparation->total / settings->pile_bytes + 1;
-    const uint64_t piles = preparation->total == 0 ? UNKNOWN_PILES : wanted < MOST_PILES ? wanted : MOST_PILES;
-    const bool sorts = settings->kind != DOCUMENT_CHUNKS && (settings->shuffle || settings->order);
-    return token_spool_open(preparation->work, settings->folder, &preparation->order, sorts ? (unsigned)piles : 0,
-                            saved, &preparation->spool);
-}
-
-/* Makes the folder of results, for this process alone. */
+/* Makes the folder of results, and keeps other processes out of it. */
 static int begin_folder(struct preparation *preparation) {
     const char *folder = preparation->settings->folder;
     preparation->made_folder = !files_exist(folder);
+    preparation->work = memory_format("%s/.hc_prepare", folder);
     if (files_make_folder(folder) || files_lock_folder(folder, &preparation->lock)) {
         return -1;
     }
     files_stage_clean(folder);
-    preparation->work = memory_format("%s/.hc_prepare", folder);
     return 0;
 }
 
-/* Makes the work folder, or goes on from what an earlier process left there. Results as take_up's. */
+/* The number of buckets in which documents are sorted; 0: they keep their order. */
+static unsigned count_buckets(const struct preparation *preparation) {
+    const struct prepare_settings *settings = preparation->settings;
+    const uint64_t wanted = preparation->total / settings->bucket_bytes + 1;
+    return settings->kind == DOCUMENT_CHUNKS || !(settings->shuffle || settings->order) ? 0
+           : preparation->total == 0                                                    ? UNKNOWN_BUCKETS
+           : wanted < MOST_BUCKETS                                                      ? (unsigned)wanted
+                                                                                        : MOST_BUCKETS;
+}
+
+/* Makes the folder of work, or resumes from what an earlier process left there. Results as those of read_state. */
 static int begin_work(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const char *work = preparation->work;
     json_t *state = NULL;
-    const int left = take_up(preparation, &state);
+    const int left = read_state(preparation, &state);
     preparation->saved = state || left < 0;
     if (left != 0) {
         return left;
     }
-    const int result =
-        (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
-        open_spool(preparation, json_object_get(state, "spool")) ||
-        corpus_reader_open(settings, preparation->total, json_object_get(state, "reader"), &preparation->reader) ||
-        encoder_create(settings, preparation->tokenizer, &preparation->encoder);
+    preparation->reader =
+        corpus_reader_open(settings, &preparation->order, preparation->total, json_object_get(state, "reader"));
+    const int result = (!state && files_exist(work) && files_remove_folder(work)) || files_make_folder(work) ||
+                       token_writer_open(work, &preparation->order, count_buckets(preparation),
+                                         json_object_get(state, "writer"), &preparation->writer) ||
+                       encoder_create(settings, preparation->tokenizer, &preparation->encoder);
     json_decref(state);
     return result ? -1 : 0;
 }
 
-/* All batches must have been written. */
+/* Saves a state to resume from. All batches must have been written. */
 static int save_state(struct preparation *preparation) {
-    json_t *spool;
+    json_t *writer;
     preparation->saved_at = progress_clock();
     if (!preparation->can_resume) {
         return 0;
     }
-    if (token_spool_save(preparation->spool, &spool)) {
+    if (token_writer_save(preparation->writer, &writer)) {
         return -1;
     }
     json_t *state = json_pack("{s:O, s:o, s:o}", "task", preparation->task, "reader",
-                              corpus_reader_save(preparation->reader), "spool", spool);
+                              corpus_reader_save(preparation->reader), "writer", writer);
     if (write_json(preparation->work, "state.json", state, JSON_INDENT(1) | JSON_REAL_PRECISION(17))) {
         return -1;
     }
@@ -223,37 +222,34 @@ static int save_state(struct preparation *preparation) {
     return 0;
 }
 
-/* ---- reading and encoding */
+/* ---- reading, encoding and sorting */
 
-/* What is done in a moment shows nothing. */
-static void begin_progress(struct preparation *preparation, int64_t first) {
+/* Shows nothing for work that takes only a moment. */
+static void begin_progress(struct preparation *preparation, uint64_t first) {
     progress_end(&preparation->progress);
-    progress_start(&preparation->progress, first);
+    progress_start(&preparation->progress, (int64_t)first);
     preparation->progress.shown = preparation->progress.start;
 }
 
 static void show_reading(struct preparation *preparation) {
-    const uint64_t bytes = corpus_reader_status(preparation->reader).stored_bytes;
+    const struct corpus_status status = corpus_reader_status(preparation->reader);
     const double seconds = progress_clock() - preparation->progress.start;
-    const double rate = ((double)bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
+    const double rate =
+        ((double)status.stored_bytes / 1e6 - (double)preparation->progress.first) / (seconds + 1e-9);
     char details[80];
-    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s",
-             corpus_reader_status(preparation->reader).documents,
+    snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", status.documents,
              preparation->settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", rate);
-    const uint64_t total = preparation->total > 0 ? preparation->total : bytes;
-    progress_show(&preparation->progress, "reading MB", (int64_t)(bytes / 1000000), (int64_t)(total / 1000000),
-                  details, false);
+    const uint64_t total = preparation->total > 0 ? preparation->total : status.stored_bytes;
+    progress_show(&preparation->progress, "reading MB", (int64_t)(status.stored_bytes / 1000000),
+                  (int64_t)(total / 1000000), details, false);
 }
 
 static int write_batch(struct preparation *preparation, const struct text_batch *batch) {
-    const bool divides = corpus_reader_status(preparation->reader).divides;
     size_t at = 0;
     for (const struct text_piece *piece = batch->pieces; piece < batch->pieces + batch->count; piece++) {
         const uint16_t *tokens = batch->tokens.tokens ? batch->tokens.tokens + at : NULL;
-        const enum token_split split = divides ? (piece->held_out ? TOKENS_VAL : TOKENS_TRAIN)
-                                               : token_spool_split(&preparation->order, piece->document);
-        if (token_spool_add(preparation->spool, piece->document, piece->part, split, tokens,
-                            piece->token_end - at)) {
+        if (token_writer_add(preparation->writer, piece->document, piece->part,
+                             piece->held_out ? TOKENS_VAL : TOKENS_TRAIN, tokens, piece->token_end - at)) {
             return -1;
         }
         at = piece->token_end;
@@ -261,14 +257,13 @@ static int write_batch(struct preparation *preparation, const struct text_batch 
     return 0;
 }
 
-/* Writes batches that are encoded: all of them with `wait`, else those that are ready, and one at least if none is
+/* Writes encoded batches: with `all`, all that were submitted, else those that are ready, and at least one if no batch is
  * vacant. */
-static int drain(struct preparation *preparation, bool wait) {
+static int write_batches(struct preparation *preparation, bool all) {
     struct encoder *encoder = preparation->encoder;
     const struct text_batch *batch;
     int found;
-    preparation->order.held_out_from = corpus_reader_status(preparation->reader).held_out_from;
-    while ((found = encoder_take(encoder, wait || !encoder_vacant(encoder), &batch)) == 1) {
+    while ((found = encoder_take(encoder, all || !encoder_vacant(encoder), &batch)) == 1) {
         if (write_batch(preparation, batch)) {
             return -1;
         }
@@ -277,45 +272,37 @@ static int drain(struct preparation *preparation, bool wait) {
     return found;
 }
 
-/* After a wish to stop: what has been read is written and noted. */
-static int stop_reading(struct preparation *preparation) {
-    char *kept = error_keep();
-    encoder_submit(preparation->encoder);
-    if (drain(preparation, true) || save_state(preparation)) {
-        free(kept);
-        return -1;
-    }
-    preparation->stopped = true;
-    return error_restore(kept);
+static bool wants_to_stop(const struct preparation *preparation) {
+    struct pollfd waiting = {preparation->settings->stop_descriptor, POLLIN, 0};
+    return poll(&waiting, 1, 0) > 0;
 }
 
+/* When asked to stop, it writes and saves what was read. */
 static int read_all(struct preparation *preparation) {
     int more = 1;
     while (more == 1) {
         more = corpus_reader_fill(preparation->reader, encoder_vacant(preparation->encoder));
-        if (more < 0) {
-            return corpus_reader_status(preparation->reader).stopped ? stop_reading(preparation) : -1;
-        }
-        encoder_submit(preparation->encoder);
-        const bool saves =
-            more == 1 && progress_clock() - preparation->saved_at >= preparation->settings->save_interval;
-        if (drain(preparation, more == 0 || saves) || (saves && save_state(preparation))) {
+        const bool stops = more < 0 && wants_to_stop(preparation);
+        if (more < 0 && !stops) {
             return -1;
         }
+        encoder_submit(preparation->encoder);
+        const bool saves = stops || (more == 1 && progress_clock() - preparation->saved_at >=
+                                                      preparation->settings->save_interval);
+        if (write_batches(preparation, more != 1 || saves) || (saves && save_state(preparation))) {
+            return -1;
+        }
+        preparation->stopped = stops;
         show_reading(preparation);
+    }
+    if (preparation->stopped) {
+        return error_set("stopped while reading");
     }
     if (document_order_check(&preparation->order, corpus_reader_status(preparation->reader).documents)) {
         preparation->saved = false;
         return -1;
     }
     return 0;
-}
-
-/* ---- sorting */
-
-static bool wants_to_stop(const struct preparation *preparation) {
-    struct pollfd waiting = {preparation->settings->stop_descriptor, POLLIN, 0};
-    return poll(&waiting, 1, 0) > 0;
 }
 
 static int sort_all(struct preparation *preparation) {
@@ -326,11 +313,11 @@ static int sort_all(struct preparation *preparation) {
             preparation->stopped = true;
             return error_set("stopped while sorting");
         }
-        if (token_spool_merge(preparation->spool, &left) || (left > 0 && save_state(preparation))) {
+        if (token_writer_sort(preparation->writer, &left) || (left > 0 && save_state(preparation))) {
             return -1;
         }
         if (left > 0) {
-            token_spool_remove_merged(preparation->spool);
+            token_writer_remove_sorted(preparation->writer);
         }
         most = most > 0 ? most : left + 1;
         progress_show(&preparation->progress, "sorting", most - left, most, "", false);
@@ -357,50 +344,38 @@ static double entropy(const uint64_t counts[TOKEN_VALUES], uint64_t total) {
 
 static int write_meta(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
-    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
+    const struct corpus_status status = corpus_reader_status(preparation->reader);
+    const struct token_counts *counts = token_writer_counts(preparation->writer);
     const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
     const bool chunks = settings->kind == DOCUMENT_CHUNKS;
+    const char *order = chunks ? "kept" : settings->order ? "listed" : settings->shuffle ? "shuffled" : "kept";
     json_t *meta =
-        json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s}", "vocab_size",
-                  (int)tokenizer_count(preparation->tokenizer), "tokenizer", tokenizer_name(preparation->tokenizer),
-                  "train_tokens", (json_int_t)train, "val_tokens", (json_int_t)val, "held_out_fraction",
-                  (double)val / (double)(train + val), "val_fraction", settings->val_fraction, "unigram_entropy",
-                  entropy(counts->train_values, train), "seed", (json_int_t)settings->seed, "documents",
-                  document_kind_name(settings->kind), "train_documents",
+        json_pack("{s:i, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:s, s:I, s:I, s:s, s:s, s:o*, s:O, s:s*, s:s*, s:o*}",
+                  "vocab_size", (int)tokenizer_count(preparation->tokenizer), "tokenizer",
+                  tokenizer_name(preparation->tokenizer), "train_tokens", (json_int_t)train, "val_tokens",
+                  (json_int_t)val, "held_out_fraction", (double)val / (double)(train + val), "val_fraction",
+                  settings->val_fraction, "unigram_entropy", entropy(counts->train_values, train), "seed",
+                  (json_int_t)settings->seed, "documents", document_kind_name(settings->kind), "train_documents",
                   (json_int_t)counts->documents[TOKENS_TRAIN], "val_documents",
-                  (json_int_t)counts->documents[TOKENS_VAL], "order",
-                  chunks              ? "kept"
-                  : settings->order   ? "listed"
-                  : settings->shuffle ? "shuffled"
-                                      : "kept",
-                  "strip_markup", "none"); /* data/gcide/describe.py puts something else there */
-    if (chunks) {
-        json_object_set_new(meta, "chunk_bytes",
-                            json_integer((json_int_t)corpus_reader_status(preparation->reader).chunk_bytes));
-    }
-    json_object_set(meta, "sources", corpus_reader_status(preparation->reader).sources);
-    if (settings->vocabulary) {
-        json_object_set_new(meta, "ranks_sha256", json_string(preparation->vocabulary_digest));
-    }
-    if (settings->order) {
-        json_object_set_new(meta, "order_sha256", json_string(preparation->order_digest));
-    }
-    if (settings->val_source) {
-        json_object_set_new(meta, "val_source", json_file_name(settings->sources[settings->source_count - 1]));
-    }
+                  (json_int_t)counts->documents[TOKENS_VAL], "order", order, "strip_markup",
+                  "none", /* data/gcide/describe.py replaces it */
+                  "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
+                  status.sources, "ranks_sha256", settings->vocabulary ? preparation->vocabulary_digest : NULL,
+                  "order_sha256", settings->order ? preparation->order_digest : NULL, "val_source",
+                  settings->val_source ? json_file_name(settings->sources[settings->source_count - 1]) : NULL);
     return write_json(preparation->work, "meta.json", meta, JSON_INDENT(2) | JSON_REAL_PRECISION(10))
                ? error_prefix("cannot write %s/meta.json", settings->folder)
                : 0;
 }
 
-static int check_result(const struct preparation *preparation) {
+static int check_results(const struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
-    const struct token_spool_counts *counts = token_spool_counts(preparation->spool);
+    const struct corpus_status status = corpus_reader_status(preparation->reader);
+    const struct token_counts *counts = token_writer_counts(preparation->writer);
     const uint64_t train = counts->tokens[TOKENS_TRAIN], val = counts->tokens[TOKENS_VAL];
-    const double fraction = settings->val_fraction;
+    const double percent = 100 * settings->val_fraction;
     if (train + val == 0) {
-        return error_set("there is no text in the input%s",
-                         corpus_reader_status(preparation->reader).stored_bytes == 0 ? ": it is empty" : "");
+        return error_set("there is no text in the input%s", status.stored_bytes == 0 ? ": it is empty" : "");
     }
     if (train > 0 && (!has_val(settings) || val > 0)) {
         return 0;
@@ -409,27 +384,34 @@ static int check_result(const struct preparation *preparation) {
         return error_set(train > 0 ? "the file to hold out has no text" : "the files to train on have no text");
     }
     return settings->kind == DOCUMENT_CHUNKS
-               ? error_set(
-                     "the input, %" PRIu64
-                     " tokens of text, is too small to hold out %g %% of it; give more text or --val-fraction 0",
-                     train + val, 100 * fraction)
-               : error_set("%" PRIu64 " documents are too few to hold out %g %% of them; give more, another "
+               ? error_set("the input has %" PRIu64 " tokens, too few to hold out %g %% of them; give more text or "
+                           "--val-fraction 0",
+                           train + val, percent)
+               : error_set("the input has %" PRIu64
+                           " documents, too few to hold out %g %% of them; give more, another "
                            "--val-fraction (0: none), or take the text as one with --documents chunks",
-                           corpus_reader_status(preparation->reader).documents, 100 * fraction);
+                           status.documents, percent);
 }
 
-/* Moves complete results to their place. Whatever happens now, the next process goes on with that. */
-static int move_results(struct preparation *preparation) {
+/* Writes meta.json and moves the results into place. From here on, the next process only continues the move. */
+static int finish(struct preparation *preparation) {
     const bool val = has_val(preparation->settings);
+    if (check_results(preparation)) {
+        preparation->saved = false; /* resuming would give the same */
+        return -1;
+    }
+    if (write_meta(preparation)) {
+        return -1;
+    }
     json_t *state = json_pack("{s:O, s:b}", "task", preparation->task, "moving", val);
     preparation->saved = true;
     return write_json(preparation->work, "state.json", state, JSON_REAL_PRECISION(17)) ||
-                   move_from(preparation, val)
+                   move_results(preparation, val)
                ? -1
                : 0;
 }
 
-/* What meta.json says of results that are in place. */
+/* Reads the report from meta.json, since an earlier process may have written the results. */
 static int fill_report(const struct preparation *preparation, struct prepare_report *report) {
     json_t *meta = NULL;
     const json_t *source;
@@ -457,28 +439,21 @@ static int prepare(struct preparation *preparation) {
         return left == 1 ? 0 : -1;
     }
     preparation->saved_at = progress_clock();
-    begin_progress(preparation, (int64_t)(corpus_reader_status(preparation->reader).stored_bytes / 1000000));
-    if (read_all(preparation) || sort_all(preparation)) {
-        return -1;
-    }
-    if (check_result(preparation)) {
-        preparation->saved = false; /* the same would come out again */
-        return -1;
-    }
-    return write_meta(preparation) || move_results(preparation) ? -1 : 0;
+    begin_progress(preparation, corpus_reader_status(preparation->reader).stored_bytes / 1000000);
+    return read_all(preparation) || sort_all(preparation) || finish(preparation) ? -1 : 0;
 }
 
-/* Work that can go on stays, all else goes. */
+/* Removes everything but work that can be resumed. */
 static void clean_up(struct preparation *preparation, bool failed, struct prepare_report *report) {
     progress_end(&preparation->progress);
     encoder_free(preparation->encoder);
     corpus_reader_close(preparation->reader);
-    token_spool_close(preparation->spool);
+    token_writer_close(preparation->writer);
     tokenizer_close(preparation->tokenizer);
     document_order_end(&preparation->order);
     json_decref(preparation->task);
-    report->kept = failed && preparation->saved && preparation->work;
-    if (failed && !report->kept && preparation->work) {
+    report->kept = failed && preparation->saved;
+    if (failed && !report->kept && preparation->lock >= 0) {
         files_remove_folder(preparation->work);
     }
     if (preparation->lock >= 0) {

@@ -2,10 +2,7 @@
  * compressed, see runtime/files/input.h. */
 #pragma once
 
-#include "src/corpus/document_kind.h"
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "src/text/json_lines.h"
 
 struct documents_settings {
     const char *const *names; /* [count] of files; "-" is standard input */

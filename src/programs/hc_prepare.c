@@ -138,7 +138,7 @@ static int run(const struct settings *settings) {
         .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
         .resume = settings->resume,
         .save_interval = PREPARE_SAVE_INTERVAL,
-        .pile_bytes = PREPARE_PILE_BYTES,
+        .bucket_bytes = PREPARE_BUCKET_BYTES,
     };
     if (!settings->out || !*settings->out) {
         error_set("--out is missing: which folder shall hold the results?");

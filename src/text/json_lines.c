@@ -1,5 +1,6 @@
 #include "src/text/json_lines.h"
 #include "runtime/system/error.h"
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -109,4 +110,25 @@ int json_lines_text(const char *line, size_t bytes, const char *field, struct te
         object ? read_field(object, field, text) : error_set("not JSON at byte %d: %s", error.position, error.text);
     json_decref(object);
     return result;
+}
+
+/* ---- kinds of documents */
+
+const char *document_kind_name(enum document_kind kind) {
+    static const char *const names[] = {"chunks", "files", "jsonl"};
+    return names[kind];
+}
+
+int document_kind_by_names(const char *const *names, size_t count, enum document_kind otherwise,
+                           enum document_kind *kind) {
+    size_t json = 0;
+    for (size_t i = 0; i < count; i++) {
+        json += fnmatch("?*.@(jsonl|ndjson|json)?(.zst)?(.gz)", names[i], FNM_EXTMATCH) == 0;
+    }
+    *kind = json > 0 ? DOCUMENT_JSONL : otherwise;
+    return json == 0 || json == count
+               ? 0
+               : error_set(
+                     "some files are JSON lines by their names and some are not: give one kind at a time, or say "
+                     "with --documents what all of them are");
 }

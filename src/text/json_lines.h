@@ -1,4 +1,5 @@
-/* JSON lines: each line of a file is a JSON object, and one field of it is the text of a document. */
+/* JSON lines: each line of a file is a JSON object, and one field of it is the text of a document. And the other kinds of
+ * documents. */
 #pragma once
 
 #include "runtime/files/input.h"
@@ -21,3 +22,17 @@ void json_lines_free(struct json_lines *lines);
 /* Replaces `text` by the string in `field` of a line's object. Fails if the line is not JSON, not an object, or has no
  * such string; the error text does not name file and line. */
 int json_lines_text(const char *line, size_t bytes, const char *field, struct text_buffer *text);
+
+/* What in files of text is a document. */
+enum document_kind {
+    DOCUMENT_CHUNKS, /* running text: chunks of it */
+    DOCUMENT_FILES,  /* each file */
+    DOCUMENT_JSONL,  /* each line of a file */
+};
+
+const char *document_kind_name(enum document_kind kind);
+
+/* For --documents auto: JSON lines if all names end in .jsonl, .ndjson or .json (perhaps followed by .gz or .zst),
+ * `otherwise` if none does; some but not all of them is an error. */
+int document_kind_by_names(const char *const *names, size_t count, enum document_kind otherwise,
+                           enum document_kind *kind);

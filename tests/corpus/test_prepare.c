@@ -377,7 +377,7 @@ static void test_wrong_inputs(void **state) {
     assert_int_equal(RUN("--out", out, "-", "-"), 1);
     assert_message("once only");
     assert_int_equal(RUN("--out", out, "--val-fraction", "0.01", good), 1);
-    assert_message("too small to hold out 1 %");
+    assert_message("too few to hold out 1 %");
     assert_int_equal(RUN("--out", good, good), 1);
     assert_message("good.txt: File exists");
     assert_false(files_exist(out));
@@ -393,7 +393,7 @@ static void test_disk_full(void **state) {
     snprintf(out, sizeof out, "%s", scratch_path("full"));
     const char *const arguments[] = {"--out", out, large, NULL};
     assert_int_equal(finish(start(STDIN_FILENO, 1000000, arguments)), 1);
-    assert_message("full/train.bin: File too large");
+    assert_message("full/.hc_prepare/train.bin: File too large");
     assert_false(files_exist(out));
 
     /* An older result stays as it was. */

@@ -142,8 +142,8 @@ def make_other_results(tools, folder):
     make_text(tools, folder)
 
 
-def make_going_on(tools, folder):
-    """Work that Ctrl-C cut off while the text was read."""
+def make_unfinished(tools, folder):
+    """Work that Ctrl-C interrupted while text was read."""
     make_lines(tools, folder)
     tools.run("hc_prepare", "--documents", "jsonl", "--val-fraction", "0.1", "--threads", "2", "--out", "out", *LINES, fault="read:4!", status=(130,))
     assert (folder / "out/.hc_prepare/state.json").is_file()
@@ -313,7 +313,7 @@ SCENARIOS = [
     prepare_scenario("prepare_bytes", make_text),
     prepare_scenario("prepare_gzip", make_lines, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_bpe", make_ranks, "--tokenizer", "gpt2", "--vocab-file", "ranks.tiktoken"),
-    prepare_scenario("prepare_going_on", make_going_on, "--documents", "jsonl", sources=LINES),
+    prepare_scenario("prepare_resume", make_unfinished, "--documents", "jsonl", sources=LINES),
     prepare_scenario("prepare_over_other", make_other_results),
     train_scenario("train"),
     train_scenario("train_profile", "--profile", "--keep-checkpoints", "1", "--residual", "rc"),

@@ -118,7 +118,7 @@ static enum prepare_result prepare(int stop_descriptor) {
                                               .threads = 1,
                                               .resume = true,
                                               .save_interval = PREPARE_SAVE_INTERVAL,
-                                              .pile_bytes = PREPARE_PILE_BYTES,
+                                              .bucket_bytes = PREPARE_BUCKET_BYTES,
                                               .stop_descriptor = stop_descriptor};
     return prepare_run(&settings, &report);
 }

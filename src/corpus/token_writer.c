@@ -1,0 +1,315 @@
+#include "src/corpus/token_writer.h"
+#include "runtime/files/json_file.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "src/text/text_buffer.h"
+#include <endian.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TOKEN_BLOCK = 1 << 14 }; /* tokens written at once */
+
+/* In a bucket, before the tokens of a part. It has this host's byte order, since the file stays here. */
+struct header {
+    uint64_t document;
+    uint32_t part : 31, held_out : 1;
+    uint32_t count; /* of tokens */
+};
+
+/* A file that grows. */
+struct output {
+    char *path;
+    FILE *stream; /* NULL: not open, or a bucket that is sorted */
+    uint64_t bytes;
+};
+
+struct token_writer {
+    const struct document_order *order;
+    unsigned buckets, sorted;
+    size_t file_count;
+    struct output *files; /* [file_count]: train.bin, val.bin and the buckets */
+    struct token_counts counts;
+};
+
+/* ---- files */
+
+static int fail_write(const struct output *output) {
+    return error_set_errno("cannot write %s", output->path);
+}
+
+static int fail_damaged(const struct output *output, const char *what) {
+    return error_set("%s %s: start again with --no-resume", output->path, what);
+}
+
+/* Opens the file with its first output->bytes, or creates it. */
+static int output_open(struct output *output) {
+    const int descriptor = open(output->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    struct stat status;
+    if (descriptor < 0) {
+        return fail_write(output);
+    }
+    output->stream = fdopen(descriptor, "r+b");
+    if (!output->stream) {
+        memory_refused(0);
+    }
+    if (fstat(descriptor, &status)) {
+        return fail_write(output);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return error_set("cannot write %s: it is not a regular file", output->path);
+    }
+    if ((uint64_t)status.st_size < output->bytes) {
+        return fail_damaged(output, "is shorter than it was");
+    }
+    return ftruncate(descriptor, (off_t)output->bytes) || fseeko(output->stream, 0, SEEK_END) ? fail_write(output)
+                                                                                              : 0;
+}
+
+static int output_write(struct output *output, const void *data, size_t bytes) {
+    if (fwrite(data, 1, bytes, output->stream) != bytes) {
+        return fail_write(output);
+    }
+    output->bytes += bytes;
+    return 0;
+}
+
+static int output_sync(const struct output *output) {
+    const bool done = !output->stream || (fflush(output->stream) == 0 && fsync(fileno(output->stream)) == 0);
+    return done ? 0 : fail_write(output);
+}
+
+static void output_close(struct output *output) {
+    if (output->stream) {
+        fclose(output->stream);
+        output->stream = NULL;
+    }
+}
+
+/* ---- opening */
+
+/* Counts the tokens that train.bin already has. */
+static int count_train(struct token_writer *writer) {
+    FILE *stream = writer->files[TOKENS_TRAIN].stream;
+    uint16_t block[TOKEN_BLOCK];
+    size_t got;
+    rewind(stream);
+    while ((got = fread(block, sizeof *block, TOKEN_BLOCK, stream)) > 0) {
+        for (size_t i = 0; i < got; i++) {
+            writer->counts.train_values[le16toh(block[i])]++;
+        }
+    }
+    return ferror(stream) || fseeko(stream, 0, SEEK_END)
+               ? error_set_errno("cannot read %s", writer->files[TOKENS_TRAIN].path)
+               : 0;
+}
+
+/* Number `i` of a list in the saved state, 0 if there is none. */
+static uint64_t saved_number(const json_t *saved, const char *list, size_t i) {
+    const json_int_t number = json_integer_value(json_array_get(json_object_get(saved, list), i));
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+int token_writer_open(const char *folder, const struct document_order *order, unsigned buckets, const json_t *saved,
+                      struct token_writer **opened) {
+    struct token_writer *writer = *opened = memory_zeroed(1, sizeof *writer);
+    writer->order = order;
+    writer->buckets = buckets;
+    writer->file_count = TOKEN_SPLITS + buckets;
+    writer->files = memory_zeroed(writer->file_count, sizeof *writer->files);
+    for (size_t i = 0; i < writer->file_count; i++) {
+        writer->files[i] = (struct output){
+            .path = i == TOKENS_TRAIN ? memory_format("%s/train.bin", folder)
+                    : i == TOKENS_VAL ? memory_format("%s/val.bin", folder)
+                                      : memory_format("%s/bucket-%04zu", folder, i - TOKEN_SPLITS),
+            .bytes = saved_number(saved, "bytes", i),
+        };
+    }
+    const uint64_t sorted = json_file_number(saved, "sorted");
+    if (sorted > buckets) {
+        return error_set("the unfinished work in %s is damaged: start again with --no-resume", folder);
+    }
+    writer->sorted = (unsigned)sorted;
+    for (size_t i = 0; i < TOKEN_SPLITS; i++) {
+        writer->counts.tokens[i] = writer->files[i].bytes / sizeof(uint16_t);
+        writer->counts.documents[i] = saved_number(saved, "documents", i);
+    }
+    for (size_t i = 0; i < writer->file_count; i++) {
+        if ((i < TOKEN_SPLITS || i - TOKEN_SPLITS >= sorted) && output_open(&writer->files[i])) {
+            return -1;
+        }
+    }
+    return count_train(writer);
+}
+
+void token_writer_close(struct token_writer *writer) {
+    if (writer) {
+        for (size_t i = 0; i < writer->file_count; i++) {
+            output_close(&writer->files[i]);
+            free(writer->files[i].path);
+        }
+        free(writer->files);
+        free(writer);
+    }
+}
+
+/* ---- adding */
+
+/* Appends tokens to train.bin or val.bin, little-endian on every host. */
+static int write_part(struct token_writer *writer, uint32_t part, enum token_split split, const uint16_t *tokens,
+                      size_t count) {
+    struct token_counts *counts = &writer->counts;
+    uint16_t block[TOKEN_BLOCK];
+    counts->tokens[split] += count;
+    counts->documents[split] += part == 0;
+    for (size_t i = 0; split == TOKENS_TRAIN && i < count; i++) {
+        counts->train_values[tokens[i]]++;
+    }
+    for (size_t done = 0; done < count;) {
+        const size_t some = count - done < TOKEN_BLOCK ? count - done : TOKEN_BLOCK;
+        for (size_t i = 0; i < some; i++) {
+            block[i] = htole16(tokens[done + i]);
+        }
+        if (output_write(&writer->files[split], block, some * sizeof *block)) {
+            return -1;
+        }
+        done += some;
+    }
+    return 0;
+}
+
+int token_writer_add(struct token_writer *writer, uint64_t document, uint32_t part, enum token_split split,
+                     const uint16_t *tokens, size_t count) {
+    if (writer->buckets == 0) {
+        return write_part(writer, part, split, tokens, count);
+    }
+    const uint64_t place = document_order_place(writer->order, document);
+    struct output *bucket =
+        &writer->files[TOKEN_SPLITS + (size_t)((unsigned __int128)place * writer->buckets >> 64)];
+    const struct header header = {document, part & INT32_MAX, split == TOKENS_VAL, (uint32_t)count};
+    if (count > UINT32_MAX) {
+        return error_set("a part of document %" PRIu64 " has too many tokens", document);
+    }
+    if (!bucket->stream) { /* the saved state belongs to other texts */
+        return fail_damaged(bucket, "was sorted already");
+    }
+    return output_write(bucket, &header, sizeof header) || output_write(bucket, tokens, count * sizeof *tokens) ? -1
+                                                                                                                : 0;
+}
+
+int token_writer_save(struct token_writer *writer, json_t **saved) {
+    const uint64_t *documents = writer->counts.documents;
+    json_t *bytes = json_array();
+    *saved = json_pack("{s:o, s:I, s:[I, I]}", "bytes", bytes, "sorted", (json_int_t)writer->sorted, "documents",
+                       (json_int_t)documents[TOKENS_TRAIN], (json_int_t)documents[TOKENS_VAL]);
+    for (size_t i = 0; i < writer->file_count; i++) {
+        json_array_append_new(bytes, json_integer((json_int_t)writer->files[i].bytes));
+        if (output_sync(&writer->files[i])) {
+            json_decref(*saved);
+            *saved = NULL;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- sorting */
+
+struct entry {
+    uint64_t place;
+    struct header header;
+    size_t at; /* of its tokens in the bucket */
+};
+
+static int compare(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
+}
+
+static int by_place(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    const int places = compare(x->place, y->place), documents = compare(x->header.document, y->header.document);
+    return places ? places : documents ? documents : compare(x->at, y->at);
+}
+
+/* Lists the parts in a bucket; *entries is heap memory of the caller, also on failure. */
+static int list_parts(const struct token_writer *writer, const struct output *bucket, const unsigned char *data,
+                      struct entry **entries, size_t *count) {
+    size_t at = 0, capacity = 0;
+    while (bucket->bytes - at >= sizeof(struct header)) {
+        struct entry entry = {.at = at + sizeof entry.header};
+        memcpy(&entry.header, data + at, sizeof entry.header);
+        at = entry.at + entry.header.count * sizeof(uint16_t);
+        if (at > bucket->bytes) {
+            break;
+        }
+        entry.place = document_order_place(writer->order, entry.header.document);
+        memory_reserve((void **)entries, &capacity, *count + 1, sizeof **entries);
+        (*entries)[(*count)++] = entry;
+    }
+    return at == bucket->bytes ? 0 : fail_damaged(bucket, "is not as it was written");
+}
+
+static int write_sorted(struct token_writer *writer, const struct output *bucket, const unsigned char *data) {
+    struct entry *entries = NULL;
+    size_t count = 0;
+    int result = list_parts(writer, bucket, data, &entries, &count);
+    if (result == 0 && count > 0) {
+        qsort(entries, count, sizeof *entries, by_place);
+    }
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        /* headers and tokens have even sizes, so tokens are aligned */
+        const uint16_t *tokens = (const uint16_t *)(const void *)(data + entries[i].at);
+        const struct header *header = &entries[i].header;
+        result =
+            write_part(writer, header->part, header->held_out ? TOKENS_VAL : TOKENS_TRAIN, tokens, header->count);
+    }
+    free(entries);
+    return result;
+}
+
+static int sort_bucket(struct token_writer *writer, const struct output *bucket) {
+    if (fflush(bucket->stream)) {
+        return fail_write(bucket);
+    }
+    if (bucket->bytes == 0) {
+        return 0;
+    }
+    /* mapped rather than read, since a bucket may be larger than memory after all */
+    void *data = mmap(NULL, bucket->bytes, PROT_READ, MAP_PRIVATE, fileno(bucket->stream), 0);
+    if (data == MAP_FAILED) {
+        return error_set_errno("cannot read %s", bucket->path);
+    }
+    const int result = write_sorted(writer, bucket, data);
+    munmap(data, bucket->bytes);
+    return result;
+}
+
+int token_writer_sort(struct token_writer *writer, unsigned *left) {
+    if (writer->sorted < writer->buckets) {
+        if (sort_bucket(writer, &writer->files[TOKEN_SPLITS + writer->sorted])) {
+            return -1;
+        }
+        writer->sorted++;
+    }
+    *left = writer->buckets - writer->sorted;
+    return *left == 0 && (output_sync(&writer->files[TOKENS_TRAIN]) || output_sync(&writer->files[TOKENS_VAL])) ? -1
+                                                                                                                : 0;
+}
+
+void token_writer_remove_sorted(struct token_writer *writer) {
+    for (size_t i = TOKEN_SPLITS; i < TOKEN_SPLITS + writer->sorted; i++) {
+        if (writer->files[i].stream) {
+            unlink(writer->files[i].path);
+            output_close(&writer->files[i]);
+        }
+    }
+}
+
+const struct token_counts *token_writer_counts(const struct token_writer *writer) {
+    return &writer->counts;
+}

@@ -1,0 +1,287 @@
+/* hc_prepare's work that was interrupted: another run resumes it, and the results are the same. */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/files/files.h"
+#include "runtime/system/error.h"
+#include "tests/support/prepared.h"
+#include "tests/support/scratch.h"
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A number of an object in the saved state; 0: there is none. */
+static int64_t saved_number(const char *object, const char *name) {
+    json_t *saved = json_load_file(prepared_path(".hc_prepare/state.json"), 0, NULL);
+    const int64_t number = json_integer_value(json_object_get(json_object_get(saved, object), name));
+    json_decref(saved);
+    return number;
+}
+
+/* Runs in a process of its own, which is killed as soon as this number has grown in the saved state. True: it was done
+ * before. */
+static bool run_and_kill(const struct prepare_settings *settings, const char *object, const char *name) {
+    const int64_t before = saved_number(object, name);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct prepare_report report;
+        _exit(prepare_run(settings, &report) == PREPARE_DONE ? 0 : 1);
+    }
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (saved_number(object, name) > before) {
+            kill(child, SIGKILL);
+            assert_int_equal(waitpid(child, &status, 0), child);
+            break;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+    return WIFEXITED(status);
+}
+
+/* A descriptor that asks to stop at once; the other end is in *other. */
+static int stop_at_once(int *other) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "", 1), 1);
+    *other = ends[1];
+    return ends[0];
+}
+
+/* Writes the state of a run that was moving its results: with the task of a run that was stopped at once. */
+static void write_moving_state(const struct prepare_settings *settings) {
+    struct prepare_settings stopped = *settings;
+    struct prepare_report report;
+    char folder[600];
+    int other;
+    snprintf(folder, sizeof folder, "%s", scratch_path("stopped"));
+    stopped.stop_descriptor = stop_at_once(&other);
+    stopped.folder = folder;
+    assert_int_equal(prepare_run(&stopped, &report), PREPARE_STOPPED);
+    close(stopped.stop_descriptor);
+    close(other);
+    json_t *state = json_load_file(scratch_path("stopped/.hc_prepare/state.json"), 0, NULL);
+    json_t *moving = json_pack("{s:b, s:O}", "moving", 1, "task", json_object_get(state, "task"));
+    assert_int_equal(json_dump_file(moving, prepared_path(".hc_prepare/state.json"), 0), 0);
+    json_decref(moving);
+    json_decref(state);
+    assert_int_equal(files_remove_folder(folder), 0);
+}
+
+static void test_killed(void **state) {
+    (void)state;
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    settings.threads = 1;
+    settings.save_interval = 0;
+    for (int shuffles = 0; shuffles < 2; shuffles++) {
+        settings.shuffle = shuffles;
+        prepared_run(&settings);
+        const struct prepared_digests whole = prepared_digests();
+        prepared_remove();
+        int kills = 0;
+        for (; !run_and_kill(&settings, "reader", "pieces"); kills++) {
+            assert_false(files_exist(prepared_path("train.bin")));
+        }
+        assert_true(kills > 0);
+        assert_same_results(&whole);
+        assert_false(files_exist(prepared_path(".hc_prepare")));
+        prepared_remove();
+    }
+}
+
+/* Kills while the second source is read and while buckets are sorted, of which there are many. */
+static void test_killed_while_sorting(void **state) {
+    (void)state;
+    enum { FIRST = DOCUMENTS / 10 };
+    char first[600], second[600];
+    snprintf(first, sizeof first, "%s", scratch_path("first.jsonl"));
+    snprintf(second, sizeof second, "%s", scratch_path("second.jsonl"));
+    prepared_write_lines(first, 0, FIRST, false);
+    prepared_write_lines(second, FIRST, DOCUMENTS, false);
+    const char *const sources[] = {first, second};
+    for (int val_source = 0; val_source < 2; val_source++) {
+        struct prepare_settings settings = prepared_settings(sources, 2);
+        settings.val_source = val_source;
+        settings.val_fraction = val_source ? 0 : 0.01;
+        prepared_run(&settings);
+        const struct prepared_digests whole = prepared_digests();
+        prepared_remove();
+        settings.bucket_bytes = 20000;
+        settings.save_interval = 0;
+        int in_second = 0, in_sorting = 0;
+        for (bool done = false; !done;) {
+            const bool in_first = saved_number("reader", "documents") < FIRST;
+            done = run_and_kill(&settings, in_first ? "reader" : "writer", in_first ? "documents" : "sorted");
+            in_second +=
+                !done && saved_number("reader", "documents") == FIRST && saved_number("writer", "sorted") == 0;
+            in_sorting += !done && saved_number("writer", "sorted") > 0;
+        }
+        assert_true(in_second > 0 && in_sorting > 3);
+        assert_same_results(&whole);
+        prepared_remove();
+    }
+}
+
+/* A text of so many lines; its path in `path` [600]. */
+static void write_running_text(char *path, const char *name, unsigned count) {
+    snprintf(path, 600, "%s", scratch_path(name));
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (unsigned line = 0; line < count; line++) {
+        fprintf(file, "line %u of %s, which has %u\n%s", line, name, count, line % 9 == 0 ? "\n" : "");
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The split of running text depends on how much text was before, in the file and in those before it. */
+static void test_killed_in_running_text(void **state) {
+    (void)state;
+    char first[600], second[600];
+    const char *const sources[] = {first, second};
+    write_running_text(first, "first.txt", 40000);
+    write_running_text(second, "second.txt", 300000);
+    struct prepare_settings settings = prepared_settings(sources, 2);
+    settings.kind = DOCUMENT_CHUNKS;
+    settings.vocabulary = NULL;
+    settings.val_fraction = 0.1;
+    settings.threads = 1;
+    const struct prepare_report report = prepared_run(&settings);
+    const double share = (double)report.val_tokens / (double)(report.train_tokens + report.val_tokens);
+    assert_float_equal(share, 0.1, 1e-3);
+    const struct prepared_digests whole = prepared_digests();
+    prepared_remove();
+    settings.save_interval = 0;
+    int in_second = 0;
+    while (!run_and_kill(&settings, "reader", "documents")) {
+        in_second += saved_number("reader", "split_held_out") > 0;
+    }
+    assert_true(in_second > 0);
+    assert_same_results(&whole);
+    prepared_remove();
+}
+
+static void assert_other_work_is_kept(const struct prepare_settings *other) {
+    struct prepare_report report;
+    assert_int_equal(prepare_run(other, &report), PREPARE_FAILED);
+    assert_true(report.kept);
+    assert_non_null(strstr(error_text(), "has unfinished work of other files or settings: give --no-resume"));
+}
+
+/* Unfinished work of other settings, or for another order, is neither used nor discarded unless asked for. */
+static void test_left_by_others(void **state) {
+    (void)state;
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1), other;
+    char order[600];
+    settings.save_interval = 0;
+    other = settings;
+    other.seed++;
+    assert_false(run_and_kill(&settings, "reader", "pieces"));
+    assert_other_work_is_kept(&other);
+    prepared_run(&settings);
+    const struct prepared_digests first = prepared_digests();
+    prepared_remove();
+    assert_false(run_and_kill(&settings, "reader", "pieces"));
+    other.resume = false;
+    prepared_run(&other);
+    assert_string_not_equal(first.train, prepared_digests().train);
+    prepared_remove();
+
+    snprintf(order, sizeof order, "%s", scratch_path("order"));
+    prepared_write_order(order, DOCUMENTS, 7);
+    settings.order = order;
+    assert_false(run_and_kill(&settings, "reader", "pieces"));
+    prepared_write_order(order, DOCUMENTS, 11);
+    assert_other_work_is_kept(&settings);
+    prepared_remove();
+}
+
+/* Complete results of which only some are in place. */
+static void test_killed_in_the_move(void **state) {
+    (void)state;
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    const char *const sources[] = {prepared_lines};
+    const struct prepare_settings settings = prepared_settings(sources, 1);
+    for (size_t moved = 0; moved <= 3; moved++) {
+        const struct prepare_report expected = prepared_run(&settings);
+        const struct prepared_digests whole = prepared_digests();
+        assert_int_equal(files_make_folder(prepared_path(".hc_prepare")), 0);
+        write_moving_state(&settings);
+        for (size_t i = moved; i < 3; i++) {
+            char work[64];
+            snprintf(work, sizeof work, ".hc_prepare/%s", names[i]);
+            assert_int_equal(rename(prepared_path(names[i]), prepared_path(work)), 0);
+        }
+        const struct prepare_report report = prepared_run(&settings);
+        assert_int_equal(report.train_tokens, expected.train_tokens);
+        assert_int_equal(report.val_tokens, expected.val_tokens);
+        assert_int_equal(report.source_bytes, expected.source_bytes);
+        assert_same_results(&whole);
+        assert_int_equal(scratch_entries(prepared_out), 3);
+        prepared_remove();
+    }
+}
+
+/* If a result cannot be moved into place, older results stay, and so do the new ones. */
+static void test_place_taken(void **state) {
+    (void)state;
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_report report;
+    prepared_run(&settings);
+    assert_int_equal(unlink(prepared_path("val.bin")), 0);
+    assert_int_equal(files_make_folder(prepared_path("val.bin")), 0);
+    settings.seed++;
+    assert_int_equal(prepare_run(&settings, &report), PREPARE_FAILED);
+    assert_non_null(strstr(error_text(), "val.bin: it is a folder"));
+    assert_true(report.kept);
+    assert_true(files_exist(prepared_path("meta.json")) && files_exist(prepared_path("train.bin")));
+    assert_int_equal(rmdir(prepared_path("val.bin")), 0);
+    prepared_run(&settings);
+    assert_all_documents(DOCUMENTS / 100);
+    assert_int_equal(scratch_entries(prepared_out), 3);
+    prepared_remove();
+}
+
+static void test_stopped(void **state) {
+    (void)state;
+    const char *const sources[] = {prepared_lines};
+    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_report report;
+    int other;
+    settings.stop_descriptor = stop_at_once(&other);
+    assert_int_equal(prepare_run(&settings, &report), PREPARE_STOPPED);
+    assert_true(report.kept);
+    assert_false(files_exist(prepared_path("train.bin")));
+    close(settings.stop_descriptor);
+    close(other);
+    settings.stop_descriptor = -1;
+    prepared_run(&settings);
+    assert_all_documents(DOCUMENTS / 100);
+    prepared_remove();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_while_sorting),
+        cmocka_unit_test(test_killed_in_running_text),
+        cmocka_unit_test(test_left_by_others),
+        cmocka_unit_test(test_killed_in_the_move),
+        cmocka_unit_test(test_place_taken),
+        cmocka_unit_test(test_stopped),
+    };
+    return cmocka_run_group_tests(tests, prepared_begin, prepared_end);
+}
