@@ -1,6 +1,5 @@
-/* The paper's measurements of the residual matrices H_res over any number of samples: what they are sublayer by
- * sublayer, and what their products up to each depth are. Memory depends on the model and the size of a batch, not
- * on the number of samples. */
+/* The paper's measurements of the residual matrices H_res of a checkpoint over any number of samples: of each sublayer, and of the
+ * products up to each depth. Memory depends on the model and the size of a batch, not on the number of samples. */
 #pragma once
 
 #include "runtime/system/distribution.h"
@@ -10,11 +9,11 @@
 /* The histogram of entries: bins of a hundredth from -1.5 to 1.5, and beside it what is below and above. */
 enum { H_ANALYSIS_BINS = 300 };
 
-/* What is seen of the distributions of four figures; the last are norms of the products up to a sublayer. */
+/* Four distributions; the last is of norms of the products up to a sublayer. */
 enum { H_ROW_MAXIMUM, H_ROW_SUM, H_COLUMN_SUM, H_PRODUCT_NORM, H_DISTRIBUTIONS };
 
-/* Of many matrices: those of a sublayer, or the products of all. */
-struct h_record {
+/* Many matrices: those of a sublayer, or the products of all. */
+struct h_sample {
     struct h_tally tally;
     struct distribution distributions[H_DISTRIBUTIONS];
     uint64_t entries[H_ANALYSIS_BINS], below, above;
@@ -24,7 +23,7 @@ struct h_record {
 
 struct h_analysis {
     size_t streams, sublayers;
-    struct h_record *records;      /* [sublayers + 1], owned: the last one is of the products of all sublayers */
+    struct h_sample *samples;      /* [sublayers + 1], owned: the last one is of the products of all sublayers */
     uint64_t tokens, first_tokens; /* seen, and of the first sequence */
 };
 

@@ -1,5 +1,5 @@
 #include "src/measuring/h_batch.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include <math.h>
 #include <stdlib.h>
@@ -62,14 +62,11 @@ int h_batch_read(struct h_batch *batch, struct gpt *gpt) {
     *batch = (struct h_batch){.sublayers = sublayers,
                               .tokens = tokens,
                               .n = n,
-                              .h = malloc(sublayers * tokens * n * (n + 2) * sizeof *batch->h),
-                              .gram = malloc(sublayers * tokens * n * n * sizeof *batch->gram),
-                              .norms = malloc(sublayers * tokens * sizeof *batch->norms),
-                              .products = calloc(tokens * n * n, sizeof *batch->products),
-                              .values = malloc(sublayers * tokens * n * sizeof *batch->values)};
-    if (!batch->h || !batch->gram || !batch->norms || !batch->products || !batch->values) {
-        return error_set("out of memory for the matrices of a batch");
-    }
+                              .h = memory_allocate(sublayers * tokens * n * (n + 2), sizeof *batch->h),
+                              .gram = memory_allocate(sublayers * tokens * n * n, sizeof *batch->gram),
+                              .norms = memory_allocate(sublayers * tokens, sizeof *batch->norms),
+                              .products = memory_zeroed(tokens * n * n, sizeof *batch->products),
+                              .values = memory_allocate(sublayers * tokens * n, sizeof *batch->values)};
     return fetch(batch, gpt) || parallel_run(blocks, multiply_block, batch) ? -1 : 0;
 }
 
@@ -88,23 +85,23 @@ void h_batch_measure(const struct h_batch *batch, size_t sublayer, size_t token,
     const size_t place = sublayer * batch->tokens + token, square = batch->n * batch->n;
     const bool product = sublayer == batch->sublayers;
     const double *values = batch->values + (product ? place - batch->tokens : place) * batch->n;
-    double *figures = measured->figures;
+    double *metrics = measured->metrics;
     if (product) {
         memcpy(measured->matrix, batch->products + token * square, square * sizeof *measured->matrix);
-        figures[H_NORM] = values[0];
-        figures[H_COSINE] = figures[H_LARGEST_SHARE] = 0.0;
+        metrics[H_NORM] = values[0];
+        metrics[H_COSINE] = metrics[H_LARGEST_SHARE] = 0.0;
     } else {
         double mixed[STREAM_MATRIX_MOST];
         read_matrix(batch, sublayer, token, measured->matrix);
         stream_matrix_mix(measured->matrix, batch->gram + place * square, n, mixed);
-        figures[H_NORM] = batch->norms[place];
-        figures[H_COSINE] = stream_matrix_cosine(mixed, n);
-        figures[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
+        metrics[H_NORM] = batch->norms[place];
+        metrics[H_COSINE] = stream_matrix_cosine(mixed, n);
+        metrics[H_LARGEST_SHARE] = stream_matrix_largest_share(mixed, n);
     }
-    figures[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
-    figures[H_PRODUCT_FIRST] = values[0];
-    figures[H_PRODUCT_SECOND] = values[1];
-    figures[H_PRODUCT_SMALLEST] = values[n - 1];
+    metrics[H_DISTANCE] = stream_matrix_distance(measured->matrix, n);
+    metrics[H_PRODUCT_FIRST] = values[0];
+    metrics[H_PRODUCT_SECOND] = values[1];
+    metrics[H_PRODUCT_SMALLEST] = values[n - 1];
     measured->diagonal = stream_matrix_row_maxima(measured->matrix, n, measured->row_maxima);
     stream_matrix_sums(measured->matrix, n, measured->row_sums, measured->column_sums);
 }
@@ -127,10 +124,10 @@ void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_
     tally->matrices++;
     tally->entries += (double)(n * n);
     tally->diagonal += measured->diagonal;
-    for (size_t i = 0; i < H_FIGURES; i++) {
-        tally->sums[i] += measured->figures[i];
+    for (size_t i = 0; i < H_METRICS; i++) {
+        tally->sums[i] += measured->metrics[i];
     }
-    widen(&tally->norm, measured->figures[H_NORM], measured->figures[H_NORM]);
+    widen(&tally->norm, measured->metrics[H_NORM], measured->metrics[H_NORM]);
     for (size_t i = 0; i < n * n; i++) {
         tally->negative += measured->matrix[i] < 0.0;
         widen(&tally->entry, measured->matrix[i], measured->matrix[i]);
@@ -146,7 +143,7 @@ void h_tally_merge(struct h_tally *tally, const struct h_tally *other) {
     tally->entries += other->entries;
     tally->diagonal += other->diagonal;
     tally->negative += other->negative;
-    for (size_t i = 0; i < H_FIGURES; i++) {
+    for (size_t i = 0; i < H_METRICS; i++) {
         tally->sums[i] += other->sums[i];
     }
     widen(&tally->norm, other->norm.minimum, other->norm.maximum);
@@ -155,6 +152,6 @@ void h_tally_merge(struct h_tally *tally, const struct h_tally *other) {
     widen(&tally->column_sum, other->column_sum.minimum, other->column_sum.maximum);
 }
 
-double h_tally_mean(const struct h_tally *tally, enum h_figure figure) {
-    return tally->sums[figure] / tally->matrices;
+double h_tally_mean(const struct h_tally *tally, enum h_metric metric) {
+    return tally->sums[metric] / tally->matrices;
 }

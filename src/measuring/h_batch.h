@@ -1,20 +1,20 @@
-/* H_res of a forward pass, measured in double on the host: each token's matrix in each sublayer, and their product
- * over depth. What runs note of them in training and what is shown of checkpoints both begin here. */
+/* H_res of a forward pass, measured in double on the host: each token's matrix in each sublayer, and their product over depth.
+ * h_statistics.h, for training, and h_analysis.h, for checkpoints, add these measurements up. */
 #pragma once
 
 #include "src/measuring/stream_matrix.h"
 #include "src/model/gpt.h"
 
-/* What is measured of a matrix whose mean over matrices is told. */
-enum h_figure {
+/* What is measured of a matrix and averaged over matrices. */
+enum h_metric {
     H_NORM,             /* spectral */
     H_DISTANCE,         /* from the identity, see stream_matrix_distance */
     H_COSINE,           /* of the streams mixed by it: mean pairwise cosine, and */
-    H_LARGEST_SHARE,    /* the largest one's part of the energy; both 0 of the product of all */
+    H_LARGEST_SHARE,    /* the largest one's share of the energy; both 0 of the product of all */
     H_PRODUCT_FIRST,    /* singular values of the product up to here: the first, which is its norm, */
     H_PRODUCT_SECOND,   /* the second */
     H_PRODUCT_SMALLEST, /* and the last one */
-    H_FIGURES
+    H_METRICS
 };
 
 /* The matrices of a forward pass with their singular values. */
@@ -33,11 +33,11 @@ struct h_batch {
 int h_batch_read(struct h_batch *batch, struct gpt *gpt);
 void h_batch_release(struct h_batch *batch);
 
-/* One matrix and what is seen in it. */
+/* One matrix and its measurements. */
 struct h_measured {
     double matrix[STREAM_MATRIX_MOST];
     double row_maxima[RESIDUAL_MAX_STREAMS], row_sums[RESIDUAL_MAX_STREAMS], column_sums[RESIDUAL_MAX_STREAMS];
-    double figures[H_FIGURES];
+    double metrics[H_METRICS];
     bool diagonal; /* all row maxima are on the diagonal */
 };
 
@@ -52,7 +52,7 @@ struct range {
 struct h_tally {
     double matrices, entries;  /* all of them */
     double diagonal, negative; /* matrices with all row maxima on the diagonal; entries below zero */
-    double sums[H_FIGURES];
+    double sums[H_METRICS];
     struct range entry, row_sum, column_sum, norm;
 };
 
@@ -62,5 +62,5 @@ extern const struct h_tally h_tally_empty;
 void h_tally_add(struct h_tally *tally, const struct h_measured *measured, size_t n);
 void h_tally_merge(struct h_tally *tally, const struct h_tally *other);
 
-/* The mean of a figure; NaN of no matrices. */
-double h_tally_mean(const struct h_tally *tally, enum h_figure figure);
+/* The mean of a metric; NaN of no matrices. */
+double h_tally_mean(const struct h_tally *tally, enum h_metric metric);

@@ -1,6 +1,6 @@
 #include "src/measuring/h_statistics.h"
 #include "runtime/system/distribution.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -34,9 +34,8 @@ static void add_matrices(const struct h_batch *batch, struct h_statistics *stati
 
 static int merge_tallies(struct h_statistics *statistics, const struct ranks *ranks) {
     const size_t count = statistics->sublayers + 1;
-    struct h_tally *all = calloc((size_t)ranks->count * count, sizeof *all);
-    const int status = all ? ranks_gather(ranks, statistics->tallies, count * sizeof *all, all)
-                           : error_set("out of memory for H statistics");
+    struct h_tally *all = memory_allocate((size_t)ranks->count * count, sizeof *all);
+    const int status = ranks_gather(ranks, statistics->tallies, count * sizeof *all, all);
     for (size_t i = 0; status == 0 && i < count; i++) {
         statistics->tallies[i] = h_tally_empty;
         for (size_t rank = 0; rank < (size_t)ranks->count; rank++) {
@@ -47,15 +46,12 @@ static int merge_tallies(struct h_statistics *statistics, const struct ranks *ra
     return status;
 }
 
-/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as there is
- * room for, spread evenly over its sorted ones. */
+/* Rank 0 needs all ranks' row maxima for percentiles. Where they are too many, each rank sends as many as its share of
+ * MOST_ROW_MAXIMA, spread evenly over its sorted ones. */
 static int merge_maxima(struct maxima *maxima, const struct ranks *ranks) {
-    const size_t room = MOST_ROW_MAXIMA / (size_t)ranks->count;
-    const size_t kept = maxima->count < room ? maxima->count : room;
-    double *all = malloc((size_t)ranks->count * kept * sizeof *all);
-    if (!all) {
-        return error_set("out of memory for H statistics");
-    }
+    const size_t share = MOST_ROW_MAXIMA / (size_t)ranks->count;
+    const size_t kept = maxima->count < share ? maxima->count : share;
+    double *all = memory_allocate((size_t)ranks->count * kept, sizeof *all);
     for (size_t i = 0; i < kept; i++) {
         maxima->values[i] = maxima->values[i * maxima->count / kept];
     }
@@ -89,14 +85,11 @@ static int gather(const struct ranks *ranks, const struct h_batch *batch, struct
 int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics) {
     struct h_batch batch;
     int status = h_batch_read(&batch, gpt);
-    struct maxima maxima = {.values = calloc(batch.sublayers * batch.tokens * batch.n, sizeof(double))};
+    struct maxima maxima = {.values = memory_allocate(batch.sublayers * batch.tokens * batch.n, sizeof(double))};
     *statistics = (struct h_statistics){.each = h_tally_empty,
-                                        .tallies = calloc(batch.sublayers + 1, sizeof(struct h_tally)),
+                                        .tallies = memory_allocate(batch.sublayers + 1, sizeof(struct h_tally)),
                                         .sublayers = batch.sublayers};
-    if (status == 0) {
-        status = statistics->tallies && maxima.values ? gather(ranks, &batch, statistics, &maxima)
-                                                      : error_set("out of memory for H statistics");
-    }
+    status = status || gather(ranks, &batch, statistics, &maxima) ? -1 : 0;
     free(maxima.values);
     h_batch_release(&batch);
     if (status) {
@@ -148,24 +141,26 @@ struct h_breach h_statistics_check(const struct h_statistics *statistics, const 
 
 /* ---- JSON */
 
-/* A figure of each sublayer, null where it is not a number. NULL when memory runs out. */
-static json_t *means_json(const struct h_statistics *statistics, enum h_figure figure) {
+/* A metric of each sublayer, null where it is not a number. */
+static json_t *means_json(const struct h_statistics *statistics, enum h_metric metric) {
     json_t *means = json_array();
     for (size_t i = 0; i < statistics->sublayers; i++) {
-        const double mean = h_tally_mean(&statistics->tallies[i], figure);
-        if (json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null())) {
-            json_decref(means);
-            return NULL;
-        }
+        const double mean = h_tally_mean(&statistics->tallies[i], metric);
+        json_array_append_new(means, isfinite(mean) ? json_real(mean) : json_null());
     }
     return means;
 }
 
 json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iteration) {
+    static const struct {
+        const char *name;
+        enum h_metric metric;
+    } metrics[] = {{"identity_distance", H_DISTANCE},    {"stream_cosine", H_COSINE},
+                   {"largest_share", H_LARGEST_SHARE},   {"product_first", H_PRODUCT_FIRST},
+                   {"product_second", H_PRODUCT_SECOND}, {"product_smallest", H_PRODUCT_SMALLEST}};
     const struct h_tally *each = &statistics->each, *product = &statistics->tallies[statistics->sublayers];
-    return json_pack(
-        "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:o, "
-        "s:o, s:o, s:o, s:o, s:o}",
+    json_t *json = json_pack(
+        "{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f, s:f, s:f, s:f, s:[f, f], s:[f, f], s:f}",
         "iter", (json_int_t)iteration, "row_max_p10", statistics->row_maximum_p10, "row_max_median",
         statistics->row_maximum_median, "row_max_p90", statistics->row_maximum_p90, "diagonal_fraction",
         each->diagonal / each->matrices, "smallest_entry", each->entry.minimum, "negative_fraction",
@@ -174,9 +169,9 @@ json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iterati
         each->norm.maximum, "composite_norm_mean", h_tally_mean(product, H_NORM), "composite_norm_max",
         product->norm.maximum, "composite_row_sum", product->row_sum.minimum, product->row_sum.maximum,
         "composite_column_sum", product->column_sum.minimum, product->column_sum.maximum,
-        "composite_identity_distance", h_tally_mean(product, H_DISTANCE), "identity_distance",
-        means_json(statistics, H_DISTANCE), "stream_cosine", means_json(statistics, H_COSINE), "largest_share",
-        means_json(statistics, H_LARGEST_SHARE), "product_first", means_json(statistics, H_PRODUCT_FIRST),
-        "product_second", means_json(statistics, H_PRODUCT_SECOND), "product_smallest",
-        means_json(statistics, H_PRODUCT_SMALLEST));
+        "composite_identity_distance", h_tally_mean(product, H_DISTANCE));
+    for (size_t i = 0; json && i < sizeof metrics / sizeof *metrics; i++) {
+        json_object_set_new(json, metrics[i].name, means_json(statistics, metrics[i].metric));
+    }
+    return json;
 }

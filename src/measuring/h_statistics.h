@@ -1,4 +1,4 @@
-/* The paper's observations of the residual matrices H_res of a forward pass, as runs note them in training. */
+/* The paper's observations of the residual matrices H_res of a forward pass, as training runs log them. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -12,16 +12,15 @@ struct h_statistics {
     size_t sublayers;
 };
 
-/* From the last forward pass, see h_batch_read. The caller frees with h_statistics_release. Collective: over the
- * tokens of all ranks; rank 0 gets the result, the others' percentiles are
- * undefined. */
+/* From the last forward pass, see h_batch_read. The caller frees with h_statistics_release. Collective: over the tokens of all
+ * ranks; rank 0 gets the result, the others' percentiles are undefined. */
 int h_statistics_compute(struct gpt *gpt, const struct ranks *ranks, struct h_statistics *statistics);
 void h_statistics_release(struct h_statistics *statistics);
 
 /* What the variant promises of its matrices and a sublayer's have not kept. */
 struct h_breach {
     enum residual_promise promise; /* 0: all is kept */
-    const char *name;              /* of the promise, for people */
+    const char *name;              /* of the promise, human-readable */
     size_t sublayer;               /* where it is broken most */
     double value;                  /* a sum, a norm or an entry there */
 };
@@ -30,5 +29,5 @@ struct h_breach {
 struct h_breach h_statistics_check(const struct h_statistics *statistics, const struct residual_variant *residual,
                                    unsigned looked_for);
 
-/* A line of h_statistics.jsonl, with the iteration. The caller's; NULL when memory runs out. */
+/* A line of h_statistics.jsonl, with the iteration. The caller's; NULL where a number is not finite. */
 json_t *h_statistics_json(const struct h_statistics *statistics, int64_t iteration);

@@ -1,11 +1,12 @@
 #include "src/measuring/score_windows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What batches are made in. */
+/* The memory in which batches are made. */
 struct work {
     struct gpt *gpt;
     struct loss_window *windows;
@@ -15,23 +16,23 @@ struct work {
     double *sums;   /* [count + 1] of this rank's windows, 0 for others; the last: interrupted */
 };
 
-static int work_create(struct work *work, struct gpt *gpt, struct loss_window *windows, size_t count) {
+static void work_create(struct work *work, struct gpt *gpt, struct loss_window *windows, size_t count) {
     const size_t tokens = (size_t)(gpt->options.batch * gpt->options.sequence);
     *work = (struct work){
         .gpt = gpt,
         .windows = windows,
-        .order = malloc((count + 1) * sizeof *work->order),
-        .x = malloc(2 * tokens * sizeof *work->x),
-        .losses = malloc(tokens * sizeof *work->losses),
-        .sums = calloc(count + 1, sizeof *work->sums),
+        .order = memory_allocate(count, sizeof *work->order),
+        .x = memory_allocate(tokens, sizeof *work->x),
+        .y = memory_allocate(tokens, sizeof *work->y),
+        .losses = memory_allocate(tokens, sizeof *work->losses),
+        .sums = memory_zeroed(count + 1, sizeof *work->sums),
     };
-    work->y = work->x ? work->x + tokens : NULL;
-    return work->order && work->x && work->losses && work->sums ? 0 : error_set("out of memory");
 }
 
 static void work_release(struct work *work) {
     free(work->order);
     free(work->x);
+    free(work->y);
     free(work->losses);
     free(work->sums);
 }
@@ -55,10 +56,10 @@ static void fill_row(const struct loss_window *window, size_t sequence, int32_t 
     }
 }
 
-/* How many of the windows from `first` on are a batch: as many of the first one's length as there is room for. */
+/* How many of the windows from `first` on are a batch: as many of the first one's length as fit. */
 static size_t batch_rows(const struct work *work, size_t first, size_t count) {
-    const int64_t room = gpt_batch_room(work->gpt, (int64_t)work->windows[work->order[first]].length);
-    return count - first < (size_t)room ? count - first : (size_t)room;
+    const size_t most = (size_t)gpt_batch_room(work->gpt, (int64_t)work->windows[work->order[first]].length);
+    return count - first < most ? count - first : most;
 }
 
 /* order[0 .. rows), the longest first. */
@@ -118,14 +119,12 @@ static int run_share(struct work *work, size_t count, const struct score_round *
 
 int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round) {
     struct work work;
-    int status = work_create(&work, gpt, windows, count);
-    if (status == 0) {
-        for (size_t i = 0; i < count; i++) {
-            work.order[i] = i;
-        }
-        qsort_r(work.order, count, sizeof *work.order, by_length, windows);
-        status = run_share(&work, count, round);
+    work_create(&work, gpt, windows, count);
+    for (size_t i = 0; i < count; i++) {
+        work.order[i] = i;
     }
+    qsort_r(work.order, count, sizeof *work.order, by_length, windows);
+    int status = run_share(&work, count, round);
     if (status == 0) {
         work.sums[count] = interrupt_requested();
         status = ranks_sum(round->ranks, work.sums, count + 1);
@@ -170,19 +169,16 @@ int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_f
                 struct progress *progress, uint64_t *tokens, double *loss) {
     const uint64_t length = (uint64_t)gpt->options.sequence, targets = token_file_count(file) - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
-    int32_t *room = malloc((most * length + 1) * sizeof *room);
-    struct loss_window *windows = malloc(most * sizeof *windows);
+    int32_t *read = memory_allocate(most * length + 1, sizeof *read);
+    struct loss_window *windows = memory_allocate(most, sizeof *windows);
     double sum = 0.0;
-    int status = room && windows ? 0 : error_set("out of memory");
-    if (status == 0 && targets == 0) {
-        status = error_set("the token file has one token only: there is nothing to predict");
-    }
+    int status = targets > 0 ? 0 : error_set("the token file has one token only: there is nothing to predict");
     for (uint64_t done = 0; status == 0 && done < targets; done += most * length) {
         const uint64_t count = targets - done < most * length ? targets - done : most * length;
         const struct score_round round = {ranks, progress, "tokens", done, done + count, targets, done, count};
-        status = score_round(gpt, file, &round, room, windows, &sum);
+        status = score_round(gpt, file, &round, read, windows, &sum);
     }
-    free(room);
+    free(read);
     free(windows);
     *tokens = targets;
     *loss = sum / (double)targets;

@@ -1,4 +1,4 @@
-/* Windows of tokens, as many as there are, scored on a device in batches and by all ranks together. */
+/* Windows of tokens, scored on a device in batches and by all ranks together. */
 #pragma once
 
 #include "runtime/files/token_file.h"

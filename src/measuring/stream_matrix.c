@@ -2,8 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Turns columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is
- * zero. */
+/* Rotates columns p and q so that they become orthogonal. Returns their cosine before that, 0 where one of them is zero. */
 static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
     double pp = 0.0, qq = 0.0, pq = 0.0;
     for (int64_t i = 0; i < n; i++) {
@@ -26,7 +25,7 @@ static double orthogonalise(double *matrix, int64_t n, int64_t p, int64_t q) {
 }
 
 /* One-sided Jacobi (Hestenes 1958): once all columns are orthogonal their lengths are the singular values. It is
- * here because linking LAPACK would load the host's BLAS before main, and so before it can be told not to spin. */
+ * here because linking LAPACK would load the host's BLAS before main, and so before it can be set not to spin. */
 void stream_matrix_singular_values(const double *matrix, int64_t n, double *values) {
     double copy[STREAM_MATRIX_MOST], cosine = 1.0;
     memcpy(copy, matrix, (size_t)(n * n) * sizeof *copy);
@@ -57,50 +56,42 @@ double stream_matrix_norm(const double *matrix, int64_t n) {
     return values[0];
 }
 
-void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
-    double product[STREAM_MATRIX_MOST];
+/* product <- a b, or a b^T. */
+static void multiply(const double *a, const double *b, bool transposed, int64_t n, double *product) {
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) {
             double sum = 0.0;
             for (int64_t k = 0; k < n; k++) {
-                sum += matrix[i * n + k] * composite[k * n + j];
+                sum += a[i * n + k] * b[transposed ? j * n + k : k * n + j];
             }
             product[i * n + j] = sum;
         }
     }
+}
+
+void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
+    double product[STREAM_MATRIX_MOST];
+    multiply(matrix, composite, false, n, product);
     memcpy(composite, product, (size_t)(n * n) * sizeof *product);
 }
 
 double stream_matrix_distance(const double *matrix, int64_t n) {
     double square = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            const double rest = matrix[i * n + j] - (i == j ? 1.0 : 0.0);
-            square += rest * rest;
-        }
+    for (int64_t i = 0; i < n * n; i++) {
+        const double rest = matrix[i] - (i % (n + 1) == 0 ? 1.0 : 0.0);
+        square += rest * rest;
     }
     return sqrt(square / (double)n);
 }
 
 /* The Gram matrix of the mixed streams is H G H^T. */
 void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed) {
-    double half[STREAM_MATRIX_MOST];
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            half[i * n + j] = 0.0;
-            for (int64_t k = 0; k < n; k++) {
-                half[i * n + j] += matrix[i * n + k] * (double)gram[k * n + j];
-            }
-        }
+    double before[STREAM_MATRIX_MOST], half[STREAM_MATRIX_MOST];
+    for (int64_t i = 0; i < n * n; i++) {
+        before[i] = (double)gram[i];
     }
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            mixed[i * n + j] = 0.0;
-            for (int64_t k = 0; k < n; k++) {
-                mixed[i * n + j] += half[i * n + k] * matrix[j * n + k];
-            }
-        }
-    }
+    multiply(matrix, before, false, n, half);
+    multiply(half, matrix, true, n, mixed);
 }
 
 double stream_matrix_cosine(const double *mixed, int64_t n) {

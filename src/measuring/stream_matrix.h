@@ -27,7 +27,7 @@ double stream_matrix_distance(const double *matrix, int64_t n);
 /* Inner products [n, n] of the streams after mixing by the matrix, from those before it, gram [n, n]. */
 void stream_matrix_mix(const double *matrix, const float *gram, int64_t n, double *mixed);
 
-/* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's part of the energy,
+/* Of streams with these inner products: the mean over pairs of their cosines, and the largest one's share of the energy,
  * the sum of all squares; 0 where all are zero. */
 double stream_matrix_cosine(const double *mixed, int64_t n);
 double stream_matrix_largest_share(const double *mixed, int64_t n);
