@@ -2,6 +2,7 @@
 #include "runtime/files/input.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "src/text/json_lines.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,12 +38,9 @@ static int examine(struct documents *documents) {
 }
 
 int documents_open(const struct documents_settings *settings, struct documents **opened) {
-    struct documents *documents = *opened = calloc(1, sizeof *documents);
-    if (!documents) {
-        return error_set("out of memory");
-    }
-    documents->settings = settings;
-    return examine(documents);
+    *opened = memory_zeroed(1, sizeof **opened);
+    (*opened)->settings = settings;
+    return examine(*opened);
 }
 
 void documents_close(struct documents *documents) {

@@ -24,7 +24,7 @@
 struct evaluation {
     const struct eval_settings *settings;
     struct ranks *ranks;
-    bool is_first; /* of the ranks: it reads documents, writes and talks */
+    bool is_first; /* of the ranks: it reads documents, writes and prints */
     struct model_config config;
     struct token_file *file;     /* of --data */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
@@ -103,7 +103,7 @@ static int open_documents(struct evaluation *evaluation) {
                : 0;
 }
 
-/* That a result, if there is to be one, does not take the place of what is read. */
+/* An error where a result would take the place of a file that is read. */
 static int check_place(const struct eval_settings *settings, const char *result) {
     static const char *const model[] = {"config.json", WEIGHTS_FILE, "state.json", "optimizer.safetensors", NULL};
     static const char *const data[] = {"train.bin", "val.bin", "meta.json", NULL};
@@ -192,7 +192,7 @@ static void print_model(const struct evaluation *evaluation) {
     if (!evaluation->is_first) {
         return;
     }
-    message_print(stderr, "device   %s (%s), products by %s\n", evaluation->compute->device.name,
+    message_print(stderr, "device   %s (%s), GEMMs by %s\n", evaluation->compute->device.name,
                   evaluation->compute->device.platform_name, gemm_description(evaluation->compute));
     type_choice_print(&evaluation->choice, stderr);
     message_print(stderr, "model    %s: %s, %" PRId64 " tokens of context", evaluation->settings->checkpoint,
@@ -228,7 +228,7 @@ static int set_up(struct evaluation *evaluation) {
 
 /* ---- results */
 
-/* Takes over the results, to which it adds what is known of every evaluation. */
+/* Takes the results, to which it adds what every evaluation has. */
 static int write_json(struct evaluation *evaluation, json_t *results) {
     FILE *stream = evaluation->json.stream;
     json_t *all =
@@ -238,36 +238,29 @@ static int write_json(struct evaluation *evaluation, json_t *results) {
                   "seconds", evaluation->seconds, "tokens_per_second",
                   (double)evaluation->total.tokens / evaluation->seconds);
     int result = 0;
-    json_object_update(all, results);
+    json_object_update_new(all, results);
     if (stream) {
         result = json_file_print(all, stream, JSON_INDENT(1)) ? error_prefix("%s", evaluation->settings->json) : 0;
         fputc('\n', stream);
     }
     json_decref(all);
-    json_decref(results);
     return result ? -1 : output_file_commit(&evaluation->json);
 }
 
-static bool talks(const struct evaluation *evaluation) {
+static bool prints(const struct evaluation *evaluation) {
     return !is_standard_output(evaluation->settings->json) &&
            !is_standard_output(evaluation->settings->per_document);
 }
 
-static void print_figure(const char *name, int digits, double value) {
-    if (isnan(value)) {
-        message_print(stdout, "%-18snone\n", name);
+/* Losses are in natural logarithms, whatever the tokens are. */
+static void print_metric(const struct perplexity_metric *metric) {
+    const bool loss = strcmp(metric->name, "loss") == 0 && !isnan(metric->value);
+    message_print(stdout, "%-18s", loss ? "loss (nats/token)" : metric->name);
+    if (isnan(metric->value)) {
+        message_print(stdout, "none\n");
     } else {
-        message_print(stdout, "%-18s%.*f\n", name, digits, value);
+        message_print(stdout, "%.*f\n", metric->digits == METRIC_COUNT ? 0 : metric->digits, metric->value);
     }
-}
-
-/* In natural logarithms, whatever the tokens are. */
-static void print_loss(double loss) {
-    print_figure(isnan(loss) ? "loss" : "loss (nats/token)", 6, loss);
-}
-
-static void print_count(const char *name, uint64_t value) {
-    message_print(stdout, "%-18s%" PRIu64 "\n", name, value);
 }
 
 static void print_rate(const struct evaluation *evaluation) {
@@ -317,11 +310,11 @@ static int report_split(struct evaluation *evaluation) {
                   split_name(settings), "eval_iters", (json_int_t)settings->eval_iters, "tokens",
                   (json_int_t)tokens, "loss", perplexity_number(loss), "perplexity", perplexity_number(perplexity));
     const int status = write_json(evaluation, results);
-    if (status == 0 && talks(evaluation)) {
+    if (status == 0 && prints(evaluation)) {
         print_split(settings);
-        print_loss(loss);
-        print_figure("perplexity", 4, perplexity);
-        print_count("tokens", tokens);
+        print_metric(&(struct perplexity_metric){"loss", 6, loss});
+        print_metric(&(struct perplexity_metric){"perplexity", 4, perplexity});
+        print_metric(&(struct perplexity_metric){"tokens", METRIC_COUNT, (double)tokens});
         print_rate(evaluation);
     }
     return status;
@@ -353,18 +346,12 @@ static int write_document(void *context, const struct scored_document *document)
 }
 
 static void print_documents(const struct evaluation *evaluation) {
-    const struct perplexity_sums *total = &evaluation->total;
-    const struct perplexity figures = perplexity_of(total);
-    print_count("documents", evaluation->document_count);
-    print_count("tokens", total->tokens);
-    print_count("words", total->words);
-    print_count("bytes", total->bytes);
-    print_figure("log_likelihood", 4, total->log_likelihood);
-    print_figure("word_perplexity", 4, figures.word_perplexity);
-    print_figure("byte_perplexity", 6, figures.byte_perplexity);
-    print_figure("bits_per_byte", 6, figures.bits_per_byte);
-    print_figure("token_perplexity", 4, figures.token_perplexity);
-    print_loss(figures.loss);
+    struct perplexity_metric metrics[PERPLEXITY_METRICS];
+    perplexity_metrics(&evaluation->total, metrics);
+    message_print(stdout, "%-18s%" PRIu64 "\n", "documents", evaluation->document_count);
+    for (size_t i = 0; i < PERPLEXITY_METRICS; i++) {
+        print_metric(&metrics[i]);
+    }
     print_rate(evaluation);
 }
 
@@ -379,7 +366,7 @@ static int report_documents(struct evaluation *evaluation) {
         return -1;
     }
     const int status = write_json(evaluation, results);
-    if (status == 0 && talks(evaluation)) {
+    if (status == 0 && prints(evaluation)) {
         print_documents(evaluation);
     }
     return status;

@@ -1,4 +1,4 @@
-/* What hc_eval does: figures of a checkpoint, on token files or on documents. */
+/* What hc_eval does: metrics of a checkpoint, on token files or on documents. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -33,5 +33,5 @@ struct eval_settings {
 /* As exit statuses of programs. */
 enum eval_result { EVAL_DONE, EVAL_FAILED, EVAL_WRONG, EVAL_INTERRUPTED = 130 };
 
-/* Collective. Prints the figures (rank 0); on failure the error text is set, see ranks_end_others. */
+/* Collective. Prints the metrics (rank 0); on failure the error text is set, see ranks_end_others. */
 enum eval_result eval_run(const struct eval_settings *settings, struct ranks *ranks);

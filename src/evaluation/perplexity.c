@@ -2,6 +2,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/utf8.h"
 #include <math.h>
+#include <string.h>
 
 static const double LOG_2 = 0.693147180559945309417;
 
@@ -52,15 +53,29 @@ json_t *perplexity_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]) {
+    const struct perplexity results = perplexity_of(sums);
+    const struct perplexity_metric all[PERPLEXITY_METRICS] = {
+        {"tokens", METRIC_COUNT, (double)sums->tokens},
+        {"words", METRIC_COUNT, (double)sums->words},
+        {"bytes", METRIC_COUNT, (double)sums->bytes},
+        {"log_likelihood", 4, sums->log_likelihood},
+        {"word_perplexity", 4, results.word_perplexity},
+        {"byte_perplexity", 6, results.byte_perplexity},
+        {"bits_per_byte", 6, results.bits_per_byte},
+        {"token_perplexity", 4, results.token_perplexity},
+        {"loss", 6, results.loss},
+    };
+    memcpy(metrics, all, sizeof all);
+}
+
 void perplexity_put(const struct perplexity_sums *sums, json_t *object) {
-    const struct perplexity figures = perplexity_of(sums);
-    json_object_set_new(object, "tokens", json_integer((json_int_t)sums->tokens));
-    json_object_set_new(object, "words", json_integer((json_int_t)sums->words));
-    json_object_set_new(object, "bytes", json_integer((json_int_t)sums->bytes));
-    json_object_set_new(object, "log_likelihood", perplexity_number(sums->log_likelihood));
-    json_object_set_new(object, "word_perplexity", perplexity_number(figures.word_perplexity));
-    json_object_set_new(object, "byte_perplexity", perplexity_number(figures.byte_perplexity));
-    json_object_set_new(object, "bits_per_byte", perplexity_number(figures.bits_per_byte));
-    json_object_set_new(object, "token_perplexity", perplexity_number(figures.token_perplexity));
-    json_object_set_new(object, "loss", perplexity_number(figures.loss));
+    struct perplexity_metric metrics[PERPLEXITY_METRICS];
+    perplexity_metrics(sums, metrics);
+    for (size_t i = 0; i < PERPLEXITY_METRICS; i++) {
+        const struct perplexity_metric *metric = &metrics[i];
+        json_object_set_new(object, metric->name,
+                            metric->digits == METRIC_COUNT ? json_integer((json_int_t)metric->value)
+                                                           : perplexity_number(metric->value));
+    }
 }

@@ -1,4 +1,4 @@
-/* From log-likelihoods to figures that can be compared between models, also between such of different tokens. */
+/* Metrics from log-likelihoods that can be compared between models, also between such of different tokens. */
 #pragma once
 
 #include <jansson.h>
@@ -29,8 +29,16 @@ uint64_t perplexity_words(const char *text, size_t bytes);
 void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums *more);
 struct perplexity perplexity_of(const struct perplexity_sums *sums);
 
-/* The members of both under their names; what is no finite number is null. 0, or -1 with an error text when memory
- * runs out. */
+/* Both as numbers with names, which JSON has as keys. */
+enum { PERPLEXITY_METRICS = 9, METRIC_COUNT = -1 /* instead of digits: an integer */ };
+struct perplexity_metric {
+    const char *name;
+    int digits; /* behind the point, where it is printed */
+    double value;
+};
+void perplexity_metrics(const struct perplexity_sums *sums, struct perplexity_metric metrics[PERPLEXITY_METRICS]);
+
+/* Adds them to an object; what is no finite number is null. */
 void perplexity_put(const struct perplexity_sums *sums, json_t *object);
 
 /* An error for a loss that is infinite or NaN. */

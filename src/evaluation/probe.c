@@ -4,6 +4,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
@@ -11,7 +12,6 @@
 #include "src/settings/schedule.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,9 +35,9 @@ static int read_ids(const struct safetensors *file, const char *name, unsigned r
         info->elements > INT32_MAX) {
         return error_set("tensor '%s' must be there as I32 with %u dimensions, none of them 0", name, rank);
     }
-    *ids = malloc(info->elements * sizeof **ids);
+    *ids = memory_allocate(info->elements, sizeof **ids);
     *found = info;
-    return *ids ? safetensors_read_i32(file, info, 0, info->elements, *ids) : error_set("out of memory");
+    return safetensors_read_i32(file, info, 0, info->elements, *ids);
 }
 
 static int read_batches(const char *path, bool train, struct batches *batches) {
@@ -62,20 +62,12 @@ static int read_batches(const char *path, bool train, struct batches *batches) {
 
 /* ---- one pass */
 
-/* Collects tensors in memory and writes them at once: probes are of small models. */
+/* Tensors in memory, written at once: probes are of small models. */
 struct dump {
     struct tensor_info *infos;
     float **values;
     size_t count;
 };
-
-/* What a pass may give: loss and logits, three matrices and streams of each sublayer, gradients. */
-static int create_dump(const struct gpt *gpt, struct dump *dump) {
-    const size_t most = 2 + 4 * 2 * (size_t)gpt->config.n_layer + gpt->parameters.count;
-    dump->infos = calloc(most, sizeof *dump->infos);
-    dump->values = calloc(most, sizeof *dump->values);
-    return dump->infos && dump->values ? 0 : error_set("out of memory for the dump");
-}
 
 static void release_dump(struct dump *dump) {
     for (size_t i = 0; i < dump->count; i++) {
@@ -86,26 +78,22 @@ static void release_dump(struct dump *dump) {
     free(dump->values);
 }
 
-/* A new tensor of the dump; NULL with an error when memory runs out. */
-__attribute__((format(printf, 4, 5))) static float *add_tensor(struct dump *dump, unsigned rank,
-                                                               const uint64_t *shape, const char *name, ...) {
-    struct tensor_info *info = &dump->infos[dump->count];
-    va_list arguments;
-    va_start(arguments, name);
-    if (vasprintf(&info->name, name, arguments) < 0) {
-        info->name = NULL;
-    }
-    va_end(arguments);
-    info->type = TENSOR_F32;
-    info->rank = rank;
-    memcpy(info->shape, shape, rank * sizeof *shape);
-    tensor_measure(info);
-    float *values = info->name ? calloc(info->elements + 1, sizeof *values) : NULL;
-    dump->values[dump->count++] = values;
-    if (!values) {
-        error_set("out of memory for the dump");
-    }
-    return values;
+/* Takes the name and adds a tensor of zeros: its values. */
+static float *add_tensor(struct dump *dump, unsigned rank, const uint64_t *shape, char *name) {
+    struct tensor_info info = {.name = name, .type = TENSOR_F32, .rank = rank};
+    memcpy(info.shape, shape, rank * sizeof *shape);
+    tensor_measure(&info);
+    const size_t index = dump->count++;
+    dump->infos = memory_resize(dump->infos, dump->count, sizeof *dump->infos);
+    dump->values = memory_resize(dump->values, dump->count, sizeof *dump->values);
+    dump->infos[index] = info;
+    return dump->values[index] = memory_zeroed(info.elements, sizeof(float));
+}
+
+/* One of a sublayer. */
+static float *add_of_sublayer(struct dump *dump, unsigned rank, const uint64_t *shape, const char *kind,
+                              int64_t sublayer) {
+    return add_tensor(dump, rank, shape, memory_format("%s.%" PRId64, kind, sublayer));
 }
 
 static int take_values(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
@@ -134,12 +122,11 @@ static int dump_matrices(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t streams = (uint64_t)gpt->config.n_streams, row = streams * (streams + 2);
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence, streams, streams};
     const size_t tokens = gpt_tokens(gpt);
-    float *h = malloc(tokens * row * sizeof *h);
-    float *pre = add_tensor(dump, 3, shape, "h_pre.%" PRId64, index);
-    float *post = add_tensor(dump, 3, shape, "h_post.%" PRId64, index);
-    float *res = add_tensor(dump, 4, shape, "h_res.%" PRId64, index);
-    int status = h && pre && post && res ? 0 : -1;
-    status = status ? -1 : buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
+    float *h = memory_allocate(tokens * row, sizeof *h);
+    float *pre = add_of_sublayer(dump, 3, shape, "h_pre", index);
+    float *post = add_of_sublayer(dump, 3, shape, "h_post", index);
+    float *res = add_of_sublayer(dump, 4, shape, "h_res", index);
+    const int status = buffer_read(gpt->compute, gpt->sublayers[index].mix.h, 0, h, tokens * row * sizeof *h);
     for (size_t token = 0; status == 0 && token < tokens; token++) {
         memcpy(pre + token * streams, h + token * row, streams * sizeof *h);
         memcpy(post + token * streams, h + token * row + streams, streams * sizeof *h);
@@ -154,9 +141,9 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
     const uint64_t shape[4] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
                                (uint64_t)gpt->config.n_streams, (uint64_t)gpt->config.n_embd};
     const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    float *values = add_tensor(dump, 4, shape, "streams.%" PRId64, index);
+    float *values = add_of_sublayer(dump, 4, shape, "streams", index);
     struct buffer copy;
-    if (!values || buffer_create(gpt->compute, &copy, count * sizeof *values)) {
+    if (buffer_create(gpt->compute, &copy, count * sizeof *values)) {
         return -1;
     }
     convert_elements(gpt->compute, (struct span){gpt->sublayers[index].mix.streams, 0}, (struct span){&copy, 0},
@@ -169,9 +156,10 @@ static int dump_streams(struct gpt *gpt, struct dump *dump, int64_t index) {
 static int dump_gradients(struct gpt *gpt, struct dump *dump) {
     for (size_t i = 0; i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
-        float *values = add_tensor(dump, parameter->rank, parameter->shape, "grad.%s", parameter->name);
-        if (!values || buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values,
-                                   values, parameter->elements * sizeof *values)) {
+        float *values =
+            add_tensor(dump, parameter->rank, parameter->shape, memory_format("grad.%s", parameter->name));
+        if (buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values, values,
+                        parameter->elements * sizeof *values)) {
             return -1;
         }
         for (uint64_t k = 0; k < parameter->elements; k++) {
@@ -211,11 +199,8 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
     const uint64_t one[1] = {1};
     const uint64_t shape[3] = {(uint64_t)gpt->shape.batch, (uint64_t)gpt->shape.sequence,
                                (uint64_t)gpt->config.vocab_size};
-    float *loss = add_tensor(dump, 1, one, "loss");
-    float *logits = loss && settings->logits ? add_tensor(dump, 3, shape, "logits") : NULL;
-    if (!loss || (settings->logits && !logits)) {
-        return -1;
-    }
+    float *loss = add_tensor(dump, 1, one, memory_string("loss"));
+    float *logits = settings->logits ? add_tensor(dump, 3, shape, memory_string("logits")) : NULL;
     gpt_forward(gpt, (struct gpt_pass){.dropout = false});
     if (logits && gpt_read_logits(gpt, 0, gpt_tokens(gpt), logits)) {
         return -1;
@@ -233,7 +218,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, str
 
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     struct dump dump = {0};
-    const int status = create_dump(gpt, &dump) || gpt_set_batch(gpt, batches->shape, batches->x, batches->y) ||
+    const int status = gpt_set_batch(gpt, batches->shape, batches->x, batches->y) ||
                        dump_pass(gpt, settings, &dump) || write_file(settings->out, gpt, &dump);
     release_dump(&dump);
     return status ? -1 : 0;

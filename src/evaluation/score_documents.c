@@ -1,6 +1,7 @@
 #include "src/evaluation/score_documents.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "src/measuring/score_windows.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ enum { ROUND_TOKENS = 1 << 21, ROUND_DOCUMENTS = 1 << 16 };
 struct batch {
     const struct document_scoring *scoring;
     uint64_t documents, tokens; /* in the arrays below */
-    uint64_t token_room;
+    uint64_t token_capacity;
     uint64_t *lengths;               /* [ROUND_DOCUMENTS] tokens of each, without its prefix */
     int32_t *ids;                    /* [tokens] each document behind its prefix */
     struct scored_document *results; /* [ROUND_DOCUMENTS] */
@@ -37,18 +38,11 @@ static size_t context_of(const struct batch *batch) {
     return (size_t)batch->scoring->gpt->options.sequence;
 }
 
-static int reserve_tokens(struct batch *batch, uint64_t more) {
-    if (batch->token_room - batch->tokens >= more) {
-        return 0;
+static void reserve_tokens(struct batch *batch, uint64_t more) {
+    if (batch->token_capacity - batch->tokens < more) {
+        batch->token_capacity = batch->tokens + more + ROUND_TOKENS;
+        batch->ids = memory_resize(batch->ids, batch->token_capacity, sizeof *batch->ids);
     }
-    const uint64_t room = batch->tokens + more + ROUND_TOKENS;
-    int32_t *grown = realloc(batch->ids, room * sizeof *grown);
-    if (!grown) {
-        return error_set("out of memory for %" PRIu64 " tokens", room);
-    }
-    batch->ids = grown;
-    batch->token_room = room;
-    return 0;
 }
 
 /* ---- rank 0 reads */
@@ -61,9 +55,7 @@ static int add_document(struct batch *batch, const struct document *document) {
     if (tokenizer_encode(tokenizer, batch->scratch, document->text, document->bytes, list)) {
         return error_prefix("%s", document->source);
     }
-    if (reserve_tokens(batch, list->count + 1)) {
-        return -1;
-    }
+    reserve_tokens(batch, list->count + 1);
     batch->ids[batch->tokens++] = end_of_text == UINT32_MAX ? '\n' : (int32_t)end_of_text;
     for (size_t i = 0; i < list->count; i++) {
         batch->ids[batch->tokens++] = list->tokens[i];
@@ -102,9 +94,11 @@ static int share_documents(struct batch *batch) {
         return -1;
     }
     uint64_t sizes[2] = {batch->documents, batch->tokens};
-    if (ranks_broadcast(ranks, sizes, sizeof sizes) ||
-        ranks_agree(ranks, ranks->index == 0 ? 0 : reserve_tokens(batch, sizes[1]))) {
+    if (ranks_broadcast(ranks, sizes, sizeof sizes)) {
         return -1;
+    }
+    if (ranks->index > 0) {
+        reserve_tokens(batch, sizes[1]);
     }
     batch->documents = sizes[0];
     batch->tokens = sizes[1];
@@ -114,18 +108,14 @@ static int share_documents(struct batch *batch) {
 
 /* ---- all score */
 
-static int make_windows(struct batch *batch) {
+static void make_windows(struct batch *batch) {
     const size_t context = context_of(batch);
+    const int32_t *ids = batch->ids;
     size_t count = 0;
     for (uint64_t i = 0; i < batch->documents; i++) {
         count += rolling_windows_count(batch->lengths[i], context);
     }
-    free(batch->windows);
-    batch->windows = malloc((count + 1) * sizeof *batch->windows);
-    if (!batch->windows) {
-        return error_set("out of memory for %zu windows", count);
-    }
-    const int32_t *ids = batch->ids;
+    batch->windows = memory_resize(batch->windows, count, sizeof *batch->windows);
     batch->window_count = 0;
     for (uint64_t i = 0; i < batch->documents; i++) {
         const size_t length = batch->lengths[i], windows = rolling_windows_count(length, context);
@@ -136,7 +126,6 @@ static int make_windows(struct batch *batch) {
         }
         ids += length + 1;
     }
-    return 0;
 }
 
 /* Each document's windows, in its order. */
@@ -183,8 +172,8 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
         if (scoring->documents) {
             round.label = documents_progress(scoring->documents, &round.after, &round.total);
         }
-        if (ranks_agree(ranks, make_windows(batch)) ||
-            score_windows(scoring->gpt, batch->windows, batch->window_count, &round) || check_losses(batch) ||
+        make_windows(batch);
+        if (score_windows(scoring->gpt, batch->windows, batch->window_count, &round) || check_losses(batch) ||
             ranks_agree(ranks, ranks->index == 0 ? report(batch, total) : 0)) {
             return -1;
         }
@@ -194,18 +183,19 @@ static int score_all(struct batch *batch, struct perplexity_sums *total) {
 int score_documents(const struct document_scoring *scoring, struct perplexity_sums *total) {
     struct batch batch = {
         .scoring = scoring,
-        .lengths = malloc(ROUND_DOCUMENTS * sizeof *batch.lengths),
-        .results = malloc(ROUND_DOCUMENTS * sizeof *batch.results),
+        .lengths = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.lengths),
+        .results = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.results),
     };
     *total = (struct perplexity_sums){0};
-    int status = batch.lengths && batch.results ? 0 : error_set("out of memory");
-    batch.scratch = scoring->tokenizer ? tokenizer_scratch_create() : NULL;
-    status = ranks_agree(scoring->ranks, status) || score_all(&batch, total);
+    if (scoring->tokenizer) {
+        batch.scratch = tokenizer_scratch_create();
+    }
+    const int status = score_all(&batch, total);
     tokenizer_scratch_free(batch.scratch);
     token_list_free(&batch.list);
     free(batch.lengths);
     free(batch.ids);
     free(batch.results);
     free(batch.windows);
-    return status ? -1 : 0;
+    return status;
 }

@@ -154,10 +154,8 @@ static int print_samples(struct session *session) {
     sample.vocabulary = tokenizer_count(session->tokenizer);
     sample.end = end == UINT32_MAX ? -1 : (int64_t)end;
     sample.seed = (uint64_t)session->settings->seed;
-    if (sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
-                              session->settings->stop, session->gpt.options.batch)) {
-        return -1;
-    }
+    sample_printer_create(&printer, stdout, session->tokenizer, session->prompt.bytes, session->prompt.size,
+                          session->settings->stop, session->gpt.options.batch);
     const struct sample_sink sink = sample_printer_sink(&printer);
     const int status = sample_run(&session->gpt, &sample, session->tokens, session->count, &sink);
     sample_printer_release(&printer);

@@ -1,6 +1,7 @@
 #include "src/sampling/sample.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,9 +12,9 @@ struct sampling {
     struct gpt *gpt;
     const struct sample_settings *settings;
     const struct sample_sink *sink;
-    size_t room; /* tokens of context at most */
+    size_t capacity; /* tokens of context at most */
     struct choice_scratch scratch;
-    int32_t *contexts; /* [options.batch, room] */
+    int32_t *contexts; /* [options.batch, capacity] */
     int32_t *next;     /* [options.batch] tokens just chosen */
     float *logits;     /* [options.batch, V] after the contexts */
     int64_t *samples;  /* [options.batch] their numbers */
@@ -21,16 +22,14 @@ struct sampling {
     size_t length;     /* of the contexts */
 };
 
-static int sampling_create(struct gpt *gpt, struct sampling *sampling) {
+static void sampling_create(struct gpt *gpt, struct sampling *sampling) {
     const size_t rows = (size_t)gpt->options.batch;
-    sampling->room = (size_t)gpt->options.sequence;
-    sampling->contexts = malloc(rows * sampling->room * sizeof *sampling->contexts);
-    sampling->next = malloc(rows * sizeof *sampling->next);
-    sampling->logits = malloc(rows * (size_t)gpt->config.vocab_size * sizeof *sampling->logits);
-    sampling->samples = malloc(rows * sizeof *sampling->samples);
-    return sampling->contexts && sampling->next && sampling->logits && sampling->samples
-               ? choice_scratch_create(sampling->settings->vocabulary, &sampling->scratch)
-               : error_set("out of memory");
+    sampling->capacity = (size_t)gpt->options.sequence;
+    sampling->contexts = memory_allocate(rows * sampling->capacity, sizeof *sampling->contexts);
+    sampling->next = memory_allocate(rows, sizeof *sampling->next);
+    sampling->logits = memory_allocate(rows * (size_t)gpt->config.vocab_size, sizeof *sampling->logits);
+    sampling->samples = memory_allocate(rows, sizeof *sampling->samples);
+    choice_scratch_create(sampling->settings->vocabulary, &sampling->scratch);
 }
 
 static void sampling_release(struct sampling *sampling) {
@@ -42,7 +41,7 @@ static void sampling_release(struct sampling *sampling) {
 }
 
 static int32_t *context_of(const struct sampling *sampling, int64_t row) {
-    return sampling->contexts + (size_t)row * sampling->room;
+    return sampling->contexts + (size_t)row * sampling->capacity;
 }
 
 static float *logits_of(const struct sampling *sampling, int64_t row) {
@@ -66,10 +65,10 @@ static void copy_row(struct sampling *sampling, int64_t from, int64_t to) {
 /* How many of the first `count` tokens stay when contexts get full: a full one loses its older half, not one token.
  * Positions are learned, so moving by one would move every token to another position, and make what is cached for
  * it worthless. */
-static size_t kept_of(size_t count, size_t room) {
+static size_t kept_of(size_t count, size_t capacity) {
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
-        length = (length == room ? room / 2 : length) + 1;
+        length = (length == capacity ? capacity / 2 : length) + 1;
     }
     return length;
 }
@@ -78,7 +77,7 @@ static size_t kept_of(size_t count, size_t room) {
 static int begin_rows(struct sampling *sampling, int64_t first, const int32_t *prompt, size_t prompt_count) {
     const int64_t left = sampling->settings->samples - first, batch = sampling->gpt->options.batch;
     sampling->rows = left < batch ? left : batch;
-    sampling->length = kept_of(prompt_count, sampling->room);
+    sampling->length = kept_of(prompt_count, sampling->capacity);
     for (int64_t row = 0; row < sampling->rows; row++) {
         sampling->samples[row] = first + row;
     }
@@ -131,8 +130,8 @@ static int choose_all(struct sampling *sampling, int64_t index) {
 
 /* The chosen tokens join the contexts. */
 static int advance(struct sampling *sampling) {
-    const size_t position = sampling->length, kept = sampling->room / 2;
-    const bool full = position == sampling->room;
+    const size_t position = sampling->length, kept = sampling->capacity / 2;
+    const bool full = position == sampling->capacity;
     sampling->length = (full ? kept : position) + 1;
     for (int64_t row = 0; row < sampling->rows; row++) {
         int32_t *context = context_of(sampling, row);
@@ -175,10 +174,12 @@ static int run_batch(struct sampling *sampling, int64_t first, const int32_t *pr
 int sample_run(struct gpt *gpt, const struct sample_settings *settings, const int32_t *prompt, size_t prompt_count,
                const struct sample_sink *sink) {
     struct sampling sampling = {.gpt = gpt, .settings = settings, .sink = sink};
-    int status = prompt_count < 1 || settings->vocabulary > (size_t)gpt->config.vocab_size
-                     ? error_set("a prompt of %zu tokens and a vocabulary of %zu will not do", prompt_count,
-                                 settings->vocabulary)
-                     : sampling_create(gpt, &sampling);
+    int status = 0;
+    if (prompt_count < 1 || settings->vocabulary > (size_t)gpt->config.vocab_size) {
+        return error_set("a prompt of %zu tokens and a vocabulary of %zu will not do", prompt_count,
+                         settings->vocabulary);
+    }
+    sampling_create(gpt, &sampling);
     for (int64_t first = 0; first < settings->samples && status == 0 && !interrupt_requested();
          first += gpt->options.batch) {
         status = run_batch(&sampling, first, prompt, prompt_count);

@@ -1,19 +1,15 @@
 #include "src/sampling/sample_choice.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-int choice_scratch_create(size_t vocabulary, struct choice_scratch *scratch) {
+void choice_scratch_create(size_t vocabulary, struct choice_scratch *scratch) {
     *scratch = (struct choice_scratch){.vocabulary = vocabulary,
-                                       .weights = calloc(vocabulary, sizeof *scratch->weights),
-                                       .heap = calloc(vocabulary, sizeof *scratch->heap)};
-    if (!scratch->weights || !scratch->heap) {
-        choice_scratch_free(scratch);
-        return error_set("out of memory");
-    }
-    return 0;
+                                       .weights = memory_zeroed(vocabulary, sizeof *scratch->weights),
+                                       .heap = memory_zeroed(vocabulary, sizeof *scratch->heap)};
 }
 
 void choice_scratch_free(struct choice_scratch *scratch) {
@@ -135,9 +131,7 @@ static double weigh(const float *logits, const int32_t *tokens, size_t count, in
     return total;
 }
 
-/* The token at `target` of the sum of weights; of `count` tokens from the last one on, or, NULL, all in their
- * order.
- */
+/* The token at `target` of the sum of weights; of `count` tokens from the last one on, or, NULL, all in their order. */
 static int32_t draw(const double *weights, const int32_t *tokens, size_t count, double target, int32_t otherwise) {
     double sum = 0.0;
     for (size_t i = 0; i < count; i++) {

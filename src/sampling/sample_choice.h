@@ -12,14 +12,14 @@ struct choice_settings {
     double top_p;       /* 0 to 1; 1: all tokens; at least one token stays */
 };
 
-/* Room for choices among `vocabulary` tokens. */
+/* Scratch for choices among `vocabulary` tokens. */
 struct choice_scratch {
     size_t vocabulary;
     double *weights; /* [vocabulary] */
     int32_t *heap;   /* [vocabulary] */
 };
 
-int choice_scratch_create(size_t vocabulary, struct choice_scratch *scratch);
+void choice_scratch_create(size_t vocabulary, struct choice_scratch *scratch);
 void choice_scratch_free(struct choice_scratch *scratch);
 
 /* Chooses among tokens 0 .. scratch->vocabulary - 1 by their logits; uniform in [0, 1) decides. Of equal logits the

@@ -1,38 +1,89 @@
 #include "src/sampling/sample_print.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
+#include "runtime/system/utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- one sample */
+
+/* Bytes at the end that a stop text may begin with. */
+static size_t begun_stop(const char *bytes, size_t count, const char *stop) {
+    const size_t length = stop ? strlen(stop) : 0;
+    for (size_t begun = length <= count ? length : count + 1; begun-- > 1;) {
+        if (memcmp(bytes + count - begun, stop, begun) == 0) {
+            return begun;
+        }
+    }
+    return 0;
+}
+
+/* Moves the first `count` held bytes to `ready`, but, unless it is the end, what may become a character. */
+static void release(struct sample_text *text, size_t count, bool end) {
+    const size_t done = text->utf8 && !end ? utf8_complete(text->held.bytes, count) : count;
+    if (text->utf8) {
+        text_append_utf8(&text->ready, text->held.bytes, done);
+    } else {
+        text_append(&text->ready, text->held.bytes, done);
+    }
+    text_drop(&text->held, done);
+}
+
+void sample_text_add(struct sample_text *text, const char *bytes, size_t count) {
+    struct text_buffer *held = &text->held;
+    const bool watch = text->stop && *text->stop;
+    if (text->stopped) {
+        return;
+    }
+    text_append(held, bytes, count);
+    const char *found =
+        watch && held->size ? memmem(held->bytes, held->size, text->stop, strlen(text->stop)) : NULL;
+    if (found) {
+        held->size = (size_t)(found - held->bytes);
+        text->stopped = true;
+    }
+    release(text, held->size - (found ? 0 : begun_stop(held->bytes, held->size, watch ? text->stop : NULL)), found);
+}
+
+void sample_text_end(struct sample_text *text) {
+    if (!text->stopped) {
+        release(text, text->held.size, true);
+    }
+}
+
+void sample_text_free(struct sample_text *text) {
+    text_free(&text->held);
+    text_free(&text->ready);
+}
+
+/* ---- samples side by side */
 
 struct printed_sample {
     struct sample_text text;
     bool complete;
 };
 
-int sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
-                          const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side) {
+void sample_printer_create(struct sample_printer *printer, FILE *file, const struct tokenizer *tokenizer,
+                           const char *prompt, size_t prompt_bytes, const char *stop, int64_t side_by_side) {
     *printer = (struct sample_printer){.file = file,
                                        .tokenizer = tokenizer,
                                        .prompt = prompt,
                                        .prompt_bytes = prompt_bytes,
-                                       .samples = calloc((size_t)side_by_side, sizeof *printer->samples),
+                                       .samples = memory_zeroed((size_t)side_by_side, sizeof *printer->samples),
                                        .side_by_side = side_by_side,
                                        .terminal = isatty(fileno(file)) == 1};
-    if (!printer->samples) {
-        return error_set("out of memory");
-    }
     for (int64_t i = 0; i < side_by_side; i++) {
         printer->samples[i].text.stop = stop;
         printer->samples[i].text.utf8 = printer->terminal || strcmp(tokenizer_name(tokenizer), "byte") != 0;
     }
-    return 0;
 }
 
 void sample_printer_release(struct sample_printer *printer) {
-    for (int64_t i = 0; printer->samples && i < printer->side_by_side; i++) {
+    for (int64_t i = 0; i < printer->side_by_side; i++) {
         sample_text_free(&printer->samples[i].text);
     }
     free(printer->samples);
@@ -52,7 +103,7 @@ static void print_bytes(const struct sample_printer *printer, const char *bytes,
     }
 }
 
-/* What the current sample has ready. A failed write is found by files_flush. */
+/* Prints what is ready of the current sample. A failed write is found by files_flush. */
 static int print_current(struct sample_printer *printer) {
     struct text_buffer *ready = &find(printer, printer->current)->text.ready;
     if (!printer->begun) {
@@ -65,8 +116,8 @@ static int print_current(struct sample_printer *printer) {
     return files_flush(printer->file, "the text");
 }
 
-/* The current sample is complete: the next one's turn. */
-static void turn(struct sample_printer *printer) {
+/* The current sample is complete: goes on to the next. */
+static void advance(struct sample_printer *printer) {
     struct printed_sample *sample = find(printer, printer->current++);
     fputc('\n', printer->file);
     printer->begun = false;
@@ -82,23 +133,19 @@ static int add_token(void *context, int64_t number, int32_t token) {
     if (!bytes) {
         return error_set("token %" PRId32 " has no text", token);
     }
-    if (sample_text_add(&sample->text, bytes, count) || (number == printer->current && print_current(printer))) {
-        return -1;
-    }
-    return sample->text.stopped;
+    sample_text_add(&sample->text, bytes, count);
+    return number == printer->current && print_current(printer) ? -1 : sample->text.stopped;
 }
 
 static int end_sample(void *context, int64_t number) {
     struct sample_printer *printer = context;
-    if (sample_text_end(&find(printer, number)->text)) {
-        return -1;
-    }
+    sample_text_end(&find(printer, number)->text);
     find(printer, number)->complete = true;
     while (find(printer, printer->current)->complete) {
         if (print_current(printer)) {
             return -1;
         }
-        turn(printer);
+        advance(printer);
     }
     return files_flush(printer->file, "the text");
 }
