@@ -24,8 +24,8 @@ struct compute_options {
     unsigned local_rank;        /* picks the GPU */
     bool profile;               /* record the time of every launch */
     const char *cache_dir; /* compiled programs; NULL is $XDG_CACHE_HOME/hctrain or ~/.cache/hctrain, "" is none */
-    bool untuned;          /* CLBlast with its own parameters, whatever the cache folder has, see gemm_tune.h */
-    const struct gpu_model *model; /* take the shape of this device (gpu_model.h); NULL: the device's own */
+    const char *clblast_parameters; /* file or folder for clblast_parameters_read; NULL or "" is none */
+    const struct gpu_model *model;  /* take the shape of this device (gpu_model.h); NULL: the device's own */
     bool verify;       /* attention is compared with sums on the host before it is used; GEMMs: gemm_verify.h */
     bool log_launches; /* keep a launch log */
     bool dry;          /* open no device and run nothing, but keep a launch log; needs a model. Reads give zeros */

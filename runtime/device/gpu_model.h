@@ -7,7 +7,7 @@ struct gpu_model {
     const char *name;         /* for --as */
     const char *title;        /* the product; a part of it is in the driver's name of the device */
     const char *match;        /* that part, NULL for none */
-    const char *matrix_cores; /* their name in runtime/gemm/mma_tiles.c, NULL for none */
+    const char *matrix_cores; /* their name in runtime/gemm/matrix_cores.c, NULL for none */
     unsigned cores;           /* multiprocessors, compute units or Xe cores: what runs work-groups */
     double bandwidth;         /* of memory, bytes/s */
     double rate;              /* fp32 FLOP/s without matrix cores */

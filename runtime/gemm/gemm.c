@@ -21,9 +21,10 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
     }
     state->backend = backend;
     snprintf(state->description, sizeof(state->description), "%s%s%s%s%s%s%s%s", backend->name,
-             *state->unit ? " on " : "", state->unit, state->tuned ? ", tuned" : "",
+             *state->runs_on ? " on " : "", state->runs_on,
+             backend == &gemm_backend_clblast && state->clblast_parameters ? ", with given parameters" : "",
              !*state->refusal         ? ""
-             : compute->device.is_gpu ? "; no matrix units: "
+             : compute->device.is_gpu ? "; no matrix cores: "
                                       : "; 16 bits in fp32: ",
              state->refusal, *state->passed_over ? "; without oneDNN: " : "", state->passed_over);
     return 0;
@@ -43,8 +44,8 @@ void gemm_keep_reason(char reason[REASON_SIZE]) {
     snprintf(reason, REASON_SIZE, "%.*s", (int)strcspn(error_text(), "\n"), error_text());
 }
 
-/* Matrix units where they are worth it. Why they are not is kept. */
-static bool open_units(struct compute *compute) {
+/* A GPU's matrix cores, where they work. Why they do not is kept. */
+static bool open_matrix_cores(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     if (state->operands == ELEMENT_FP32 || !compute->device.is_gpu) {
         return false;
@@ -90,7 +91,7 @@ static const struct gemm_backend *plain_backend(const struct device *device) {
 }
 
 static int open_automatically(struct compute *compute) {
-    if (open_vendors(compute) || open_units(compute) || open_for_host_units(compute) ||
+    if (open_vendors(compute) || open_matrix_cores(compute) || open_for_host_units(compute) ||
         open_backend(compute, &gemm_backend_cblas) == 0) {
         return 0;
     }
@@ -113,11 +114,12 @@ void gemm_close(struct compute *compute) {
     compute->close_attached = NULL;
 }
 
-int gemm_open(struct compute *compute, const char *name, enum element_type operands, bool untuned) {
+int gemm_open(struct compute *compute, const char *name, enum element_type operands,
+              const char *clblast_parameters) {
     struct gemm_state *state = memory_zeroed(1, sizeof(*state));
     compute->attached = state;
     compute->close_attached = gemm_close;
-    state->untuned = untuned;
+    state->clblast_parameters = clblast_parameters && *clblast_parameters ? clblast_parameters : NULL;
     state->operands = operands;
     state->automatic = !strcmp(name, "auto");
     if (state->automatic) {
@@ -135,7 +137,8 @@ int gemm_compute_open(struct compute **opened, const struct compute_options *opt
     if (compute_open(opened, options)) {
         return -1;
     }
-    if (gemm_open(*opened, options->gemm ? options->gemm : "auto", options->operands, options->untuned)) {
+    if (gemm_open(*opened, options->gemm ? options->gemm : "auto", options->operands,
+                  options->clblast_parameters)) {
         error_prefix("cannot open device %s", (*opened)->device.name);
         compute_close(*opened);
         *opened = NULL;
@@ -169,8 +172,8 @@ bool gemm_fuses(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && gemm_state(compute)->backend->fuses;
 }
 
-bool gemm_on_units(const struct compute *compute) {
-    return gemm_state(compute)->backend->on_units;
+bool gemm_uses_matrix_cores(const struct compute *compute) {
+    return gemm_state(compute)->backend->uses_matrix_cores;
 }
 
 const char *gemm_name(const struct compute *compute) {
@@ -182,11 +185,11 @@ const char *gemm_description(const struct compute *compute) {
     return state->description;
 }
 
-struct gemm_units gemm_units(const struct compute *compute) {
+struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute) {
     const struct gemm_state *state = gemm_state(compute);
-    return (struct gemm_units){.unit = state->works_on,
-                               .refusal = *state->refusal ? state->refusal : NULL,
-                               .failed = *state->refusal && state->tried};
+    return (struct gemm_matrix_cores){.name = state->matrix_cores,
+                                      .refusal = *state->refusal ? state->refusal : NULL,
+                                      .failed = *state->refusal && state->tried};
 }
 
 /* ---- calls */
@@ -240,12 +243,9 @@ static void copy_matrix(struct compute *compute, struct buffer *copy, struct mat
     if (matrix->buffer->type == ELEMENT_FP32 || compute->failure) {
         return;
     }
-    if (copy->bytes / sizeof(float) < count) {
-        buffer_release(compute, copy);
-        if (count > SIZE_MAX / sizeof(float) || buffer_create(compute, copy, count * sizeof(float))) {
-            compute_fail(compute, "no fp32 copy of a matrix [%zu, %zu]: %s", rows, columns, error_text());
-            return;
-        }
+    if (!gemm_reserve(compute, copy, count > SIZE_MAX / sizeof(float) ? SIZE_MAX : count * sizeof(float),
+                      "a copy in fp32")) {
+        return;
     }
     if (fill) {
         convert_elements(compute, (struct span){matrix->buffer, matrix->offset}, (struct span){copy, 0}, count);

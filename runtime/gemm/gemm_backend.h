@@ -21,8 +21,8 @@ struct gemm_backend {
     /* For self-tests, where large GEMMs of fp32 run on other code than small ones: how many rows, columns and steps of k a GEMM
      * needs to be one of them, 0 where there is no such code. `forced` may lower that bound, until a call without it. */
     size_t (*take_large)(struct compute *compute, bool forced);
-    bool fuses;    /* it takes a bias, an activation or its derivative behind products of 16 bits */
-    bool on_units; /* those run on the device's matrix units, if it has some, as attention may then */
+    bool fuses;             /* it takes a bias, an activation or its derivative behind products of 16 bits */
+    bool uses_matrix_cores; /* those run on the device's matrix cores, if it has some, as attention may then */
 };
 
 extern const struct gemm_backend gemm_backend_cblas;
@@ -36,18 +36,19 @@ extern const struct gemm_backend gemm_backend_onednn;
 /* What gemm_open attaches to the compute. */
 struct gemm_state {
     const struct gemm_backend *backend;
-    struct buffer copies[3];      /* of A, B and C in fp32, each as large as was needed so far */
-    struct buffer scratch;        /* of CLBlast, likewise */
-    struct mma *mma;              /* of the backend "mma", NULL with another */
-    struct gemm_onednn *onednn;   /* of the backend "onednn", likewise */
-    struct gemm_blocks blocks;    /* the portable product on GPUs; all kernels are built at the first need */
-    struct gemm_panels panels;    /* the portable product on CPUs, and small ones of the backend "cblas" */
-    struct kernel tile;           /* the portable product elsewhere */
-    struct kernel scale;          /* C = beta C */
-    size_t direct_below;          /* CLBlast's bound of small GEMMs while self-tests have lowered it */
-    char identity[CHECKSUM_SIZE]; /* of libraries and tuned numbers, see gemm_identify; "" where there are none */
-    char unit[96];                /* set by a backend that runs on one of several, for people */
-    const char *works_on;         /* the device's own matrix unit, where products run on one */
+    struct buffer copies[3];    /* of A, B and C in fp32, each as large as was needed so far */
+    struct buffer scratch;      /* of CLBlast, likewise */
+    struct mma *mma;            /* of the backend "mma", NULL with another */
+    struct gemm_onednn *onednn; /* of the backend "onednn", likewise */
+    struct gemm_blocks blocks;  /* the portable product on GPUs; all kernels are built at the first need */
+    struct gemm_panels panels;  /* the portable product on CPUs, and small ones of the backend "cblas" */
+    struct kernel tile;         /* the portable product elsewhere */
+    struct kernel scale;        /* C = beta C */
+    size_t direct_below;        /* CLBlast's bound of small GEMMs while self-tests have lowered it */
+    char identity
+        [CHECKSUM_SIZE]; /* of libraries and CLBlast's parameters, see gemm_identify; "" where there are none */
+    char runs_on[96];    /* set by a backend that has several kinds of code; human-readable */
+    const char *matrix_cores; /* name of the device's own, if GEMMs run on them */
     char refusal
         [REASON_SIZE]; /* why products of 16 bits are not on a GPU's matrix units or a CPU's, "" where nobody wanted that */
     char passed_over
@@ -56,15 +57,14 @@ struct gemm_state {
     bool tried;                 /* the device has matrix units that hctrain knows, perhaps: some were tried */
     enum element_type operands; /* what most products read */
     bool automatic;             /* nobody asked for the backend by name: it should be worth its while */
-    bool untuned;               /* wanted: no parameters from the cache folder */
-    bool tuned;                 /* set by a backend that took some from there */
+    const char *clblast_parameters; /* while opening: file or folder for clblast_parameters_read; NULL: none */
 };
 
 static inline struct gemm_state *gemm_state(const struct compute *compute) {
     return compute->attached;
 }
 
-/* Adds bytes by which a library's version or tuned numbers are known to what self-tests that passed are kept for. -1 with an error. */
+/* Adds bytes by which a library's version or CLBlast's parameters are known to what self-tests that passed are kept for. -1 with an error. */
 int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
 
 /* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */

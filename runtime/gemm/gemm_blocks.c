@@ -172,18 +172,6 @@ static struct kernel *kernel_of(struct compute *compute, struct gemm_blocks *sta
     return blocks_kernel(compute, state, &variant);
 }
 
-/* False on failure, which is kept in the compute. */
-static bool make_room(struct compute *compute, struct buffer *partial, size_t bytes) {
-    if (partial->bytes < bytes) {
-        buffer_release(compute, partial);
-        if (buffer_create(compute, partial, bytes)) {
-            compute_fail(compute, "no memory for parts of a matrix product: %s", error_text());
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The blocks, of C or of the parts. */
 static void run_blocks(struct compute *compute, struct gemm_blocks *state, const struct gemm_call *call,
                        const struct gemm_blocks_choice *choice, const struct matrix *c) {
@@ -226,7 +214,7 @@ void gemm_blocks_run(struct compute *compute, struct gemm_blocks *state, const s
     const struct gemm_blocks_choice choice = gemm_blocks_choose(&compute->device, state->groups_expected, call);
     if (choice.parts == 1) {
         run_blocks(compute, state, call, &choice, &call->c);
-    } else if (make_room(compute, &state->partial, call->m * call->n * choice.parts * sizeof(float))) {
+    } else if (gemm_reserve(compute, &state->partial, call->m * call->n * choice.parts * sizeof(float), "parts")) {
         const struct matrix partial = {&state->partial, 0, call->n};
         run_blocks(compute, state, call, &choice, &partial);
         run_parts(compute, state, call, choice.parts);

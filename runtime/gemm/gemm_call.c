@@ -1,6 +1,7 @@
 #include "runtime/gemm/gemm_call.h"
 #include "runtime/device/compute.h"
 #include "runtime/device/profiler.h"
+#include "runtime/system/error.h"
 #include <string.h>
 
 bool gemm_call_has_epilogue(const struct gemm_call *call) {
@@ -20,6 +21,17 @@ struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel 
 
 double gemm_call_flops(const struct gemm_call *call) {
     return 2.0 * (double)call->m * (double)call->n * (double)call->k;
+}
+
+bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what) {
+    if (buffer->bytes < bytes) {
+        buffer_release(compute, buffer);
+        if (buffer_create(compute, buffer, bytes)) {
+            compute_fail(compute, "no memory for %s of a GEMM: %s", what, error_text());
+            return false;
+        }
+    }
+    return true;
 }
 
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call) {

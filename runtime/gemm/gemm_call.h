@@ -38,6 +38,9 @@ struct kernel gemm_call_named(const struct gemm_call *call, const struct kernel 
 /* Multiplications and additions, for profiles and rates. */
 double gemm_call_flops(const struct gemm_call *call);
 
+/* Makes a buffer at least so large, for `what`; its contents are lost. False on failure, which is kept in the compute. */
+bool gemm_reserve(struct compute *compute, struct buffer *buffer, size_t bytes, const char *what);
+
 /* Records a product that a library puts into the queue, as one launch however many it makes of it. Whether it is to be
  * done, too. */
 bool gemm_call_begin(struct compute *compute, const struct gemm_call *call);

@@ -1,8 +1,7 @@
-/* CLBlast, with the parameters that the cache folder has for the device. Its indirect kernels want scratch memory;
- * without a buffer of ours it would allocate some at every call.
- */
+/* CLBlast, with the parameters that --clblast-parameters names. Its kernels for large GEMMs want scratch memory; without a buffer of
+ * ours it would allocate some at every call. */
+#include "runtime/gemm/clblast_parameters.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/gemm_parameters.h"
 #include "runtime/system/error.h"
 #include "runtime/system/library.h"
 #include <clblast_c.h>
@@ -41,12 +40,13 @@ static int identify_library(struct gemm_state *state) {
 
 static int clblast_open(struct compute *compute) {
     struct gemm_state *gemm = gemm_state(compute);
-    const struct tuned_target target = {&gemm_parameters, &compute->device, NULL};
-    union tuned_values values;
-    if (tuned_load(&target, gemm->untuned ? NULL : compute->cache_dir, &values, &gemm->tuned) ||
-        (gemm->tuned &&
-         (gemm_parameters_apply(&values, &compute->device) || gemm_identify(gemm, &values, sizeof values)))) {
-        return -1;
+    struct clblast_parameters parameters;
+    if (gemm->clblast_parameters) {
+        if (clblast_parameters_read(gemm->clblast_parameters, &parameters) ||
+            clblast_parameters_apply(&parameters, &compute->device) ||
+            gemm_identify(gemm, &parameters, sizeof parameters)) {
+            return -1;
+        }
     }
     return identify_library(gemm);
 }
@@ -90,19 +90,11 @@ static bool reserve_scratch(struct compute *compute, struct buffer *scratch, con
         compute_fail(compute, "%s: cannot ask for the scratch size: %s", call->name, status_name(status));
         return false;
     }
-    if (bytes <= scratch->bytes) {
-        return true;
-    }
     if (bytes > (size_t)INT_MAX * sizeof(float)) {
         compute_fail(compute, "%s: CLBlast would need %zu bytes of scratch memory", call->name, bytes);
         return false;
     }
-    buffer_release(compute, scratch);
-    if (!buffer_create(compute, scratch, bytes)) {
-        return true;
-    }
-    compute_fail(compute, "%s: scratch memory: %s", call->name, error_text());
-    return false;
+    return gemm_reserve(compute, scratch, bytes, "scratch");
 }
 
 static void clblast_run(struct compute *compute, const struct gemm_call *call) {
@@ -156,8 +148,8 @@ static size_t clblast_take_large(struct compute *compute, bool forced) {
     if (forced) {
         gemm->direct_below = find_bound(compute);
     }
-    const bool changed =
-        gemm->direct_below && gemm_parameters_apply_bound(forced ? 1 : gemm->direct_below, &compute->device) == 0;
+    const bool changed = gemm->direct_below &&
+                         clblast_parameters_apply_bound(forced ? 1 : gemm->direct_below, &compute->device) == 0;
     return changed ? 72 : 0;
 }
 

@@ -1,95 +1,317 @@
-/* The backend "mma": chooses a unit on which products come out right; products of fp32 go to CLBlast. */
+/* The backend "mma": GEMMs of 16-bit operands on matrix cores, by kernels that are compiled for each kind of call. Those of fp32 go to
+ * CLBlast. */
 #include "runtime/gemm/gemm_mma.h"
+#include "runtime/gemm/gemm_check.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
-static int open_fallback(struct compute *compute) {
-    struct gemm_state *state = gemm_state(compute);
-    const bool tuned = state->tuned; /* is about our tiles, not about the fallback's parameters */
-    const int status = gemm_backend_clblast.open(compute);
-    state->tuned = tuned;
-    return status;
-}
+#define CHUNK          8 /* elements that the kernel copies at once */
+#define RUN            8 /* and finishes at once, where C and what lies beside it allow */
+#define PARTS_ITEMS    128
+#define SIZE_LIMIT     (1U << 30)
+#define STRIDE_LIMIT   (1U << 23) /* the kernel counts the elements of a tile's rows, 256 at most, in 32 bits */
+#define SMALLEST_BLOCK 16
+/* Two work-groups of 256 share the 65536 registers of a multiprocessor if each work-item has at most 128, which is
+ * about what the kernel takes: a few more and there is room for one group only. */
+#define TWO_GROUPS_ITEMS  256
+#define TWO_GROUPS_OPTION " -cl-nv-maxrregcount=128"
 
-/* ---- tiles */
+/* ---- kernels */
 
-/* In the order of struct mma_tiles. */
-static const struct tuned_number sizes[] = {
-    {"block_m", 4, {32, 64, 128, 256}}, {"block_n", 4, {32, 64, 128, 256}}, {"block_k", 3, {16, 32, 64}},
-    {"warp_m", 4, {16, 32, 64, 128}},   {"warp_n", 4, {16, 32, 64, 128}},   {"stages", 3, {2, 3, 4}},
+/* How the kernel reads A and B, LOAD in cl/mma_gemm.cl. */
+enum load { LOAD_ELEMENTS, LOAD_CHUNKS, LOAD_WHOLE_TILES };
+
+/* SIDE in cl/mma_finish.cl. */
+enum side { SIDE_NONE, SIDE_GELU, SIDE_DERIVATIVE };
+
+/* What follows the sums, see cl/mma_finish.cl. What does not matter is 0. */
+struct finish {
+    int type_c, type_bias, type_side;
+    int adds, bias;
+    enum side side;
+    int gelu_tanh;
+    int run;
 };
 
-static bool is_allowed(const struct tuned_target *target, const union tuned_values *values) {
-    return mma_tiles_allowed(&values->tiles, target->unit, target->device);
-}
+/* The GEMM, the same with divided blocks, and the kernel that adds the parts. */
+enum purpose { MAKES_BLOCKS, MAKES_PARTS, ADDS_PARTS };
 
-const struct tuned_kind gemm_mma_tiles = {
-    .backend = "mma",
-    .what = "tiles",
-    .command = "hc_bench --tune --gemm mma",
-    .numbers = sizes,
-    .count = sizeof sizes / sizeof *sizes,
-    .allowed = is_allowed,
+/* What a kernel is compiled for. Compared by memcmp, so that all bytes must be set. */
+struct kernel_key {
+    enum purpose purpose;
+    struct mma_tiles tiles; /* for ADDS_PARTS block_m and block_n only, and none of what follows but `finish` */
+    int transpose_a, transpose_b;
+    int fp16;
+    enum load load;
+    struct finish finish;
 };
 
-static int choose_tiles(struct mma *mma) {
-    struct gemm_state *state = gemm_state(mma->compute);
-    const struct device *device = &mma->compute->device;
-    const struct tuned_target target = {&gemm_mma_tiles, device, &mma->unit};
-    union tuned_values values;
-    for (int shape = 0; shape < MMA_SHAPES; shape++) {
-        if (mma_tiles_default(&mma->unit, device, (enum mma_shape)shape, &mma->shapes[shape])) {
-            return -1;
+struct mma_kernel {
+    struct kernel_key key;
+    struct kernel kernel;
+    struct mma_kernel *next;
+};
+
+static void kernel_options(const struct mma *mma, const struct kernel_key *key, char *options, size_t size) {
+    const struct finish *finish = &key->finish;
+    const struct mma_tiles *tiles = &key->tiles;
+    const bool two_groups = mma->cores.limits_registers && key->purpose != ADDS_PARTS &&
+                            mma_tiles_warps(tiles) * mma->cores.warp == TWO_GROUPS_ITEMS;
+    snprintf(options, size,
+             "-DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DTYPE_C=%d -DTYPE_BIAS=%d -DTYPE_SIDE=%d -DADDS=%d "
+             "-DBIAS=%d -DSIDE=%d -DGELU_TANH=%d -DRUN=%d -DBLOCK_M=%zu -DBLOCK_N=%zu -DBLOCK_K=%zu -DWARP_M=%zu "
+             "-DWARP_N=%zu -DSTAGES=%zu -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DLOAD=%d -DPARTS=%d -DTURNS=%d%s%s",
+             (int)mma->cores.kind, mma->cores.warp, key->fp16, finish->type_c, finish->type_bias, finish->type_side,
+             finish->adds, finish->bias, (int)finish->side, finish->gelu_tanh, finish->run, tiles->block_m,
+             tiles->block_n, tiles->block_k, tiles->warp_m, tiles->warp_n, tiles->stages, key->transpose_a,
+             key->transpose_b, (int)key->load, key->purpose == MAKES_PARTS, mma->cores.transposed_load,
+             two_groups ? TWO_GROUPS_OPTION : "", device_registers_option(&mma->compute->device, REGISTERS_MANY));
+}
+
+static int compile(struct mma *mma, const struct kernel_key *key, struct kernel *kernel) {
+    const bool adds = key->purpose == ADDS_PARTS;
+    const char *const files[] = {"common.cl",
+                                 "elementwise.cl",
+                                 "element.cl",
+                                 "matrix_unit.cl",
+                                 "mma_finish.cl",
+                                 adds ? "mma_parts.cl" : "mma_gemm.cl",
+                                 NULL};
+    const size_t first = key->finish.side ? 0 : 2; /* without GELU */
+    char options[640];
+    kernel_options(mma, key, options, sizeof(options));
+    return kernel_build(mma->compute, files + first, options, adds ? "mma_parts" : "mma_gemm", kernel);
+}
+
+/* Compiled if need be; without a handle on failure, which is kept in the compute. */
+static struct kernel kernel_of(struct mma *mma, const struct kernel_key *key) {
+    struct kernel kernel = {0};
+    for (const struct mma_kernel *known = mma->kernels; known; known = known->next) {
+        if (!memcmp(&known->key, key, sizeof(*key))) {
+            return known->kernel;
         }
     }
-    if (tuned_load(&target, state->untuned ? NULL : mma->compute->cache_dir, &values, &state->tuned)) {
-        return -1;
+    if (mma->compute->failure || compile(mma, key, &kernel)) {
+        compute_fail(mma->compute, "%s", error_text());
+        return (struct kernel){0};
     }
-    if (!state->tuned) {
-        return 0;
-    }
-    mma->shapes[MMA_LARGE] = values.tiles;
-    return gemm_identify(state, &values, sizeof values);
+    struct mma_kernel *added = memory_allocate(1, sizeof *added);
+    *added = (struct mma_kernel){*key, kernel, mma->kernels};
+    mma->kernels = added;
+    return kernel;
 }
 
-/* ---- units */
+void mma_release(struct mma *mma) {
+    while (mma->kernels) {
+        struct mma_kernel *next = mma->kernels->next;
+        kernel_release(&mma->kernels->kernel);
+        free(mma->kernels);
+        mma->kernels = next;
+    }
+    buffer_release(mma->compute, &mma->partial);
+}
 
-/* Opens it on this unit if it computes what it should. */
-static int try_unit(struct mma *mma, const struct mma_unit *unit) {
+/* ---- which kernel a call needs */
+
+bool mma_takes(const struct gemm_call *call) {
+    static const struct mma_tiles smallest = {.block_m = SMALLEST_BLOCK, .block_n = SMALLEST_BLOCK};
+    const enum element_type type = call->a.buffer->type;
+    return type != ELEMENT_FP32 && call->b.buffer->type == type && call->m <= SIZE_LIMIT && call->n <= SIZE_LIMIT &&
+           call->k <= SIZE_LIMIT && call->a.stride <= STRIDE_LIMIT && call->b.stride <= STRIDE_LIMIT &&
+           mma_blocks(call, &smallest) <= UINT32_MAX && !(call->activated.buffer && call->gelu_of.buffer);
+}
+
+static struct mma_choice choose(const struct mma *mma, const struct gemm_call *call) {
+    const struct mma_device device = {mma->cores.tiles, mma->cores.warp, mma->compute->device.compute_units};
+    return mma->only ? mma_divide(&device, call, mma->only, mma->whole, mma->parts) : mma_choose(&device, call);
+}
+
+static bool is_aligned(const struct matrix *matrix, size_t elements) {
+    return matrix->offset % elements == 0 && matrix->stride % elements == 0;
+}
+
+static enum load load_of(const struct gemm_call *call, const struct mma_tiles *tiles) {
+    if (!is_aligned(&call->a, CHUNK) || !is_aligned(&call->b, CHUNK)) {
+        return LOAD_ELEMENTS;
+    }
+    const bool whole =
+        call->m % tiles->block_m == 0 && call->n % tiles->block_n == 0 && call->k % tiles->block_k == 0;
+    return whole ? LOAD_WHOLE_TILES : LOAD_CHUNKS;
+}
+
+/* What lies beside C; C where nothing does, since kernels take a buffer. */
+static const struct matrix *side_of(const struct gemm_call *call) {
+    return call->activated.buffer ? &call->activated : call->gelu_of.buffer ? &call->gelu_of : &call->c;
+}
+
+static struct finish finish_of(const struct gemm_call *call) {
+    struct finish finish;
+    const struct matrix *side = side_of(call);
+    memset(&finish, 0, sizeof(finish));
+    finish.side = call->activated.buffer ? SIDE_GELU : call->gelu_of.buffer ? SIDE_DERIVATIVE : SIDE_NONE;
+    finish.type_c = (int)call->c.buffer->type;
+    finish.bias = call->bias.buffer != NULL;
+    finish.type_bias = finish.bias ? (int)call->bias.buffer->type : 0;
+    finish.type_side = finish.side ? (int)side->buffer->type : 0;
+    finish.adds = call->beta != 0.0f;
+    finish.gelu_tanh = finish.side && call->gelu_tanh;
+    finish.run = call->n % RUN == 0 && is_aligned(&call->c, RUN) && is_aligned(side, RUN) &&
+                         (!finish.bias || call->bias.offset % RUN == 0)
+                     ? RUN
+                     : 1;
+    return finish;
+}
+
+static struct kernel_key gemm_key(const struct gemm_call *call, const struct mma_choice *choice) {
+    struct kernel_key key;
+    memset(&key, 0, sizeof(key));
+    key.purpose = choice->parts > 1 ? MAKES_PARTS : MAKES_BLOCKS;
+    key.tiles = choice->tiles;
+    key.transpose_a = call->transpose_a;
+    key.transpose_b = call->transpose_b;
+    key.fp16 = call->a.buffer->type == ELEMENT_FP16;
+    key.load = load_of(call, &choice->tiles);
+    key.finish = finish_of(call);
+    return key;
+}
+
+static struct kernel_key sum_key(const struct gemm_call *call, const struct mma_choice *choice) {
+    struct kernel_key key;
+    memset(&key, 0, sizeof(key));
+    key.purpose = ADDS_PARTS;
+    key.tiles.block_m = choice->tiles.block_m;
+    key.tiles.block_n = choice->tiles.block_n;
+    key.finish = finish_of(call);
+    return key;
+}
+
+/* ---- running */
+
+#define ARG_SIZES(x) ARG_U32((x)->m), ARG_U32((x)->n)
+#define ARG_OPERANDS(x)                                                                                            \
+    ARG_SPAN_IN((x)->a, (x)->m *(x)->k), ARG_U32((x)->a.stride), ARG_SPAN_IN((x)->b, (x)->n *(x)->k),              \
+        ARG_U32((x)->b.stride)
+/* Of C and of what lies beside it so many elements. */
+#define ARG_TARGET(x, row, side, elements)                                                                         \
+    ARG_F32((x)->beta), ARG_SPAN_((x)->c, elements, (x)->beta != 0.0f, 1), ARG_U64((x)->c.stride),                 \
+        ARG_SPAN_IN(row, (x)->bias.buffer ? (x)->n : 0),                                                           \
+        ARG_SPAN_(*(side), elements, (x)->gelu_of.buffer != NULL, (x)->activated.buffer != NULL),                  \
+        ARG_U64((side)->stride)
+
+static struct span bias_of(const struct gemm_call *call) {
+    return call->bias.buffer ? call->bias : (struct span){call->c.buffer, 0};
+}
+
+/* Of C, no more than so many. */
+static size_t elements_of(const struct gemm_call *call, size_t most) {
+    const size_t all = call->m * call->n;
+    return all < most ? all : most;
+}
+
+static void run_blocks(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
+    const struct kernel_key key = gemm_key(call, choice);
+    const struct mma_tiles *tiles = &choice->tiles;
+    const struct kernel own = kernel_of(mma, &key), kernel = gemm_call_named(call, &own);
+    const size_t steps = (call->k - 1) / tiles->block_k + 1, block = tiles->block_m * tiles->block_n;
+    const size_t divided = (choice->blocks - choice->whole) * choice->parts * block;
+    const bool parts = choice->parts > 1;
+    const struct launch launch = {
+        .kernel = &kernel,
+        .groups = choice->groups,
+        .local = mma_tiles_warps(tiles) * mma->cores.warp,
+        .flops = gemm_call_flops(call),
+        .padded_flops = 2.0 * (double)(choice->blocks * block) * (double)(steps * tiles->block_k),
+        .on_matrix_cores = true,
+    };
+    KERNEL_LAUNCH(mma->compute, &launch, ARG_SIZES(call), ARG_U32(call->k), ARG_U32(choice->whole),
+                  ARG_U32(choice->parts), ARG_U32(choice->depth),
+                  ARG_OUT(parts ? &mma->partial : call->c.buffer, parts ? divided : 0), ARG_OPERANDS(call),
+                  ARG_TARGET(call, bias_of(call), side_of(call),
+                             elements_of(call, parts ? choice->whole * block : SIZE_MAX)));
+}
+
+static void run_sum(struct mma *mma, const struct gemm_call *call, const struct mma_choice *choice) {
+    const struct kernel_key key = sum_key(call, choice);
+    const struct kernel kernel = kernel_of(mma, &key);
+    const size_t most = mma->compute->device.max_work_group, items = most < PARTS_ITEMS ? most : PARTS_ITEMS;
+    const size_t size = choice->tiles.block_m * choice->tiles.block_n / (size_t)key.finish.run;
+    const size_t runs = (choice->blocks - choice->whole) * size;
+    const size_t divided = (choice->blocks - choice->whole) * choice->tiles.block_m * choice->tiles.block_n;
+    KERNEL_RUN(mma->compute, &kernel, (runs - 1) / items + 1, items, ARG_SIZES(call), ARG_U32(choice->whole),
+               ARG_U32(choice->parts), ARG_U64(runs), ARG_IN(&mma->partial, divided * choice->parts),
+               ARG_TARGET(call, bias_of(call), side_of(call), elements_of(call, divided)));
+}
+
+void mma_run(struct mma *mma, const struct gemm_call *call) {
+    const struct mma_choice choice = choose(mma, call);
+    if (mma->compute->failure || !gemm_reserve(mma->compute, &mma->partial, choice.bytes, "parts")) {
+        return;
+    }
+    run_blocks(mma, call, &choice);
+    if (choice.parts > 1) {
+        run_sum(mma, call, &choice);
+    }
+}
+
+/* ---- the test at the start */
+
+static void run_on_cores(void *mma, const struct gemm_call *call) {
+    mma_run(mma, call);
+}
+
+/* Large and small tiles in all ways; the others, and small ones with all but the first block divided, in those of a layer: they are the
+ * same kernel, and each way is compiled. */
+static int test_tiles(struct mma *mma, enum mma_shape shape, size_t parts, enum element_type type) {
+    const struct gemm_runner runner = {mma->compute, run_on_cores, mma};
+    const struct mma_tiles *tiles = &mma->cores.tiles[shape];
+    const bool all = parts == 1 && (shape == MMA_LARGE || shape == MMA_SMALL);
+    mma->only = tiles;
+    mma->whole = 1;
+    mma->parts = parts;
+    return (all ? gemm_check_tiles : gemm_check_layer)(&runner, tiles->block_m, tiles->block_n, tiles->block_k,
+                                                       type);
+}
+
+int mma_self_test(struct mma *mma, enum element_type type) {
+    const struct mma_tiles *tiles = mma->cores.tiles;
+    int status = 0;
+    for (int shape = 0; shape < MMA_SHAPES && status == 0; shape++) {
+        const bool known = shape > 0 && !memcmp(&tiles[shape], &tiles[shape - 1], sizeof(*tiles));
+        status = known ? 0 : test_tiles(mma, (enum mma_shape)shape, 1, type);
+    }
+    status = status || test_tiles(mma, MMA_SMALL, 2, type) ? -1 : 0;
+    mma->only = NULL;
+    compute_forget(mma->compute);
+    return status ? error_prefix("self-test with %s", element_name(type)) : 0;
+}
+
+/* ---- the backend */
+
+/* Takes these cores if they compute right. */
+static int try_cores(struct mma *mma) {
     const struct gemm_state *state = gemm_state(mma->compute);
-    mma->unit = *unit;
-    if (choose_tiles(mma)) {
-        return error_prefix("%s", unit->name);
-    }
-    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
+    int status = matrix_cores_check_tiles(&mma->cores, &mma->compute->device);
+    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16 && !status; type++) {
         const bool wanted = state->operands == ELEMENT_FP32 || state->operands == type;
-        if (wanted && !mma->compute->device.model && mma_self_test(mma, type)) {
-            mma_release(mma);
-            return error_prefix("%s", unit->name);
-        }
+        status = wanted && !mma->compute->device.model ? mma_self_test(mma, type) : 0;
     }
-    return 0;
+    return status ? error_prefix("%s", mma->cores.name) : 0;
 }
 
-static int find_unit(struct mma *mma) {
+static int find_cores(struct mma *mma) {
     struct gemm_state *state = gemm_state(mma->compute);
-    struct mma_unit unit;
-    state->tried = mma_unit_find(&mma->compute->device, &unit) == 0;
+    state->tried = matrix_cores_find(&mma->compute->device, &mma->cores) == 0;
     if (!state->tried && !state->automatic && !mma->compute->device.is_gpu) {
-        unit = mma_unit_emulation();
+        mma->cores = matrix_cores_emulated();
     } else if (!state->tried) {
         return -1;
     }
-    return try_unit(mma, &unit);
+    return try_cores(mma);
 }
 
-static void describe(const struct mma *mma, char *text, size_t size) {
-    const struct mma_tiles *tiles = &mma->shapes[MMA_LARGE];
-    snprintf(text, size, "%s, tiles %zux%zux%zu", mma->unit.name, tiles->block_m, tiles->block_n, tiles->block_k);
-}
-
-static void close_units(struct compute *compute) {
+static void mma_close(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
     mma_release(state->mma);
     free(state->mma);
@@ -97,19 +319,18 @@ static void close_units(struct compute *compute) {
     gemm_backend_clblast.close(compute);
 }
 
-static int open_units(struct compute *compute) {
+static int mma_open(struct compute *compute) {
     struct gemm_state *state = gemm_state(compute);
-    state->mma = calloc(1, sizeof(*state->mma));
-    if (!state->mma) {
-        return error_set("out of memory");
-    }
+    state->mma = memory_zeroed(1, sizeof(*state->mma));
     state->mma->compute = compute;
-    if (find_unit(state->mma) || open_fallback(compute)) {
-        close_units(compute);
+    if (find_cores(state->mma) || gemm_backend_clblast.open(compute)) {
+        mma_close(compute);
         return -1;
     }
-    describe(state->mma, state->unit, sizeof(state->unit));
-    state->works_on = state->mma->unit.kind == MMA_EMULATION ? NULL : state->mma->unit.name;
+    const struct mma_tiles *large = &state->mma->cores.tiles[MMA_LARGE];
+    snprintf(state->runs_on, sizeof(state->runs_on), "%s, tiles %zux%zux%zu", state->mma->cores.name,
+             large->block_m, large->block_n, large->block_k);
+    state->matrix_cores = state->mma->cores.kind == MATRIX_CORES_EMULATED ? NULL : state->mma->cores.name;
     return 0;
 }
 
@@ -124,11 +345,10 @@ static bool backend_takes_type(const struct compute *compute, enum element_type 
 }
 
 static void backend_run(struct compute *compute, const struct gemm_call *call) {
-    const struct gemm_state *state = gemm_state(compute);
     if (gemm_call_is_plain_fp32(call)) {
         gemm_backend_clblast.run(compute, call);
     } else {
-        mma_run(state->mma, call);
+        mma_run(gemm_state(compute)->mma, call);
     }
 }
 
@@ -137,16 +357,11 @@ static size_t take_large(struct compute *compute, bool forced) {
 }
 
 const struct gemm_backend gemm_backend_mma = {.name = "mma",
-                                              .open = open_units,
+                                              .open = mma_open,
                                               .run = backend_run,
-                                              .close = close_units,
+                                              .close = mma_close,
                                               .takes = backend_takes,
                                               .takes_type = backend_takes_type,
                                               .take_large = take_large,
                                               .fuses = true,
-                                              .on_units = true};
-
-struct mma *mma_of(struct compute *compute) {
-    const struct gemm_state *state = gemm_state(compute);
-    return state->mma;
-}
+                                              .uses_matrix_cores = true};

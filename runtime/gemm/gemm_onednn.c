@@ -3,7 +3,7 @@
  * where no sub-buffer may, and types that it has no product of. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
-#include "runtime/gemm/mma_tiles.h"
+#include "runtime/gemm/matrix_cores.h"
 #include "runtime/gemm/onednn.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -287,9 +287,9 @@ static int check_repeats(const struct gemm_onednn *own) {
                            onednn_version(own->library));
 }
 
-static bool has_units(const struct compute *compute) {
-    struct mma_unit unit;
-    return mma_unit_find(&compute->device, &unit) == 0;
+static bool has_matrix_cores(const struct compute *compute) {
+    struct matrix_cores cores;
+    return matrix_cores_find(&compute->device, &cores) == 0;
 }
 
 /* Products of 16 bits may fail: those are fp32 then, and said to be. */
@@ -300,7 +300,7 @@ static int test_on_gpu(struct compute *compute) {
         return -1;
     }
     if (state->operands == ELEMENT_FP32 || self_test(compute, state->operands) == 0) {
-        state->works_on = has_units(compute) ? "oneDNN" : NULL;
+        state->matrix_cores = has_matrix_cores(compute) ? "oneDNN" : NULL;
         return 0;
     }
     if (state->automatic) {
@@ -331,7 +331,7 @@ static int test_on_host(struct compute *compute) {
         gemm_keep_reason(state->refusal);
         return state->automatic ? -1 : 0;
     }
-    state->works_on = *units ? units : NULL;
+    state->matrix_cores = *units ? units : NULL;
     return 0;
 }
 
@@ -389,9 +389,8 @@ static int backend_open(struct compute *compute) {
         backend_close(compute);
         return -1;
     }
-    snprintf(state->unit, sizeof state->unit, "the %s, library %s", compute->device.is_gpu ? "GPU" : "CPU",
+    snprintf(state->runs_on, sizeof state->runs_on, "the %s, library %s", compute->device.is_gpu ? "GPU" : "CPU",
              onednn_version(state->onednn->library));
-    state->tuned = false; /* that is about what goes to CLBlast */
     return 0;
 }
 
@@ -402,4 +401,4 @@ const struct gemm_backend gemm_backend_onednn = {.name = "onednn",
                                                  .takes = backend_takes,
                                                  .takes_type = takes_type,
                                                  .take_large = take_large,
-                                                 .on_units = true};
+                                                 .uses_matrix_cores = true};

@@ -1,12 +1,11 @@
-/* A model of a GPU that holds for all of them to a third or so: work-groups run in waves of as many as there is
- * room for, a wave that is not full takes as long as one that is, and memory is slow next to matrix units by
- * about the same factor everywhere. */
+/* The estimate holds for all GPUs to a third or so: work-groups run in waves, a wave that is not full takes as long as one that is,
+ * and memory is slower than matrix cores by about the same factor everywhere. */
 #include "runtime/gemm/mma_choice.h"
 #include <math.h>
 
 /* Work-items that a compute unit has registers for. With 128 each that is 65536, as on NVIDIA from sm_80 on. */
 #define RESIDENT_ITEMS 512
-/* Operations of the device's units in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on
+/* Operations of the device's matrix cores in the time of a byte of its memory: 156 on an A100, 201 on an A6000, 206 on
  * an H200, 246 on an MI300X and on an Arc A770, 128 on an RX 7900 XTX (data sheets; 16-bit products without
  * sparsity). */
 #define OPERATIONS_PER_BYTE 200.0
@@ -14,10 +13,10 @@
  * bytes of their common cache (40 to 60): half or less of that, since all go on at once. */
 #define OPERATIONS_PER_LOCAL_BYTE 8.0
 #define OPERATIONS_PER_CACHE_BYTE 16.0
-/* What may be reached of either. The units' is that of tiles of 128 x 128, of 64 x 32 for a warp; others read
+/* What may be reached of either. The matrix cores' is that of tiles of 128 x 128, of 64 x 32 for a warp; others read
  * more for each operation. */
 #define SHARE_OF_MEMORY 0.85
-#define SHARE_OF_UNITS  0.75
+#define SHARE_OF_CORES  0.75
 #define LARGE_OVERHEAD  1.75
 /* Of a compute unit while a kernel starts, which takes 2 to 3 microseconds. */
 #define OPERATIONS_PER_LAUNCH 4e6
@@ -45,7 +44,7 @@ static double step_cost(const struct mma_tiles *tiles) {
     const double cache_bytes = 1.0 / m + 1.0 / n,
                  local_bytes = 1.0 / warp_m + 1.0 / warp_n + cache_bytes; /* an operation's */
     const double overhead = 1.0 + OPERATIONS_PER_LOCAL_BYTE * local_bytes + OPERATIONS_PER_CACHE_BYTE * cache_bytes;
-    return 2.0 * m * n * k * overhead / (LARGE_OVERHEAD * SHARE_OF_UNITS);
+    return 2.0 * m * n * k * overhead / (LARGE_OVERHEAD * SHARE_OF_CORES);
 }
 
 /* Work-groups that run at the same time. */
@@ -70,15 +69,6 @@ static double result_bytes(const struct gemm_call *call) {
     return elements * each;
 }
 
-size_t mma_choice_groups(const struct mma_choice *choice) {
-    return choice->whole + (choice->blocks - choice->whole) * choice->parts;
-}
-
-size_t mma_choice_bytes(const struct mma_choice *choice) {
-    const size_t each = choice->tiles.block_m * choice->tiles.block_n * sizeof(float);
-    return (choice->blocks - choice->whole) * choice->parts * each;
-}
-
 static double waves_of(double groups, double steps, double slots) {
     return ceil(groups / slots) * slots * (steps + STEPS_AROUND);
 }
@@ -87,11 +77,11 @@ static double cost_of(const struct mma_device *device, const struct gemm_call *c
                       const struct mma_choice *choice) {
     const struct mma_tiles *tiles = &choice->tiles;
     const double units = (double)device->compute_units, slots = (double)slots_of(device, tiles);
-    const double whole = (double)choice->whole, groups = (double)mma_choice_groups(choice);
+    const double whole = (double)choice->whole, groups = (double)choice->groups;
     const double steps = waves_of(whole, ceiling(call->k, tiles->block_k), slots) +
                          waves_of(groups - whole, ceiling(choice->depth, tiles->block_k), slots);
     const double operands = 2.0 * ((double)call->m + (double)call->n) * (double)call->k;
-    const double partial = (double)mma_choice_bytes(choice), result = result_bytes(call);
+    const double partial = (double)choice->bytes, result = result_bytes(call);
     const double share = whole / (double)choice->blocks, launch = OPERATIONS_PER_LAUNCH * units;
     const double product = memory_cost(operands + partial + share * result, groups, units);
     const double sum = memory_cost(partial + (1.0 - share) * result, INFINITY, units) + launch;
@@ -107,11 +97,14 @@ struct mma_choice mma_divide(const struct mma_device *device, const struct gemm_
     choice.depth = each * tiles->block_k;
     choice.whole = choice.parts > 1 && whole < choice.blocks ? whole : choice.blocks;
     choice.parts = choice.whole < choice.blocks ? choice.parts : 1;
+    const size_t divided = choice.blocks - choice.whole;
+    choice.groups = choice.whole + divided * choice.parts;
+    choice.bytes = divided * choice.parts * tiles->block_m * tiles->block_n * sizeof(float);
     choice.cost = cost_of(device, call, &choice);
     return choice;
 }
 
-static bool has_room(size_t blocks, const struct mma_tiles *tiles, size_t parts) {
+static bool parts_fit(size_t blocks, const struct mma_tiles *tiles, size_t parts) {
     return blocks <= MMA_PARTS_BYTES / (tiles->block_m * tiles->block_n * sizeof(float) * parts);
 }
 
@@ -131,7 +124,7 @@ static void try_tiles(const struct mma_device *device, const struct gemm_call *c
     keep_cheaper(best, mma_divide(device, call, tiles, blocks, 1));
     for (int i = blocks < slots ? 1 : 0; i < 2; i++) {
         for (size_t j = 0; j < sizeof parts_to_try / sizeof *parts_to_try; j++) {
-            if (has_room(blocks - wholes[i], tiles, parts_to_try[j])) {
+            if (parts_fit(blocks - wholes[i], tiles, parts_to_try[j])) {
                 keep_cheaper(best, mma_divide(device, call, tiles, wholes[i], parts_to_try[j]));
             }
         }
@@ -141,7 +134,7 @@ static void try_tiles(const struct mma_device *device, const struct gemm_call *c
 struct mma_choice mma_choose(const struct mma_device *device, const struct gemm_call *call) {
     struct mma_choice best = {.cost = INFINITY};
     for (int shape = 0; shape < MMA_SHAPES; shape++) {
-        try_tiles(device, call, &device->shapes[shape], &best);
+        try_tiles(device, call, &device->tiles[shape], &best);
     }
     return best;
 }

@@ -11,11 +11,9 @@ struct bench_settings {
     char *json;          /* file for the timings, "" for none */
     char *compare;       /* for bench_compare_run: variants to measure, "" for the one of the settings */
     bool step_on_demand; /* bench_step_on_demand_run */
-    bool tune;           /* bench_tune_run: CLBlast instead */
-    int64_t tune_minutes;
-    bool roofline;      /* bench_roofline_run */
-    char *as;           /* of the roofline: name of a gpu_model.h, "" for the one that the device is */
-    bool roofline_runs; /* on the device, in that shape; else launches are only counted */
+    bool roofline;       /* bench_roofline_run */
+    char *as;            /* of the roofline: name of a gpu_model.h, "" for the one that the device is */
+    bool roofline_runs;  /* on the device, in that shape; else launches are only counted */
 };
 
 enum bench_status { BENCH_DONE, BENCH_FAILED, BENCH_WRONG /* settings */ };
@@ -45,8 +43,3 @@ enum bench_status bench_step_on_demand_run(const struct bench_settings *settings
  * the seconds that its roofline allows for each launch. Nothing runs, and no device has to be there, unless
  * settings->roofline_runs. Prints tables on stdout, and writes settings->json. One rank. */
 enum bench_status bench_roofline_run(const struct bench_settings *settings, struct ranks *ranks);
-
-/* Looks for CLBlast's fastest parameters on the device, or for tiles of matrix units, for the products of the settings'
- * model, settings->tune_minutes long, and keeps them in the cache folder for all later runs. Prints what it found on
- * stdout. One rank. */
-enum bench_status bench_tune_run(const struct bench_settings *settings, struct ranks *ranks);

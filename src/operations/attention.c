@@ -305,8 +305,8 @@ static bool open_matrix_cores(struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
     const struct attention_matrix_cores_shape wanted = {shape->heads, shape->channels / shape->heads, shape->type};
     struct attention_matrix_cores **cores = &operations->attention_matrix_cores;
-    struct mma_unit unit;
-    if (attention_matrix_cores_check_shape(&wanted) || mma_unit_find(&operations->compute->device, &unit)) {
+    struct matrix_cores unit;
+    if (attention_matrix_cores_check_shape(&wanted) || matrix_cores_find(&operations->compute->device, &unit)) {
         return false;
     }
     if (attention_matrix_cores_open(operations->compute, &wanted, &unit, cores) == 0 &&
@@ -327,7 +327,7 @@ static bool open_fast(struct operations *operations) {
     const char *name = "the CPU's " ATTENTION_BF16_INSTRUCTIONS;
     char *text = operations->attention_by;
     const size_t size = sizeof operations->attention_by;
-    if (!bf16 && (operations->shape.type == ELEMENT_FP32 || !gemm_on_units(compute))) {
+    if (!bf16 && (operations->shape.type == ELEMENT_FP32 || !gemm_uses_matrix_cores(compute))) {
         snprintf(text, size, "portable kernels");
         return false;
     }

@@ -21,7 +21,7 @@ struct tiles {
 struct attention_matrix_cores {
     struct compute *compute;
     struct attention_matrix_cores_shape shape;
-    struct mma_unit unit;
+    struct matrix_cores unit;
     struct tiles tiles;
     struct kernel forward, forward_dropout, backward_queries, backward_keys;
 };
@@ -31,15 +31,16 @@ struct attention_matrix_cores {
 /* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
  * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups of 8 a work-item
  * has twice the sums of one in sub-groups of 16. */
-static struct tiles choose_tiles(const struct mma_unit *unit, bool wide, size_t local_bytes) {
+static struct tiles choose_tiles(const struct matrix_cores *unit, bool wide, size_t local_bytes) {
     static const struct tiles usual[] = {{64, 32, true}, {32, 32, true}},
                               rdna3[] = {{32, 16, true}, {32, 16, false}},
                               rdna4_and_intel[] = {{64, 32, true}, {32, 16, false}},
                               sub_groups_of_8[] = {{16, 16, false}, {16, 16, false}};
-    const struct tiles *tiles = unit->wide_fragments                                          ? rdna3
-                                : unit->kind == MMA_INTEL && unit->warp == 8                  ? sub_groups_of_8
-                                : unit->kind == MMA_INTEL || unit->kind == MMA_AMD_WMMA_GFX12 ? rdna4_and_intel
-                                                                                              : usual;
+    const struct tiles *tiles = unit->wide_fragments                                  ? rdna3
+                                : unit->kind == MATRIX_CORES_INTEL && unit->warp == 8 ? sub_groups_of_8
+                                : unit->kind == MATRIX_CORES_INTEL || unit->kind == MATRIX_CORES_AMD_WMMA_GFX12
+                                    ? rdna4_and_intel
+                                    : usual;
     struct tiles chosen = tiles[wide];
     if (wide && local_bytes < ROOMY) {
         chosen.block = 16;
@@ -53,7 +54,7 @@ static size_t larger(size_t a, size_t b) {
 
 /* Bytes of local memory of the kernel that needs most: the rows that pass, two blocks of them backward; those that
  * stay unless they are kept in registers; bits of dropout; numbers of rows, and parts of their sums. */
-static size_t local_needed(const struct mma_unit *unit, struct tiles tiles, int64_t head_size) {
+static size_t local_needed(const struct matrix_cores *unit, struct tiles tiles, int64_t head_size) {
     const size_t rows = WARPS * unit->m, row = (size_t)head_size * 2;
     const size_t forward = 2 * tiles.keys * row + rows * (tiles.keys / 4 + 1) + (tiles.keep ? 0 : rows * row);
     const size_t kept = larger(rows * (tiles.block / 4 + 1), tiles.block * (rows / 4 + 1));
@@ -85,7 +86,8 @@ static int build(struct attention_matrix_cores *cores) {
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DUNIT_TURN_LOCAL=%d -DHEAD_SIZE=%" PRId64
              " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
-             cores->unit.kind == MMA_EMULATION ? "-cl-opt-disable" : "", /* three times as fast to compile */
+             cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
+                                                       : "", /* three times as fast to compile */
              (int)cores->unit.kind, cores->unit.warp, cores->shape.type == ELEMENT_FP16, cores->unit.wide_fragments,
              cores->shape.head_size, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&cores->compute->device, REGISTERS_MANY));
@@ -121,7 +123,7 @@ int attention_matrix_cores_check_shape(const struct attention_matrix_cores_shape
 }
 
 int attention_matrix_cores_open(struct compute *compute, const struct attention_matrix_cores_shape *shape,
-                                const struct mma_unit *unit, struct attention_matrix_cores **opened) {
+                                const struct matrix_cores *unit, struct attention_matrix_cores **opened) {
     *opened = NULL;
     if (compute_check(compute) || attention_matrix_cores_check_shape(shape)) {
         return -1;

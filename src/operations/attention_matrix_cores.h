@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/device/compute.h"
-#include "runtime/gemm/mma_tiles.h"
+#include "runtime/gemm/matrix_cores.h"
 #include "src/operations/batch.h"
 
 struct attention_matrix_cores;
@@ -21,7 +21,7 @@ int attention_matrix_cores_check_shape(const struct attention_matrix_cores_shape
  * device is too small, or the compiler does not know its instructions. Whether they compute the right numbers is for
  * attention_check. On success *opened is the caller's (attention_matrix_cores_close), else NULL. */
 int attention_matrix_cores_open(struct compute *compute, const struct attention_matrix_cores_shape *shape,
-                                const struct mma_unit *unit, struct attention_matrix_cores **opened);
+                                const struct matrix_cores *unit, struct attention_matrix_cores **opened);
 void attention_matrix_cores_close(struct attention_matrix_cores *cores);
 
 /* Whether the kernels can count such a batch. */

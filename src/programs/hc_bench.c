@@ -11,8 +11,7 @@ static struct program program = {
     .info.summary =
         "Measures training steps of a model on random tokens: time, tokens/s, memory; with --profile each kernel, "
         "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
-        "communication that computation does not hide, and the rest; --tune looks for the parameters of CLBlast's "
-        "GEMMs, or with --gemm mma for the tiles of matrix cores, that suit the device; --roofline estimates from "
+        "communication that computation does not hide, and the rest; --roofline estimates from "
         "data sheets how long a step takes on a GPU, which need not be there. Takes all options of "
         "hc_train, so that its config files can be used; under mpirun all ranks measure together.",
     .info.usage = "[--config FILE]... [OPTIONS]",
@@ -20,8 +19,6 @@ static struct program program = {
                      "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
                      "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
                      "hc_bench --roofline --as a6000 --config configs/M.conf --residual shc --dtype bf16\n"
-                     "hc_bench --tune --config configs/M.conf --device pocl\n"
-                     "hc_bench --tune --gemm mma --config configs/M.conf --device gpu\n"
                      "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device pocl\n"
                      "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
     .computes = true,
@@ -44,9 +41,6 @@ static void bench_options(struct bench_settings *settings, struct option_table *
         BOOL("step_on_demand", &settings->step_on_demand, "false",
              "measure a step for each line of stdin and answer with a line of JSON: for programs that compare",
              .former = "turns"),
-        BOOL("tune", &settings->tune, "false",
-             "find and keep the fastest parameters of CLBlast, or with --gemm mma of matrix units, for this device "
-             "and the model's widths; all later runs of this user use them. Ctrl-C keeps the best so far"),
         BOOL("roofline", &settings->roofline, "false",
              "count the launches, bytes and FLOPs of a step and estimate its time from a GPU's data sheet: no GPU "
              "is needed",
@@ -56,7 +50,6 @@ static void bench_options(struct bench_settings *settings, struct option_table *
              "without, the device's own, if it is one of these"),
         BOOL("roofline_run", &settings->roofline_runs, "false",
              "for --roofline: run the step, too, in that shape on --device", .former = "ledger_run"),
-        INT("tune_minutes", &settings->tune_minutes, "6", 0, 10000, "how long to look"),
     };
     options_append(table, own, COUNT(own));
     train_options(&settings->train, table);
@@ -68,12 +61,9 @@ static int check_modes(const struct bench_settings *settings) {
     if (settings->step_on_demand && (compares || *settings->json)) {
         return error_set("--step-on-demand talks on stdin and stdout: leave --compare and --json out");
     }
-    if (settings->tune && (settings->step_on_demand || compares || *settings->json)) {
-        return error_set("--tune prints and keeps what it finds: leave --compare, --step-on-demand and --json out");
-    }
     if (settings->roofline &&
-        (settings->step_on_demand || settings->tune || settings->ranks || compares || program.ranks.count > 1)) {
-        return error_set("--roofline counts one model on one rank: leave --compare, --step-on-demand, --tune, "
+        (settings->step_on_demand || settings->ranks || compares || program.ranks.count > 1)) {
+        return error_set("--roofline counts one model on one rank: leave --compare, --step-on-demand, "
                          "--ranks and mpirun out");
     }
     if (!settings->roofline && *settings->as) {
@@ -101,9 +91,6 @@ static enum bench_status run(struct bench_settings *settings, const struct optio
     }
     if (settings->roofline) {
         return bench_roofline_run(settings, ranks);
-    }
-    if (settings->tune) {
-        return bench_tune_run(settings, ranks);
     }
     if (settings->step_on_demand) {
         return bench_step_on_demand_run(settings, ranks);

@@ -20,6 +20,7 @@ enum invalid_word { INVALID_ERROR, INVALID_REPLACE };
 struct device_settings {
     char *device;
     int gemm; /* enum gemm_word */
+    char *clblast_parameters;
     bool profile;
     bool
         unverified; /* nothing is computed: the device's results are not compared with the host's; no option of programs */

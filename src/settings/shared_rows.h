@@ -12,7 +12,11 @@
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
                "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
                "16-bit operands), kernels in plain OpenCL C, or oneDNN (on Intel's GPUs and for 16 bits on CPUs "  \
-               "with units for them, where auto takes it, and on any CPU)")
+               "with units for them, where auto takes it, and on any CPU)"),                                       \
+        TEXT("clblast_parameters", &(settings)->clblast_parameters, "",                                            \
+             "file that a tuner of CLBlast wrote (clblast_tuner_xgemm), or folder of such files: fast parameters " \
+             "for "                                                                                                \
+             "GEMMs of CLBlast on this device")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 

@@ -25,7 +25,7 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
     if (multiplies_in_fp32(facts->gemm)) {
         snprintf(choice->reason, sizeof choice->reason, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
-    } else if (!facts->is_gpu && !facts->units.unit) {
+    } else if (!facts->is_gpu && !facts->units.name) {
         snprintf(choice->reason, sizeof choice->reason, "%s %s%s", facts->device,
                  facts->units.refusal ? "would multiply bf16 in fp32: "
                                       : "is no GPU, and no units for bf16 were found",
@@ -33,10 +33,10 @@ static void choose(const struct type_facts *facts, struct type_choice *choice) {
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
         snprintf(choice->reason, sizeof choice->reason,
                  "a model of %zu channels is too narrow to gain from %s; bf16 is chosen from %d channels on",
-                 facts->channels, facts->units.unit, WIDE);
-    } else if (facts->units.unit) {
+                 facts->channels, facts->units.name, WIDE);
+    } else if (facts->units.name) {
         choice->type = ELEMENT_BF16;
-        snprintf(choice->reason, sizeof choice->reason, "products on %s %s", facts->units.unit,
+        snprintf(choice->reason, sizeof choice->reason, "products on %s %s", facts->units.name,
                  facts->untested ? "are taken to work" : "passed their self-test");
     } else if (facts->units.failed) { /* of which the warning says more */
         snprintf(choice->reason, sizeof choice->reason, "no matrix unit of %s passed its self-test", facts->device);
@@ -67,7 +67,7 @@ static void verify_choice(struct compute *compute, struct type_facts *facts, str
         return;
     }
     snprintf(failure, FAILURE_SIZE, "%s", error_text());
-    facts->units = (struct gemm_units){.refusal = failure, .failed = true};
+    facts->units = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
     type_choice_make(facts, choice);
 }
 
@@ -87,7 +87,7 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
                                .gemm = settings->gemm,
                                .device = (*compute)->device.name,
                                .is_gpu = (*compute)->device.is_gpu,
-                               .units = gemm_units(*compute),
+                               .units = gemm_matrix_cores(*compute),
                                .untested = settings->dry,
                                .channels = channels};
     type_choice_make(&facts, choice);
@@ -169,8 +169,8 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
         return -1;
     }
     /* a CPU on which no units were looked for can change to fp32 as it is */
-    const struct gemm_units units = gemm_units(*compute);
-    const bool has_units = (*compute)->device.is_gpu || units.unit || units.refusal;
+    const struct gemm_matrix_cores units = gemm_matrix_cores(*compute);
+    const bool has_units = (*compute)->device.is_gpu || units.name || units.refusal;
     const bool to_fp32 = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32;
     const bool again = to_fp32 && has_units && !multiplies_in_fp32(settings->gemm);
     if (ranks_agree(ranks, again     ? reopen_in_fp32(settings, ranks, compute)

@@ -31,9 +31,10 @@ struct type_facts {
     int gemm;           /* enum gemm_word */
     const char *device; /* its name */
     bool is_gpu;
-    struct gemm_units units; /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
-    bool untested;           /* the device is not there: its unit is taken to work */
-    size_t channels;         /* of the model; 0: not known, taken as many */
+    struct gemm_matrix_cores
+        units;       /* of a device that was opened for the type wanted, or for bf16 with TYPE_AUTO */
+    bool untested;   /* the device is not there: its unit is taken to work */
+    size_t channels; /* of the model; 0: not known, taken as many */
 };
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);

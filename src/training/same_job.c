@@ -25,7 +25,7 @@ int same_job_digest(struct ranks *ranks, int status, const char *digest, const c
 /* Whether the line sets what may differ from rank to rank. */
 static bool is_local(const char *line) {
     return strncmp(line, "data_dir = ", 11) == 0 || strncmp(line, "device = ", 9) == 0 ||
-           strncmp(line, "gemm = ", 7) == 0;
+           strncmp(line, "gemm = ", 7) == 0 || strncmp(line, "clblast_parameters = ", 21) == 0;
 }
 
 /* A line each; heap memory, NULL with an error. */

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "runtime/files/json_file.h"
-#include "runtime/gemm/gemm_parameters.h"
 #include "tests/support/child.h"
 #include "tests/support/runs.h"
 #include "tests/support/scratch.h"
@@ -233,29 +232,6 @@ static void test_turns(void **state) {
     }
 }
 
-/* What is kept is what hc_train takes (test_gemm has that); nothing is kept when nothing is faster. */
-static void test_tune(void **state) {
-    (void)state;
-    const char *output = scratch_path("tune"), *cache = scratch_path("cache");
-    struct device device;
-    const struct tuned_target target = {&gemm_parameters, &device, NULL};
-    union tuned_values kept;
-    bool found;
-    assert_int_equal(device_choose("pocl", 0, &device), 0);
-    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
-    assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--tune", "--tune-minutes", "0"));
-    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
-    char *path = tuned_path(&target, scratch_path("cache/hctrain"));
-    char *text = scratch_read(output, &(size_t){0});
-    assert_non_null(path);
-    assert_non_null(text);
-    assert_int_equal(tuned_read(&target, path, &kept, &found), 0);
-    assert_non_null(strstr(text, "CLBlast's own choice"));
-    assert_non_null(strstr(text, found ? path : "nothing kept"));
-    free(text);
-    free(path);
-}
-
 static void test_errors(void **state) {
     (void)state;
     const char *path = scratch_path("none/figures.json");
@@ -269,10 +245,6 @@ static void test_errors(void **state) {
     assert_failed(CHILD_RUN(program, "--compare", "rc,shc:1"), 2, "n_streams");
     assert_failed(CHILD_RUN(program, "--compare", "rc", "--step-on-demand"), 2, "--step-on-demand");
     assert_failed(CHILD_RUN(program, "--n-head", "3"), 2, "n_head");
-    assert_failed(CHILD_RUN(program, "--tune", "--step-on-demand"), 2, "--tune");
-    assert_failed(CHILD_RUN(program, "--tune", "--gemm", "cblas"), 2, "--gemm cblas");
-    assert_failed(CHILD_RUN(program, "--tune", "--n-head", "3"), 2, "n_head");
-    assert_failed(CHILD_RUN(HC_MPIRUN, "-np", "2", program, "--tune"), 2, "start one process");
 }
 
 int main(void) {
@@ -284,7 +256,6 @@ int main(void) {
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_tune),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);

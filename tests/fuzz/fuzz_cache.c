@@ -1,11 +1,12 @@
-/* Any bytes as what the cache folder keeps: a compiled program (what a Vulkan device's pipelines are kept as, too), parameters of
- * CLBlast, tiles of matrix units. */
+/* Any bytes as a compiled program in the cache folder (a Vulkan device's pipelines are kept like one, too), and as files of CLBlast's
+ * tuners. */
 #include "runtime/device/programs.h"
-#include "runtime/gemm/gemm_mma.h"
-#include "runtime/gemm/gemm_parameters.h"
+#include "runtime/files/files.h"
+#include "runtime/gemm/clblast_parameters.h"
 #include "runtime/system/error.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,41 +62,29 @@ static void read_program(const char *folder) {
     }
 }
 
-/* Numbers that are taken are kept as they were. */
-static void read_numbers(const struct tuned_target *target, const char *folder, const char *name) {
-    char path[128], *own = tuned_path(target, folder);
-    union tuned_values values, again;
-    bool found, found_again;
-    fuzz_require(tuned_load(target, NULL, &values, &found) == 0 && !found, "numbers out of no cache");
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (tuned_read(target, path, &values, &found)) {
+/* Parameters that are taken are numbers that CLBlast can be given. */
+static void read_parameters(const char *path) {
+    struct clblast_parameters parameters;
+    error_clear();
+    if (clblast_parameters_read(path, &parameters)) {
         fuzz_require(*error_text() != '\0', "a failure without a reason");
-    } else if (found) {
-        fuzz_require(own && tuned_write(target, own, &values) == 0 &&
-                         tuned_load(target, folder, &again, &found_again) == 0 && found_again &&
-                         memcmp(&values, &again, sizeof values) == 0,
-                     "other numbers came back");
-        remove(own);
+        return;
     }
-    free(own);
+    for (size_t i = 0; i < CLBLAST_KERNELS; i++) {
+        for (size_t j = 0; j < CLBLAST_MOST_PARAMETERS && isfinite(parameters.kernels[i].milliseconds); j++) {
+            fuzz_require(parameters.kernels[i].values[j] <= 65536, "a parameter out of range");
+        }
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static const char *const names[] = {KEY ".bin", "clblast.json", "mma.json", NULL};
-    static const struct device device = {.name = "device",
-                                         .driver = "1",
-                                         .platform_name = "platform",
-                                         .version = "1",
-                                         .max_work_group = 1024,
-                                         .local_bytes = 65536,
-                                         .compute_units = 1};
-    const struct mma_unit unit = mma_unit_emulation();
+    static const char *const names[] = {KEY ".bin", "clblast.json", "second.json", NULL};
     const char *folder = fuzz_folder(data, bytes, names);
     error_clear();
     locate_all(folder);
     refuse_shared(folder);
     read_program(folder);
-    read_numbers(&(struct tuned_target){&gemm_parameters, &device, NULL}, folder, "clblast.json");
-    read_numbers(&(struct tuned_target){&gemm_mma_tiles, &device, &unit}, folder, "mma.json");
+    read_parameters(folder);
+    read_parameters(path_of("%s/clblast.json", folder).text);
     return 0;
 }

@@ -66,7 +66,7 @@ static struct compute *open_told(const char *gemm, const char *bf16) {
     assert_int_equal(compute_open(&compute, &options), 0);
     memset(&compute->device.units, 0, sizeof compute->device.units);
     snprintf(compute->device.units.names[ELEMENT_BF16], CPU_UNITS_NAME, "%s", bf16);
-    if (gemm_open(compute, gemm, ELEMENT_BF16, false)) {
+    if (gemm_open(compute, gemm, ELEMENT_BF16, NULL)) {
         fail_msg("%s", error_text());
     }
     return compute;
@@ -97,7 +97,7 @@ static void units_multiply_16_bits_and_nothing_else(void **state) {
     unsetenv("PLAIN_ONEDNN");
     struct compute *compute = open_told("auto", "AVX512_BF16");
     assert_string_equal(gemm_description(compute), "onednn on the CPU, library 3.9.0");
-    assert_string_equal(gemm_units(compute).unit, "AVX512_BF16");
+    assert_string_equal(gemm_matrix_cores(compute).name, "AVX512_BF16");
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_FP32), 0);
     assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), 0);
@@ -113,9 +113,9 @@ static void check_refused(const char *how, const char *reason) {
     assert_string_equal(gemm_name(compute), "cblas");
     assert_non_null(strstr(gemm_description(compute), "cblas; 16 bits in fp32: "));
     assert_non_null(strstr(gemm_description(compute), reason));
-    assert_null(gemm_units(compute).unit);
-    assert_non_null(strstr(gemm_units(compute).refusal, reason));
-    assert_false(gemm_units(compute).failed);
+    assert_null(gemm_matrix_cores(compute).name);
+    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, reason));
+    assert_false(gemm_matrix_cores(compute).failed);
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     compute_close(compute);
 }
@@ -131,7 +131,7 @@ static void without_units_there_is_no_library(void **state) {
     (void)state;
     struct compute *compute = open_told("auto", "");
     assert_string_equal(gemm_description(compute), "cblas");
-    assert_null(gemm_units(compute).refusal);
+    assert_null(gemm_matrix_cores(compute).refusal);
     compute_close(compute);
 }
 
@@ -158,14 +158,14 @@ static void by_name_the_library_does_everything(void **state) {
     (void)state;
     setenv("PLAIN_ONEDNN", "lacking", 1);
     struct compute *compute = open_told("onednn", "AVX512_BF16");
-    assert_non_null(strstr(gemm_units(compute).refusal, "no such product for this device"));
+    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "no such product for this device"));
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     setenv("PLAIN_ONEDNN", "wrong", 1);
     assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), -1);
     compute_close(compute);
     setenv("PLAIN_ONEDNN", "wrong 16", 1);
     compute = open_told("onednn", "AVX512_BF16");
-    assert_non_null(strstr(gemm_units(compute).refusal, "self-test with bf16"));
+    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "self-test with bf16"));
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0); /* in fp32 */
     compute_close(compute);
 }

@@ -7,12 +7,11 @@
 #include <cmocka.h>
 
 #include "runtime/device/compute.h"
+#include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_measure.h"
-#include "runtime/gemm/gemm_parameters.h"
-#include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdlib.h>
@@ -144,63 +143,34 @@ static void test_clblast(void **state) {
     check_backend("clblast");
 }
 
-/* The folder's parameters are those in force, also where CLBlast would take its direct kernel. */
-static const union tuned_values tuned = {{0, 1, 8, 2, 2, 4, 32, 2, 2, 12, 0, 1, 1, 0, 4, 2}};
-
-/* Device `word` with the parameters that the file of the scratch folder has; NULL when they are refused. */
-static struct compute *open_tuned(const char *word) {
-    struct compute *compute;
-    const struct compute_options options = {.device = word, .gemm = "clblast", .cache_dir = scratch_path("tuned")};
-    return gemm_compute_open(&compute, &options) ? NULL : compute;
-}
-
-static void write_parameters(const char *word, const union tuned_values *values) {
-    struct device device;
-    const struct tuned_target target = {&gemm_parameters, &device, NULL};
-    assert_int_equal(device_choose(word, 0, &device), 0);
-    char *path = tuned_path(&target, scratch_path("tuned"));
-    assert_non_null(path);
-    assert_int_equal(tuned_write(&target, path, values), 0);
-    free(path);
-}
-
-static void test_clblast_tuned(void **state) {
+/* With parameters from a file, which has CLBlast take its kernel for large GEMMs always. */
+static void test_clblast_parameters(void **state) {
     (void)state;
-    struct compute *compute = open_tuned("0");
-    assert_non_null(compute);
-    assert_null(strstr(gemm_description(compute), ", tuned"));
-    const bool fast = is_fast(&compute->device);
-    compute_close(compute);
-    write_parameters("0", &tuned);
-    compute = open_tuned("0");
-    assert_non_null(compute);
-    assert_non_null(strstr(gemm_description(compute), ", tuned"));
+    static const char *const files[][2] = {
+        {"tuned/clblast_xgemm_2_32.json", "{\"kernel_family\": \"xgemm_2\", \"precision\": \"32\", \"best_time\": "
+                                          "\"4.01\", \"best_parameters\": \"GEMMK=0 KREG=1 "
+                                          "KWG=8 KWI=2 MDIMA=2 MDIMC=4 MWG=32 NDIMB=2 NDIMC=2 NWG=12 PRECISION=32 "
+                                          "SA=0 SB=1 STRM=1 STRN=0 VWM=4 VWN=2\"}"},
+        {"tuned/clblast_routine_gemm_32.json",
+         "{\"kernel_family\": \"gemm_routine\", \"precision\": \"32\", \"best_time\": \"1\", \"best_parameters\": "
+         "\"XGEMM_MIN_INDIRECT_SIZE=1\"}"}};
+    struct compute *compute;
+    const struct compute_options options = {.device = "0",
+                                            .gemm = "clblast",
+                                            .clblast_parameters = scratch_path("tuned"),
+                                            .cache_dir = ""};
+    assert_int_equal(files_make_folder(scratch_path("tuned")), 0);
+    assert_int_equal(gemm_compute_open(&compute, &options), -1); /* an empty folder */
+    assert_non_null(strstr(error_text(), "tuned has no JSON file"));
+    for (size_t i = 0; i < COUNT(files); i++) {
+        scratch_write(files[i][0], files[i][1], strlen(files[i][1]));
+    }
+    assert_int_equal(gemm_compute_open(&compute, &options), 0);
+    assert_string_equal(gemm_description(compute), "clblast, with given parameters");
     check_shapes(compute, shapes, COUNT(shapes));
-    if (fast) {
+    if (is_fast(&compute->device)) {
         check_shapes(compute, large_shapes, 1);
     }
-    compute_close(compute);
-    union tuned_values wrong = tuned;
-    wrong.at[GEMM_VWM] = 5;
-    write_parameters("0", &wrong);
-    assert_null(open_tuned("0"));
-    assert_non_null(strstr(error_text(), "hc_bench --tune"));
-}
-
-/* No time at all: the first candidate is tried all the same, from parameters that are known. */
-static void test_tune(void **state) {
-    (void)state;
-    struct compute *compute;
-    struct gemm_tune_result result;
-    const struct compute_options options = {.device = "0", .gemm = "clblast", .cache_dir = "", .untuned = true};
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(gemm_tune(compute, 40, 30, 20, 0.0, &tuned, &result), 0);
-    assert_true(result.tried == 1 && result.refused == 0);
-    assert_true(result.stock > 0.0 && result.rate >= result.stock);
-    assert_true(result.improved == (result.rate > result.stock));
-    assert_true(!result.improved || !memcmp(&result.best, &tuned, GEMM_PARAMETERS * sizeof *tuned.at));
-    assert_int_equal(gemm_tune(compute, 0, 30, 20, 0.0, NULL, &result), -1);
-    assert_int_equal(gemm_tune(compute, SIZE_MAX / 2, 30, 20, 0.0, NULL, &result), -1);
     compute_close(compute);
 }
 
@@ -477,8 +447,7 @@ int main(int count, char **words) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_backend),
         cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_clblast_tuned),
-        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_clblast_parameters),
     };
     device_prepare_environment();
     if (count > 2 && !strcmp(words[1], "not")) {

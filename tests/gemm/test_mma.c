@@ -10,7 +10,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_check.h"
 #include "runtime/gemm/gemm_mma.h"
-#include "runtime/gemm/gemm_tune.h"
 #include "runtime/system/error.h"
 #include "tests/support/scratch.h"
 #include <stdio.h>
@@ -33,11 +32,7 @@ static struct compute *open_compute(const char *gemm, enum element_type operands
 }
 
 static struct mma emulation(struct compute *compute, const struct mma_tiles *tiles) {
-    const struct mma_unit unit = mma_unit_emulation();
-    assert_true(mma_tiles_allowed(tiles, &unit, &compute->device));
-    struct mma mma = {.compute = compute, .unit = unit, .parts = 1};
-    mma_use_tiles(&mma, tiles);
-    return mma;
+    return (struct mma){.compute = compute, .cores = matrix_cores_emulated(), .only = tiles, .parts = 1};
 }
 
 static void run(void *mma, const struct gemm_call *call) {
@@ -106,7 +101,7 @@ static void test_sizes_tt(void **state) {
 static void check_turned(const struct mma_tiles *tiles) {
     struct compute *compute = open_compute("portable", ELEMENT_FP32);
     struct mma mma = emulation(compute, tiles);
-    mma.unit.turns = true;
+    mma.cores.transposed_load = true;
     struct gemm_case wanted = sized_case(sizes[3], true, false, ELEMENT_BF16);
     check(&mma, &wanted);
     wanted = sized_case((const size_t[]){66, 72, 80}, false, false, ELEMENT_BF16);
@@ -193,6 +188,8 @@ static void test_backend(void **state) {
     struct gemm_case wanted = sized_case((const size_t[]){20, 24, 40}, false, true, ELEMENT_BF16);
     wanted.bias = wanted.activated = true;
     assert_true(gemm_fuses(compute, ELEMENT_BF16));
+    assert_null(gemm_matrix_cores(compute).name); /* of the device */
+    assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
     assert_int_equal(gemm_check(&runner, &wanted), 0);
     compute_close(compute);
 }
@@ -224,7 +221,7 @@ static void test_planted_error(void **state) {
     assert_non_null(strstr(error_text(), "nt 32x32x80: C[0, 0] is"));
     /* a kernel that does not compile is a reason, too, and leaves the compute in order */
     mma_release(&mma);
-    mma.unit.kind = 99;
+    mma.cores.kind = 99;
     assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
     assert_non_null(strstr(error_text(), "self-test with bf16: nt "));
     assert_non_null(strstr(error_text(), "cannot compile"));
@@ -238,27 +235,27 @@ static void test_planted_error(void **state) {
 
 #define ROCM "AMD Accelerated Parallel Processing"
 #define NEO  "Intel(R) OpenCL Graphics"
-#define NONE ((enum mma_unit_kind)0)
+#define NONE ((enum matrix_cores_kind)0)
 
 /* What drivers say of devices, and the unit that is theirs, with its warp. */
 static const struct {
     const char *platform, *name;
     unsigned compute_capability, sub_group;
     bool has_intel_matrix;
-    enum mma_unit_kind kind;
+    enum matrix_cores_kind kind;
     unsigned warp;
 } devices[] = {
-    {"NVIDIA CUDA", "NVIDIA RTX A6000", 86, 0, false, MMA_NVIDIA, 32},
-    {"NVIDIA CUDA", "NVIDIA A100-SXM4-80GB", 80, 0, false, MMA_NVIDIA, 32},
+    {"NVIDIA CUDA", "NVIDIA RTX A6000", 86, 0, false, MATRIX_CORES_NVIDIA, 32},
+    {"NVIDIA CUDA", "NVIDIA A100-SXM4-80GB", 80, 0, false, MATRIX_CORES_NVIDIA, 32},
     {"NVIDIA CUDA", "Tesla T4", 75, 0, false, NONE, 0},
     {"rusticl", "NVIDIA RTX A6000 (NVK GA102)", 0, 32, false, NONE, 0},
-    {ROCM, "gfx1100", 0, 0, false, MMA_AMD_WMMA, 32},
-    {ROCM, "gfx1151", 0, 0, false, MMA_AMD_WMMA, 32},
-    {ROCM, "gfx1201", 0, 0, false, MMA_AMD_WMMA_GFX12, 32},
-    {ROCM, "gfx1200", 0, 0, false, MMA_AMD_WMMA_GFX12, 32},
-    {ROCM, "gfx942:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA, 64},
-    {ROCM, "gfx90a:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA, 64},
-    {ROCM, "gfx908:sramecc+:xnack-", 0, 0, false, MMA_AMD_MFMA_GFX908, 64},
+    {ROCM, "gfx1100", 0, 0, false, MATRIX_CORES_AMD_WMMA, 32},
+    {ROCM, "gfx1151", 0, 0, false, MATRIX_CORES_AMD_WMMA, 32},
+    {ROCM, "gfx1201", 0, 0, false, MATRIX_CORES_AMD_WMMA_GFX12, 32},
+    {ROCM, "gfx1200", 0, 0, false, MATRIX_CORES_AMD_WMMA_GFX12, 32},
+    {ROCM, "gfx942:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA, 64},
+    {ROCM, "gfx90a:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA, 64},
+    {ROCM, "gfx908:sramecc+:xnack-", 0, 0, false, MATRIX_CORES_AMD_MFMA_GFX908, 64},
     {ROCM, "gfx906:sramecc+:xnack-", 0, 0, false, NONE, 0},
     {ROCM, "gfx1030", 0, 0, false, NONE, 0},
     {ROCM, "gfx1250", 0, 0, false, NONE, 0},
@@ -268,159 +265,78 @@ static const struct {
     {"rusticl", "AMD Radeon RX 7900 XTX (radeonsi, navi31, ACO, DRM 3.57, 6.8.0)", 0, 32, false, NONE, 0},
     {"rusticl", "gfx1100", 0, 32, false, NONE, 0},
     {"Clover", "AMD Radeon RX 6800 (radeonsi, navi21)", 0, 0, false, NONE, 0},
-    {NEO, "Intel(R) Arc(TM) A770 Graphics", 0, 8, true, MMA_INTEL, 8},
-    {NEO, "Intel(R) Arc(TM) B580 Graphics", 0, 16, true, MMA_INTEL, 16},
-    {NEO, "Intel(R) Data Center GPU Max 1550", 0, 16, true, MMA_INTEL, 16},
+    {NEO, "Intel(R) Arc(TM) A770 Graphics", 0, 8, true, MATRIX_CORES_INTEL, 8},
+    {NEO, "Intel(R) Arc(TM) B580 Graphics", 0, 16, true, MATRIX_CORES_INTEL, 16},
+    {NEO, "Intel(R) Data Center GPU Max 1550", 0, 16, true, MATRIX_CORES_INTEL, 16},
     {NEO, "Intel(R) Iris(R) Xe Graphics", 0, 8, false, NONE, 0},
     {NEO, "Intel(R) Arc(TM) of another kind", 0, 32, true, NONE, 0},
     {"rusticl", "Mesa Intel(R) Arc(tm) A770 Graphics (DG2)", 0, 8, false, NONE, 0},
 };
 
-static void test_units(void **state) {
+static struct device device_of(size_t i) {
+    struct device gpu = {.is_gpu = true,
+                         .compute_capability = devices[i].compute_capability,
+                         .sub_group = devices[i].sub_group,
+                         .has_intel_matrix = devices[i].has_intel_matrix};
+    snprintf(gpu.platform_name, sizeof gpu.platform_name, "%s", devices[i].platform);
+    snprintf(gpu.name, sizeof gpu.name, "%s", devices[i].name);
+    return gpu;
+}
+
+static void test_devices(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        struct device gpu = {.is_gpu = true,
-                             .compute_capability = devices[i].compute_capability,
-                             .sub_group = devices[i].sub_group,
-                             .has_intel_matrix = devices[i].has_intel_matrix};
-        struct mma_unit unit;
-        snprintf(gpu.platform_name, sizeof gpu.platform_name, "%s", devices[i].platform);
-        snprintf(gpu.name, sizeof gpu.name, "%s", devices[i].name);
-        const int status = mma_unit_find(&gpu, &unit);
+        struct device gpu = device_of(i);
+        struct matrix_cores unit;
+        const int status = matrix_cores_find(&gpu, &unit);
         if (status != (devices[i].kind == NONE ? -1 : 0) || (status == 0 && unit.kind != devices[i].kind)) {
             fail_msg("%s, %s: unit %d", devices[i].platform, devices[i].name, status ? 0 : (int)unit.kind);
         }
         assert_true(status || unit.warp == devices[i].warp);
-        assert_true(status == 0 || strstr(error_text(), "matrix units"));
+        assert_true(status == 0 || strstr(error_text(), "matrix cores"));
         gpu.is_gpu = false;
-        assert_int_equal(mma_unit_find(&gpu, &unit), -1);
+        assert_int_equal(matrix_cores_find(&gpu, &unit), -1);
     }
 }
 
-/* ---- tiles and their file */
+/* ---- tiles */
+
+/* What cl/mma_gemm.cl and the devices ask of tiles. */
+static void check_tiles(const struct matrix_cores *cores, const struct mma_tiles *x) {
+    const bool intel = cores->kind == MATRIX_CORES_INTEL, nvidia = cores->kind == MATRIX_CORES_NVIDIA;
+    const size_t items = mma_tiles_warps(x) * cores->warp;
+    assert_true(x->block_m % x->warp_m == 0 && x->block_n % x->warp_n == 0);
+    assert_true(x->warp_m % cores->m == 0 && x->warp_n % cores->n == 0 && x->block_k % cores->k == 0);
+    /* each work-item copies the same number of chunks of 8 elements of either tile */
+    assert_true(x->block_m * x->block_k / 8 % items == 0 && x->block_n * x->block_k / 8 % items == 0);
+    assert_true(x->warp_m * x->warp_n / cores->warp <= (intel ? 64 : 128));
+    assert_true(items <= (nvidia ? 1024 : intel ? 512 : 256));
+    assert_true(nvidia ? x->stages >= 2 && x->stages <= 4 : x->stages == 2);
+}
 
 static void test_tiles(void **state) {
     (void)state;
-    const struct mma_unit unit = {.kind = MMA_NVIDIA,
-                                  .warp = 32,
-                                  .m = 16,
-                                  .n = 16,
-                                  .k = 16,
-                                  .most_stages = 4,
-                                  .most_sums = 128,
-                                  .most_items = 1024};
-    struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
-    struct mma_tiles tiles;
-    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_LARGE, &tiles), 0);
-    assert_int_equal(tiles.block_m * tiles.block_n, 128 * 128);
-    assert_int_equal(mma_tiles_warps(&tiles), 8);
-    static const struct mma_tiles wrong[] = {
-        {0, 0, 0, 0, 0, 0},          {128, 128, 32, 64, 32, 4}, {128, 128, 32, 64, 32, 1},
-        {128, 96, 32, 64, 32, 2},    {128, 128, 32, 0, 32, 2},  {128, 128, 32, 64, 24, 2},
-        {128, 128, 32, 128, 128, 2}, {512, 16, 16, 64, 16, 2},  {32, 32, 16, 16, 16, 2},
-    };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_false(mma_tiles_allowed(&wrong[i], &unit, &limits));
-    }
-    limits.local_bytes = 1024;
-    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_LARGE, &tiles), -1);
-    limits = (struct device){.local_bytes = 49152, .max_work_group = 16};
-    assert_int_equal(mma_tiles_default(&unit, &limits, MMA_SMALL, &tiles), -1);
-}
-
-/* Units of other vendors: as many sums and work-items as they bear, and shapes that differ. */
-static void test_vendors(void **state) {
-    (void)state;
-    static const struct mma_unit units[] = {
-        {.kind = MMA_AMD_WMMA,
-         .warp = 32,
-         .m = 16,
-         .n = 16,
-         .k = 16,
-         .most_stages = 2,
-         .most_sums = 128,
-         .most_items = 256},
-        {.kind = MMA_AMD_MFMA,
-         .warp = 64,
-         .m = 16,
-         .n = 16,
-         .k = 16,
-         .most_stages = 2,
-         .most_sums = 128,
-         .most_items = 256},
-        {.kind = MMA_INTEL,
-         .warp = 16,
-         .m = 8,
-         .n = 16,
-         .k = 16,
-         .most_stages = 2,
-         .most_sums = 64,
-         .most_items = 1024},
-        {.kind = MMA_INTEL,
-         .warp = 8,
-         .m = 8,
-         .n = 8,
-         .k = 16,
-         .most_stages = 2,
-         .most_sums = 64,
-         .most_items = 1024},
-    };
     static const size_t blocks[MMA_SHAPES][2] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}, {32, 128}};
-    const struct device limits = {.local_bytes = 65536, .max_work_group = 1024};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        for (int shape = 0; shape < MMA_SHAPES; shape++) {
-            struct mma_tiles tiles;
-            assert_int_equal(mma_tiles_default(&units[i], &limits, (enum mma_shape)shape, &tiles), 0);
-            assert_true(tiles.block_m == blocks[shape][0] && tiles.block_n == blocks[shape][1]);
-            assert_int_equal(tiles.stages, 2);
-            assert_true(tiles.warp_m * tiles.warp_n <= units[i].most_sums * units[i].warp);
-            assert_true(mma_tiles_warps(&tiles) * units[i].warp <= units[i].most_items);
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        struct device gpu = device_of(i);
+        struct matrix_cores cores;
+        if (matrix_cores_find(&gpu, &cores)) {
+            continue;
         }
+        for (int shape = 0; shape < MMA_SHAPES; shape++) {
+            check_tiles(&cores, &cores.tiles[shape]);
+            assert_int_equal(cores.tiles[shape].block_m, blocks[shape][0]);
+            assert_int_equal(cores.tiles[shape].block_n, blocks[shape][1]);
+        }
+        gpu.local_bytes = 48 << 10;
+        gpu.max_work_group = 256;
+        assert_int_equal(matrix_cores_check_tiles(&cores, &gpu), 0);
+        gpu.local_bytes = 1024;
+        assert_int_equal(matrix_cores_check_tiles(&cores, &gpu), -1);
+        gpu.local_bytes = 48 << 10;
+        gpu.max_work_group = 16;
+        assert_int_equal(matrix_cores_check_tiles(&cores, &gpu), -1);
     }
-}
-
-static void test_file(void **state) {
-    (void)state;
-    struct device chosen;
-    const struct mma_unit unit = mma_unit_emulation();
-    const struct tuned_target target = {&gemm_mma_tiles, &chosen, &unit};
-    union tuned_values values = {.tiles = streamed}, read;
-    bool found = true;
-    assert_int_equal(device_choose(device, 0, &chosen), 0);
-    char *path = tuned_path(&target, scratch_path("mma"));
-    assert_non_null(path);
-    assert_int_equal(tuned_read(&target, path, &read, &found), 0);
-    assert_false(found);
-    assert_int_equal(tuned_write(&target, path, &values), 0);
-    assert_int_equal(tuned_read(&target, path, &read, &found), 0);
-    assert_true(found && !memcmp(&read.tiles, &streamed, sizeof streamed));
-    values.tiles.stages = 9;
-    assert_int_equal(tuned_write(&target, path, &values), 0);
-    assert_int_equal(tuned_read(&target, path, &read, &found), -1);
-    assert_non_null(strstr(error_text(), "no tiles for an emulation"));
-    assert_non_null(strstr(error_text(), "hc_bench --tune --gemm mma"));
-    free(path);
-}
-
-/* No time at all: tiles that are known are tried all the same. */
-static void test_tune(void **state) {
-    (void)state;
-    struct compute *compute = open_compute("portable", ELEMENT_FP32);
-    const union tuned_values known = {.tiles = two_warps};
-    struct gemm_tune_result result;
-    assert_int_equal(gemm_tune(compute, 32, 32, 32, 0.0, NULL, &result), -1);
-    assert_non_null(strstr(error_text(), "the backend is portable"));
-    compute_close(compute);
-    compute = open_compute("mma", ELEMENT_BF16);
-    assert_string_equal(gemm_name(compute), "mma");
-    assert_null(gemm_units(compute).unit); /* of the device */
-    assert_non_null(strstr(gemm_description(compute), "emulation for tests"));
-    assert_int_equal(gemm_tune(compute, 32, 32, 32, 0.0, &known, &result), 0);
-    assert_true(result.tried == 1 && result.refused == 0);
-    assert_true(result.stock > 0.0 && result.rate >= result.stock);
-    assert_int_equal(gemm_tune(compute, 0, 32, 32, 0.0, NULL, &result), -1);
-    assert_int_equal(gemm_tune(compute, SIZE_MAX / 2, 32, 32, 0.0, NULL, &result), -1);
-    compute_close(compute);
 }
 
 /* ---- small ones for slow devices */
@@ -431,12 +347,12 @@ static void test_small(void **state) {
     struct mma mma = emulation(compute, &two_warps);
     struct gemm_case wanted = sized_case(sizes[1], false, true, ELEMENT_BF16);
     check(&mma, &wanted);
-    mma_use_tiles(&mma, &streamed);
+    mma.only = &streamed;
     wanted = sized_case((const size_t[]){17, 9, 49}, true, false, ELEMENT_FP16);
     wanted.types[2] = ELEMENT_FP16;
     check(&mma, &wanted);
-    mma_use_tiles(&mma, &two_warps);
-    mma.unit.turns = true;
+    mma.only = &two_warps;
+    mma.cores.transposed_load = true;
     mma.parts = 2;
     mma.whole = 1;
     wanted = sized_case((const size_t[]){33, 16, 40}, true, false, ELEMENT_BF16);
@@ -448,11 +364,10 @@ static void test_small(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),         cmocka_unit_test(test_tiles),    cmocka_unit_test(test_vendors),
-        cmocka_unit_test(test_file),          cmocka_unit_test(test_sizes_nn), cmocka_unit_test(test_sizes_nt),
-        cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt), cmocka_unit_test(test_turned),
-        cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),    cmocka_unit_test(test_backend),
-        cmocka_unit_test(test_planted_error), cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_devices),  cmocka_unit_test(test_tiles),         cmocka_unit_test(test_sizes_nn),
+        cmocka_unit_test(test_sizes_nt), cmocka_unit_test(test_sizes_tn),      cmocka_unit_test(test_sizes_tt),
+        cmocka_unit_test(test_turned),   cmocka_unit_test(test_epilogues),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_backend),  cmocka_unit_test(test_planted_error),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small)};
     device_prepare_environment();

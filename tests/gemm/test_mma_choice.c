@@ -80,20 +80,10 @@ static struct gemm_call call_of(const struct named_product *product) {
 }
 
 static struct mma_device a6000(void) {
-    const struct mma_unit unit = {.kind = MMA_NVIDIA,
-                                  .warp = 32,
-                                  .m = 16,
-                                  .n = 16,
-                                  .k = 16,
-                                  .most_stages = 4,
-                                  .most_sums = 128,
-                                  .most_items = 1024};
-    const struct device limits = {.local_bytes = 49152, .max_work_group = 1024};
-    struct mma_device device = {.warp = 32, .compute_units = COMPUTE_UNITS};
-    for (int shape = 0; shape < MMA_SHAPES; shape++) {
-        assert_int_equal(mma_tiles_default(&unit, &limits, (enum mma_shape)shape, &device.shapes[shape]), 0);
-    }
-    return device;
+    const struct device device = {.is_gpu = true, .compute_capability = 86};
+    struct matrix_cores cores;
+    assert_int_equal(matrix_cores_find(&device, &cores), 0);
+    return (struct mma_device){.tiles = cores.tiles, .warp = cores.warp, .compute_units = COMPUTE_UNITS};
 }
 
 /* ---- another estimate: a roofline of what is done, with the padding of tiles, and of how much of the device
@@ -118,14 +108,14 @@ static double slots_filled(double groups, double slots) {
 
 static double seconds(const struct gemm_call *call, const struct mma_choice *choice) {
     const struct mma_tiles *tiles = &choice->tiles;
-    const double groups = (double)mma_choice_groups(choice), slots = slots_of(tiles), whole = (double)choice->whole;
+    const double groups = (double)choice->groups, slots = slots_of(tiles), whole = (double)choice->whole;
     const double block = 2.0 * (double)tiles->block_m * (double)tiles->block_n; /* FLOP of a step of k */
     const double flops =
         whole * block * padded(call->k, tiles->block_k) / slots_filled(whole, slots) +
         (groups - whole) * block * padded(choice->depth, tiles->block_k) / slots_filled(groups - whole, slots);
     double each = (double)element_size(call->c.buffer->type) * (call->beta != 0.0f ? 2.0 : 1.0);
     each += call->activated.buffer || call->gelu_of.buffer ? 2.0 : 0.0;
-    const double partial = (double)mma_choice_bytes(choice), result = (double)call->m * (double)call->n * each;
+    const double partial = (double)choice->bytes, result = (double)call->m * (double)call->n * each;
     const double share = whole / (double)choice->blocks;
     const double bytes = 2.0 * (double)(call->m + call->n) * (double)call->k + partial + share * result;
     const double product = fmax(memory_seconds(bytes, groups), flops / (0.75 * RATE)) + LAUNCH;
@@ -137,8 +127,8 @@ static double seconds(const struct gemm_call *call, const struct mma_choice *cho
 
 /* Large tiles where there are as many blocks as compute units, else small ones. */
 static struct mma_choice by_blocks(const struct mma_device *device, const struct gemm_call *call) {
-    const bool enough = mma_blocks(call, &device->shapes[MMA_LARGE]) >= device->compute_units;
-    return mma_divide(device, call, &device->shapes[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
+    const bool enough = mma_blocks(call, &device->tiles[MMA_LARGE]) >= device->compute_units;
+    return mma_divide(device, call, &device->tiles[enough ? MMA_LARGE : MMA_SMALL], SIZE_MAX, 1);
 }
 
 /* Every block once, every part some of k, and the memory bounded. */
@@ -148,7 +138,7 @@ static void check_whole(const struct gemm_call *call, const struct mma_choice *c
     assert_true(choice->depth % choice->tiles.block_k == 0);
     assert_true((choice->parts - 1) * choice->depth < call->k);
     assert_true(choice->parts == 1 || choice->parts * choice->depth >= call->k);
-    assert_true(mma_choice_bytes(choice) <= MMA_PARTS_BYTES);
+    assert_true(choice->bytes <= MMA_PARTS_BYTES);
 }
 
 /* Sizes of all kinds, on devices of all sizes. */
@@ -167,7 +157,7 @@ static void test_sizes(void **state) {
         const struct mma_choice choice = mma_choose(&device, &call);
         check_whole(&call, &choice);
         const struct mma_choice divided =
-            mma_divide(&device, &call, &device.shapes[i % MMA_SHAPES], i % 7, 1 + i % 20);
+            mma_divide(&device, &call, &device.tiles[i % MMA_SHAPES], i % 7, 1 + i % 20);
         assert_true(divided.parts <= 1 + i % 20 && (divided.parts - 1) * divided.depth < call.k);
     }
 }

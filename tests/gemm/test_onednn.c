@@ -103,8 +103,8 @@ static void products_of_bf16_are_right(void **state) {
           (struct gemm_case){.m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16}}, 1);
     assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows products is left to others */
     assert_true(strstr(gemm_description(compute), "onednn on the ") == gemm_description(compute));
-    const struct gemm_units units = gemm_units(compute); /* of a CPU: used, or said why not */
-    assert_int_equal(units.unit || units.refusal, *compute->device.units.names[ELEMENT_BF16] != '\0');
+    const struct gemm_matrix_cores units = gemm_matrix_cores(compute); /* of a CPU: used, or said why not */
+    assert_int_equal(units.name || units.refusal, *compute->device.units.names[ELEMENT_BF16] != '\0');
     compute_close(compute);
 }
 
@@ -116,8 +116,8 @@ static void wrong_products_of_bf16_are_not_used(void **state) {
     }
     setenv("HC_WRONG_BF16", "1", 1);
     struct compute *compute = open_onednn(ELEMENT_BF16);
-    const struct gemm_units units = gemm_units(compute);
-    assert_null(units.unit);
+    const struct gemm_matrix_cores units = gemm_matrix_cores(compute);
+    assert_null(units.name);
     assert_non_null(units.refusal);
     assert_non_null(strstr(units.refusal, "self-test with bf16"));
     check_copies(compute);

@@ -248,7 +248,7 @@ static struct operations make_operations(size_t heads, size_t head_size, enum el
 }
 
 static struct attention_matrix_cores *open_emulation(const struct operations *operations, bool wide_fragments) {
-    struct mma_unit unit = mma_unit_emulation();
+    struct matrix_cores unit = matrix_cores_emulated();
     const int64_t heads = operations->shape.heads;
     const struct attention_matrix_cores_shape shape = {heads, operations->shape.channels / heads,
                                                        operations->shape.type};
@@ -570,7 +570,7 @@ static void test_planted_faults(void **state) {
 }
 
 static void assert_refused(struct attention_matrix_cores_shape shape, const char *reason) {
-    const struct mma_unit unit = mma_unit_emulation();
+    const struct matrix_cores unit = matrix_cores_emulated();
     struct attention_matrix_cores *cores;
     assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &cores), -1);
     assert_null(cores);

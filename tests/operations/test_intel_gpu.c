@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "runtime/gemm/gemm_blocks.h"
-#include "runtime/gemm/mma.h"
+#include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include "src/operations/attention_matrix_cores.h"
 #include "src/operations/kernels.h"
@@ -106,9 +106,9 @@ static void assert_option(const char *file, const char *option, bool expected) {
 static void check_attention(struct compute *compute, unsigned sub_group, const char *tiles) {
     const struct device gpu = {.is_gpu = true, .has_intel_matrix = true, .sub_group = sub_group};
     const struct attention_matrix_cores_shape shape = {2, 32, ELEMENT_BF16};
-    struct mma_unit unit;
+    struct matrix_cores unit;
     struct attention_matrix_cores *attention;
-    assert_int_equal(mma_unit_find(&gpu, &unit), 0);
+    assert_int_equal(matrix_cores_find(&gpu, &unit), 0);
     assert_int_equal(attention_matrix_cores_open(compute, &shape, &unit, &attention), -1);
     assert_option("attention_matrix_cores.cl", tiles, true);
     assert_option("attention_matrix_cores.cl", MANY, device_by_intel(&compute->device));
@@ -138,9 +138,7 @@ static void check_programs(struct compute *compute, bool expected) {
     check_attention(compute, 8, "-DKEYS=16 -DBLOCK=16 -DSTRIP=16 -DKEEP=0");
     check_attention(compute, 16, "-DKEYS=64 -DBLOCK=32 -DSTRIP=16 -DKEEP=1");
 
-    struct mma mma = {.compute = compute, .unit = mma_unit_emulation(), .parts = 1};
-    const struct mma_tiles tiles = {32, 32, 16, 32, 16, 2};
-    mma_use_tiles(&mma, &tiles);
+    struct mma mma = {.compute = compute, .cores = matrix_cores_emulated()};
     assert_int_equal(mma_self_test(&mma, ELEMENT_BF16), -1);
     assert_option("mma_gemm.cl", MANY, expected);
     mma_release(&mma);

@@ -15,7 +15,7 @@
  * The list comes from the functions that build the programs in training, so it cannot differ from what is run. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/gemm/mma.h"
+#include "runtime/gemm/gemm_mma.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler_options.h"
@@ -236,7 +236,7 @@ static int list_portable_gemm(struct compute *compute) {
 static int list_others(struct compute *compute) {
     static const char *const conversion[] = {"common.cl", "convert.cl", NULL};
     static const char *const loops[] = {"loops.cl", NULL};
-    const int status = gemm_open(compute, "portable", ELEMENT_FP32, true) || list_portable_gemm(compute) ||
+    const int status = gemm_open(compute, "portable", ELEMENT_FP32, NULL) || list_portable_gemm(compute) ||
                        build_one(compute, loops, "") || build_one(compute, conversion, "-DACT=1 -DVEC=4") ||
                        build_one(compute, conversion, "-DACT=2 -DVEC=4");
     gemm_close(compute); /* compute_close would close a device */
@@ -321,14 +321,10 @@ static void list_gemm(struct mma *mma, unsigned bits, enum alignment alignment) 
 
 /* What a layer needs of each shape of tiles; with large tiles all ways to read A and B, and all that may follow
  * the GEMM, also where work-groups share a sum. */
-static int list_matrix_gemm(struct compute *compute, const struct mma_unit *unit) {
-    struct mma mma = {.compute = compute, .unit = *unit};
+static int list_matrix_gemm(struct compute *compute, const struct matrix_cores *cores) {
+    struct mma mma = {.compute = compute, .cores = *cores, .parts = 1};
     for (int shape = MMA_SHAPES - 1; shape >= 0; shape--) { /* the large ones are the last, and stay */
-        struct mma_tiles tiles;
-        if (mma_tiles_default(unit, &compute->device, (enum mma_shape)shape, &tiles)) {
-            return -1;
-        }
-        mma_use_tiles(&mma, &tiles);
+        mma.only = &cores->tiles[shape];
         list_gemm(&mma, TRANSPOSED_B | WITH_BIAS, WHOLE_TILES);
         list_gemm(&mma, 0, EDGES);
         list_gemm(&mma, TRANSPOSED_A | FP32_C | ADDS, WHOLE_TILES);
@@ -350,7 +346,7 @@ static int list_matrix_gemm(struct compute *compute, const struct mma_unit *unit
     return compute_check(compute);
 }
 
-static int list_matrix_attention(struct compute *compute, const struct mma_unit *unit) {
+static int list_matrix_attention(struct compute *compute, const struct matrix_cores *unit) {
     static const struct attention_matrix_cores_shape shapes[] = {{12, 64, ELEMENT_BF16},  {12, 64, ELEMENT_FP16},
                                                                  {12, 80, ELEMENT_BF16},  {12, 96, ELEMENT_BF16},
                                                                  {12, 128, ELEMENT_BF16}, {12, 128, ELEMENT_FP16}};
@@ -366,13 +362,13 @@ static int list_matrix_attention(struct compute *compute, const struct mma_unit 
 
 static int list_matrix_cores(const struct device *device, unsigned lanes) {
     struct compute compute = {.device = *device, .compiling = {.silent = true}, .lanes = lanes, .vector = 4};
-    struct mma_unit unit;
+    struct matrix_cores unit;
     for (int type = 0; type < ELEMENT_TYPES; type++) {
         typed_buffers[type] = (struct buffer){.memory = (cl_mem)(void *)&no_object,
                                               .bytes = SIZE_MAX,
                                               .type = (enum element_type)type};
     }
-    const int status = mma_unit_find(&compute.device, &unit) || list_matrix_gemm(&compute, &unit) ||
+    const int status = matrix_cores_find(&compute.device, &unit) || list_matrix_gemm(&compute, &unit) ||
                        list_matrix_attention(&compute, &unit);
     programs_release(&compute);
     return status ? -1 : 0;

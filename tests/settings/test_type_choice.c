@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS_WORK    {.unit = "mma.sync"}
+#define UNITS_WORK    {.name = "mma.sync"}
 #define UNITS_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
 #define UNITS_UNKNOWN {.refusal = "hctrain knows no matrix units of this device"}
 
-#define CPU_WORKS {.unit = "AVX512_BF16"}
+#define CPU_WORKS {.name = "AVX512_BF16"}
 #define CPU_LACKS {.refusal = "no oneDNN"}
 
 /* ---- one rank */
@@ -59,10 +59,10 @@ static void decisions_are_those_of_the_table(void **state) {
          ELEMENT_FP32,
          "hctrain knows no matrix units",
          ""},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.unit = NULL}, false, 768}, ELEMENT_FP32, "no matrix units", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "no matrix units", ""},
         /* a CPU, also where it emulates units */
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
-        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
+        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC is no GPU", ""},
         /* a CPU with units of its own, by the model's width */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768},
          ELEMENT_BF16,
@@ -79,21 +79,21 @@ static void decisions_are_those_of_the_table(void **state) {
          "EPYC would multiply bf16 in fp32: no oneDNN",
          ""},
         /* products that are in fp32 in any case */
-        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.unit = NULL}, false, 768},
+        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.name = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm clblast multiplies",
          ""},
-        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.unit = NULL}, false, 768},
+        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.name = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm cblas multiplies",
          ""},
-        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.unit = NULL}, false, 768},
+        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.name = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm portable",
          ""},
         /* what is given is given */
-        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.unit = NULL}, false, 768}, ELEMENT_FP32, "", ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.unit = NULL}, false, 768}, ELEMENT_BF16, "", ""},
+        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "", ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_BF16, "", ""},
         {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_FP16, "", ""},
         {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768},
          ELEMENT_BF16,
@@ -192,9 +192,9 @@ static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *c
         fail_msg("%s", error_text());
     }
     snprintf(description, 256, "%s", gemm_description(compute));
-    assert_null(gemm_units(compute).unit);
-    assert_null(gemm_units(compute).refusal);
-    assert_false(gemm_units(compute).failed);
+    assert_null(gemm_matrix_cores(compute).name);
+    assert_null(gemm_matrix_cores(compute).refusal);
+    assert_false(gemm_matrix_cores(compute).failed);
     const unsigned programs = compute->programs_compiled + compute->programs_cached;
     compute_close(compute);
     return programs;
