@@ -28,7 +28,9 @@ static void *load(void) {
         const struct path path =
             path_of("%.*s/%s%s/" LIBRARY, (int)(end - program), program, places[i], HC_LIBRARY_FOLDER);
         if (access(path.text, F_OK) == 0 && !(library = dlopen(path.text, RTLD_NOW | RTLD_LOCAL))) {
-            snprintf(driver.problem, sizeof driver.problem, "the driver for Vulkan cannot be loaded: %s",
+            snprintf(driver.problem, sizeof driver.problem,
+                     "the driver for Vulkan cannot be loaded, which needs Vulkan's loader of version 1.2 or later "
+                     "(libvulkan1): %s",
                      dlerror());
             return NULL;
         }

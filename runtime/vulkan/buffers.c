@@ -32,7 +32,7 @@ static uint32_t choose_type(cl_device_id device, uint32_t allowed, bool is_for_h
 
 static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     VkMemoryRequirements needed;
-    vk.GetBufferMemoryRequirements(context->handle, memory->buffer, &needed);
+    vkGetBufferMemoryRequirements(context->handle, memory->buffer, &needed);
     const uint32_t type = choose_type(context->device, needed.memoryTypeBits, is_for_host);
     const bool uses_addresses = context->device->uses_addresses;
     const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
@@ -44,18 +44,18 @@ static VkResult allocate(cl_context context, cl_mem memory, bool is_for_host) {
     if (type == UINT32_MAX) {
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    VkResult result = vk.AllocateMemory(context->handle, &info, NULL, &memory->memory);
+    VkResult result = vkAllocateMemory(context->handle, &info, NULL, &memory->memory);
     result = VULKAN_MADE(result, memory->memory)
                  ? result
-                 : vk.BindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
+                 : vkBindBufferMemory(context->handle, memory->buffer, memory->memory, 0);
     if (!result && uses_addresses) {
-        memory->address = vk.GetBufferDeviceAddress(
+        memory->address = vkGetBufferDeviceAddress(
             context->handle, &(VkBufferDeviceAddressInfo){.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                                           .buffer = memory->buffer});
     }
     if (!result && is_for_host) {
         void *host = NULL;
-        result = vk.MapMemory(context->handle, memory->memory, 0, VK_WHOLE_SIZE, 0, &host);
+        result = vkMapMemory(context->handle, memory->memory, 0, VK_WHOLE_SIZE, 0, &host);
         memory->host = host;
     }
     return result;
@@ -74,7 +74,7 @@ cl_int vulkan_buffer_create(cl_context context, cl_mem_flags flags, size_t bytes
                                               VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
                                               VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
                                               addressed};
-    VkResult result = vk.CreateBuffer(context->handle, &info, NULL, &memory->buffer);
+    VkResult result = vkCreateBuffer(context->handle, &info, NULL, &memory->buffer);
     result =
         VULKAN_MADE(result, memory->buffer) ? result : allocate(context, memory, flags & CL_MEM_ALLOC_HOST_PTR);
     if (result) {
@@ -100,8 +100,8 @@ void vulkan_buffer_destroy(cl_mem memory) {
             break;
         }
     }
-    vk.DestroyBuffer(context->handle, memory->buffer, NULL);
-    vk.FreeMemory(context->handle, memory->memory, NULL); /* and ends the mapping */
+    vkDestroyBuffer(context->handle, memory->buffer, NULL);
+    vkFreeMemory(context->handle, memory->memory, NULL); /* and ends the mapping */
     free(memory);
 }
 

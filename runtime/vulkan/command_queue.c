@@ -20,13 +20,13 @@ static VkResult create_batch(cl_command_queue queue, struct batch *batch) {
     const VkQueryPoolCreateInfo times = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                          .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                          .queryCount = 2 * BATCH_COMMANDS};
-    VkResult result = vk.AllocateCommandBuffers(device, &commands, &batch->commands);
+    VkResult result = vkAllocateCommandBuffers(device, &commands, &batch->commands);
     if (!result) {
-        result = vk.CreateDescriptorPool(device, &sets, NULL, &batch->sets);
+        result = vkCreateDescriptorPool(device, &sets, NULL, &batch->sets);
         result = VULKAN_MADE(result, batch->sets);
     }
     if (!result && queue->profiles) {
-        result = vk.CreateQueryPool(device, &times, NULL, &batch->times);
+        result = vkCreateQueryPool(device, &times, NULL, &batch->times);
         result = VULKAN_MADE(result, batch->times);
     }
     return result;
@@ -40,9 +40,9 @@ static cl_int create_parts(cl_command_queue queue) {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                           .queueFamilyIndex = queue->context->device->family};
-    VkResult result = vk.CreateSemaphore(device, &semaphore, NULL, &queue->done);
+    VkResult result = vkCreateSemaphore(device, &semaphore, NULL, &queue->done);
     if (!VULKAN_MADE(result, queue->done)) {
-        result = vk.CreateCommandPool(device, &pool, NULL, &queue->pool);
+        result = vkCreateCommandPool(device, &pool, NULL, &queue->pool);
         result = VULKAN_MADE(result, queue->pool);
     }
     for (unsigned i = 0; i < BATCHES && !result; i++) {
@@ -60,11 +60,11 @@ static cl_int create_parts(cl_command_queue queue) {
 static void destroy_parts(cl_command_queue queue) {
     VkDevice device = queue->context->handle;
     for (unsigned i = 0; i < BATCHES; i++) {
-        vk.DestroyDescriptorPool(device, queue->batches[i].sets, NULL);
-        vk.DestroyQueryPool(device, queue->batches[i].times, NULL);
+        vkDestroyDescriptorPool(device, queue->batches[i].sets, NULL);
+        vkDestroyQueryPool(device, queue->batches[i].times, NULL);
     }
-    vk.DestroyCommandPool(device, queue->pool, NULL);
-    vk.DestroySemaphore(device, queue->done, NULL);
+    vkDestroyCommandPool(device, queue->pool, NULL);
+    vkDestroySemaphore(device, queue->done, NULL);
     vulkan_buffer_destroy(queue->staging);
     vulkan_buffer_destroy(queue->plain);
 }

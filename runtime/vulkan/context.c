@@ -96,8 +96,8 @@ cl_int vulkan_answer_text(struct answer to, const char *text) {
 static void destroy(cl_context context) {
     if (context->handle) {
         vulkan_buffer_destroy(context->nothing);
-        vk.DestroyPipelineCache(context->handle, context->pipelines, NULL);
-        vk.DestroyDevice(context->handle, NULL);
+        vkDestroyPipelineCache(context->handle, context->pipelines, NULL);
+        vkDestroyDevice(context->handle, NULL);
     }
     pthread_mutex_destroy(&context->lock);
     free(context);
@@ -154,7 +154,7 @@ cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, si
         return CL_INVALID_VALUE;
     }
     pthread_mutex_lock(&context->lock);
-    const VkResult result = vk.GetPipelineCacheData(context->handle, context->pipelines, &size, value);
+    const VkResult result = vkGetPipelineCacheData(context->handle, context->pipelines, &size, value);
     const cl_int code = result == VK_INCOMPLETE ? CL_INVALID_VALUE : vulkan_code(context, result);
     pthread_mutex_unlock(&context->lock);
     if (bytes) {

@@ -14,7 +14,7 @@ static cl_int copy(cl_command_queue queue, const VkBuffer buffers[2], const VkBu
     if (code != CL_SUCCESS) {
         return code;
     }
-    vk.CmdCopyBuffer(commands, buffers[0], buffers[1], 1, range);
+    vkCmdCopyBuffer(commands, buffers[0], buffers[1], 1, range);
     return vulkan_end(queue, event);
 }
 
@@ -174,7 +174,7 @@ static cl_int fill_words(cl_command_queue queue, cl_mem memory, uint32_t word, s
     if (code != CL_SUCCESS) {
         return code;
     }
-    vk.CmdFillBuffer(commands, memory->buffer, offset, bytes, word);
+    vkCmdFillBuffer(commands, memory->buffer, offset, bytes, word);
     return vulkan_end(queue, event);
 }
 

@@ -2,7 +2,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/compiler.h"
 #include "runtime/vulkan/compiler_options.h"
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,57 +19,20 @@ static struct _cl_device_id devices[VULKAN_MOST_DEVICES];
 static unsigned device_count;
 static char problem[600];
 
-/* ---- Vulkan's loader */
-
-struct vulkan_functions vk;
-
-static VkInstance create_instance(PFN_vkGetInstanceProcAddr find, const char **why) {
-    const PFN_vkCreateInstance create = (PFN_vkCreateInstance)find(NULL, "vkCreateInstance");
-    const PFN_vkEnumerateInstanceVersion get_version =
-        (PFN_vkEnumerateInstanceVersion)find(NULL, "vkEnumerateInstanceVersion");
-    uint32_t version = 0;
-    if (!create || !get_version || get_version(&version) || version < VK_API_VERSION_1_2) {
-        *why = "Vulkan's loader, libvulkan.so.1, is older than Vulkan 1.2";
-        return NULL;
-    }
+/* An instance of Vulkan 1.2 or later, which lives until the process ends. NULL where there is none: *why then says why. */
+static VkInstance create_instance(const char **why) {
     const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
                                            .pApplicationName = "hctrain",
                                            .apiVersion = VK_API_VERSION_1_3};
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                        .pApplicationInfo = &application};
     VkInstance instance = NULL;
-    const VkResult result = create(&info, NULL, &instance);
-    if (result) {
-        *why = result == VK_ERROR_INCOMPATIBLE_DRIVER
-                   ? "there is no Vulkan driver on this machine; install the card's, such as Mesa's "
-                     "(mesa-vulkan-drivers)"
-                   : "Vulkan cannot be started: vkCreateInstance fails";
-    }
+    const VkResult result = vkCreateInstance(&info, NULL, &instance);
+    *why =
+        result == VK_ERROR_INCOMPATIBLE_DRIVER
+            ? "there is no Vulkan driver on this machine; install the card's, such as Mesa's (mesa-vulkan-drivers)"
+            : "Vulkan cannot be started: vkCreateInstance fails";
     return result ? NULL : instance;
-}
-
-/* Loads Vulkan's loader and makes an instance of Vulkan 1.2 or later, which lives until the process ends. NULL where
- * there is none: *why then says why. */
-static VkInstance load_vulkan(const char **why) {
-    void *library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "vkGetInstanceProcAddr") : NULL;
-    PFN_vkGetInstanceProcAddr find;
-    *(void **)&find = symbol;
-    if (!symbol) {
-        *why = "Vulkan's loader, libvulkan.so.1, is not on this machine; install it (libvulkan1)";
-        return NULL;
-    }
-    VkInstance instance = create_instance(find, why);
-    bool whole = instance != NULL;
-#define FIND(name)                                                                                                 \
-    vk.name = whole ? (PFN_vk##name)find(instance, "vk" #name) : NULL;                                             \
-    whole = whole && vk.name;
-    VULKAN_FUNCTIONS(FIND)
-#undef FIND
-    if (instance && !whole) {
-        *why = "Vulkan's loader, libvulkan.so.1, lacks functions of Vulkan 1.2";
-    }
-    return whole ? instance : NULL;
 }
 
 /* ---- listing */
@@ -78,9 +40,9 @@ static VkInstance load_vulkan(const char **why) {
 static bool has_extension(VkPhysicalDevice physical, const char *name) {
     uint32_t count = 0;
     bool found = false;
-    vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
+    vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
     VkExtensionProperties *all = memory_allocate(count, sizeof *all);
-    if (vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all) >= 0) {
+    if (vkEnumerateDeviceExtensionProperties(physical, NULL, &count, all) >= 0) {
         for (uint32_t i = 0; i < count && !found; i++) {
             found = !strcmp(all[i].extensionName, name);
         }
@@ -94,7 +56,7 @@ static bool has_extension(VkPhysicalDevice physical, const char *name) {
 static bool find_family(cl_device_id device) {
     VkQueueFamilyProperties families[32];
     uint32_t count = sizeof families / sizeof *families;
-    vk.GetPhysicalDeviceQueueFamilyProperties(device->physical, &count, families);
+    vkGetPhysicalDeviceQueueFamilyProperties(device->physical, &count, families);
     int best = -1;
     for (uint32_t i = 0; i < count; i++) {
         const VkQueueFlags flags = families[i].queueFlags;
@@ -115,7 +77,7 @@ static void read_features(cl_device_id device) {
                                    .pNext = &has.v12},
                                   {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES}};
     struct device_features *used = &device->features;
-    vk.GetPhysicalDeviceFeatures2(device->physical, &has.base);
+    vkGetPhysicalDeviceFeatures2(device->physical, &has.base);
     *used = (struct device_features){
         {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &used->v11},
         {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &used->v12},
@@ -179,11 +141,11 @@ static uint32_t count_units(cl_device_id device) {
     uint32_t units = 0;
     if (has_extension(device->physical, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
         all.pNext = &amd;
-        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        vkGetPhysicalDeviceProperties2(device->physical, &all);
         units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray;
     } else if (has_extension(device->physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
         all.pNext = &nvidia;
-        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        vkGetPhysicalDeviceProperties2(device->physical, &all);
         units = nvidia.shaderSMCount;
     }
 #ifdef VK_ARM_shader_core_builtins /* of Vulkan's headers from 1.3.231 on */
@@ -191,7 +153,7 @@ static uint32_t count_units(cl_device_id device) {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
     if (has_extension(device->physical, VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME)) {
         all.pNext = &arm;
-        vk.GetPhysicalDeviceProperties2(device->physical, &all);
+        vkGetPhysicalDeviceProperties2(device->physical, &all);
         units = arm.shaderCoreCount;
     }
 #endif
@@ -207,7 +169,7 @@ static void read_properties(cl_device_id device) {
     VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &v12};
     device->has_address = has_extension(device->physical, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
     v11.pNext = device->has_address ? &bus : NULL;
-    vk.GetPhysicalDeviceProperties2(device->physical, &all);
+    vkGetPhysicalDeviceProperties2(device->physical, &all);
     device->properties = all.properties;
     device->largest_buffer = v11.maxMemoryAllocationSize / 16 * 16; /* see choose_addressing */
     device->units = count_units(device);
@@ -216,7 +178,7 @@ static void read_properties(cl_device_id device) {
              all.properties.driverVersion);
     memcpy(device->address, (cl_uint[]){bus.pciDomain, bus.pciBus, bus.pciDevice, bus.pciFunction},
            sizeof device->address);
-    vk.GetPhysicalDeviceMemoryProperties(device->physical, &device->memories);
+    vkGetPhysicalDeviceMemoryProperties(device->physical, &device->memories);
 }
 
 /* What a device lacks, NULL where it can be used. It may be of Vulkan 1.2 behind a loader of 1.3, or the other way round.
@@ -224,7 +186,7 @@ static void read_properties(cl_device_id device) {
 static const char *describe(VkPhysicalDevice physical, cl_device_id device) {
     *device = (struct _cl_device_id){.dispatch = &vulkan_dispatch, .physical = physical};
     VkPhysicalDeviceProperties2 basic = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-    vk.GetPhysicalDeviceProperties2(physical, &basic);
+    vkGetPhysicalDeviceProperties2(physical, &basic);
     device->properties = basic.properties;
     if (basic.properties.apiVersion < VK_API_VERSION_1_2) {
         return "Vulkan 1.2";
@@ -247,12 +209,12 @@ static void list_once(void) {
     VkPhysicalDevice found[VULKAN_MOST_DEVICES];
     uint32_t count = VULKAN_MOST_DEVICES;
     const char *why = NULL;
-    VkInstance instance = load_vulkan(&why);
+    VkInstance instance = create_instance(&why);
     if (!instance) {
         snprintf(problem, sizeof problem, "%s", why);
         return;
     }
-    if (vk.EnumeratePhysicalDevices(instance, &count, found) < 0 || !count) {
+    if (vkEnumeratePhysicalDevices(instance, &count, found) < 0 || !count) {
         snprintf(problem, sizeof problem,
                  "Vulkan offers no device; install the card's Vulkan driver, such as Mesa's (mesa-vulkan-drivers)");
         return;
@@ -312,12 +274,12 @@ cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pi
     const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                              .initialDataSize = kept ? pipelines->bytes : 0,
                                              .pInitialData = kept ? pipelines->data : NULL};
-    VkResult result = vk.CreateDevice(device->physical, &create, NULL, &context->handle);
+    VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
     if (VULKAN_MADE(result, context->handle)) {
         return vulkan_failed(context, result, "vkCreateDevice");
     }
-    vk.GetDeviceQueue(context->handle, device->family, 0, &context->queue);
-    result = vk.CreatePipelineCache(context->handle, &cache, NULL, &context->pipelines);
+    vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
+    result = vkCreatePipelineCache(context->handle, &cache, NULL, &context->pipelines);
     return vulkan_failed(context, VULKAN_MADE(result, context->pipelines), "vkCreatePipelineCache");
 }
 

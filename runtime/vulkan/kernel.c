@@ -51,9 +51,9 @@ static cl_int create_layouts(cl_kernel kernel) {
     if (set.bindingCount > context->device->properties.limits.maxPerStageDescriptorStorageBuffers) {
         return vulkan_report(context, CL_INVALID_KERNEL_DEFINITION, "the device takes fewer buffers of a kernel");
     }
-    VkResult result = vk.CreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
+    VkResult result = vkCreateDescriptorSetLayout(context->handle, &set, NULL, &kernel->set);
     if (!VULKAN_MADE(result, kernel->set)) {
-        result = vk.CreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
+        result = vkCreatePipelineLayout(context->handle, &layout, NULL, &kernel->layout);
         result = VULKAN_MADE(result, kernel->layout);
     }
     return vulkan_failed(context, result, "Vulkan, for kernel %s", kernel->entry->name);
@@ -63,11 +63,11 @@ static void destroy(cl_kernel kernel) {
     VkDevice device = kernel->program->context->handle;
     for (struct pipeline *pipeline = kernel->pipelines, *next; pipeline; pipeline = next) {
         next = pipeline->next;
-        vk.DestroyPipeline(device, pipeline->handle, NULL);
+        vkDestroyPipeline(device, pipeline->handle, NULL);
         free(pipeline);
     }
-    vk.DestroyPipelineLayout(device, kernel->layout, NULL);
-    vk.DestroyDescriptorSetLayout(device, kernel->set, NULL);
+    vkDestroyPipelineLayout(device, kernel->layout, NULL);
+    vkDestroyDescriptorSetLayout(device, kernel->set, NULL);
     free(kernel);
 }
 
@@ -154,7 +154,7 @@ static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPip
                   .pSpecializationInfo = &constants},
         .layout = kernel->layout,
     };
-    return vk.CreateComputePipelines(context->handle, context->pipelines, 1, &info, NULL, handle);
+    return vkCreateComputePipelines(context->handle, context->pipelines, 1, &info, NULL, handle);
 }
 
 /* Finds the kernel's pipeline for such work-groups, or makes it. */
@@ -251,7 +251,7 @@ static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBu
                                               .pSetLayouts = &kernel->set};
     VkDescriptorSet set;
     uint32_t count = 0;
-    const VkResult result = vk.AllocateDescriptorSets(context->handle, &info, &set);
+    const VkResult result = vkAllocateDescriptorSets(context->handle, &info, &set);
     if (result) {
         return vulkan_code(context, result);
     }
@@ -267,8 +267,8 @@ static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBu
         writes[count] = write_of(set, entry->plain_binding, entry->plain_is_uniform, &buffers[count]);
         count++;
     }
-    vk.UpdateDescriptorSets(context->handle, count, writes, 0, NULL);
-    vk.CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
+    vkUpdateDescriptorSets(context->handle, count, writes, 0, NULL);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
     return CL_SUCCESS;
 }
 
@@ -283,11 +283,11 @@ static void dispatch(cl_kernel kernel, VkCommandBuffer commands, const struct sh
             memcpy(kernel->pushed + module->offset_at, offset, sizeof offset);
         }
         if (module->push_bytes) {
-            vk.CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, module->push_bytes,
-                                kernel->pushed);
+            vkCmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, module->push_bytes,
+                               kernel->pushed);
         }
-        vk.CmdDispatch(commands, (uint32_t)(left < most ? left : most), (uint32_t)shape->groups[1],
-                       (uint32_t)shape->groups[2]);
+        vkCmdDispatch(commands, (uint32_t)(left < most ? left : most), (uint32_t)shape->groups[1],
+                      (uint32_t)shape->groups[2]);
     }
 }
 
@@ -302,7 +302,7 @@ static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shap
     place_addresses(kernel);
     code = bind_buffers(queue, kernel, commands);
     if (code == CL_SUCCESS) {
-        vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
         dispatch(kernel, commands, shape);
     }
     const cl_int ended = vulkan_end(queue, code == CL_SUCCESS ? event : NULL);

@@ -5,13 +5,13 @@
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include "runtime/vulkan/driver.h"
-#include "runtime/vulkan/functions.h"
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <vulkan/vulkan.h>
 
 extern const cl_icd_dispatch vulkan_dispatch;
 

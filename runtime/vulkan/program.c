@@ -63,7 +63,7 @@ cl_int CL_API_CALL clReleaseProgram(cl_program program) {
     const bool last = --program->references == 0;
     if (last) {
         if (program->shader) {
-            vk.DestroyShaderModule(context->handle, program->shader, NULL);
+            vkDestroyShaderModule(context->handle, program->shader, NULL);
         }
         vulkan_module_release(&program->module);
         free(program->text);
@@ -101,7 +101,7 @@ static cl_int use_words(cl_program program, cl_int wrong) {
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                            .codeSize = program->bytes,
                                            .pCode = program->words};
-    const VkResult result = vk.CreateShaderModule(context->handle, &info, NULL, &program->shader);
+    const VkResult result = vkCreateShaderModule(context->handle, &info, NULL, &program->shader);
     const cl_int code = vulkan_failed(context, VULKAN_MADE(result, program->shader), "vkCreateShaderModule");
     return code == CL_SUCCESS ? code : fail(program, code, "vkCreateShaderModule: ", vulkan_result_name(result));
 }

@@ -9,7 +9,7 @@
 static uint64_t progress(cl_command_queue queue) {
     char words[100];
     uint64_t value = 0;
-    const VkResult result = vk.GetSemaphoreCounterValue(queue->context->handle, queue->done, &value);
+    const VkResult result = vkGetSemaphoreCounterValue(queue->context->handle, queue->done, &value);
     if (result) {
         queue->context->lost = true;
         snprintf(words, sizeof words, "Vulkan does not tell what is done: %s", vulkan_result_name(result));
@@ -24,7 +24,7 @@ static VkResult drain(cl_command_queue queue) {
                                       .semaphoreCount = 1,
                                       .pSemaphores = &queue->done,
                                       .pValues = &queue->submitted};
-    return vk.WaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
+    return vkWaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
 }
 
 /* What a batch that is done held. */
@@ -35,15 +35,15 @@ static void retire(cl_command_queue queue, struct batch *batch) {
         batch->timed[i] = NULL;
         if (event) {
             const VkResult result =
-                vk.GetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
-                                       sizeof *times, VK_QUERY_RESULT_64_BIT);
+                vkGetQueryPoolResults(queue->context->handle, batch->times, 2 * i, 2, sizeof times, times,
+                                      sizeof *times, VK_QUERY_RESULT_64_BIT);
             if (!result) {
                 vulkan_event_set_times(event, times);
             }
             vulkan_event_release(event);
         }
     }
-    vk.ResetDescriptorPool(queue->context->handle, batch->sets, 0);
+    vkResetDescriptorPool(queue->context->handle, batch->sets, 0);
     batch->value = 0;
     batch->count = 0;
 }
@@ -70,7 +70,7 @@ static void separate(VkCommandBuffer commands, VkPipelineStageFlags to, VkAccess
     const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
                                      .dstAccessMask = access};
-    vk.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+    vkCmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
 /* Another thread may open it while this one waits. */
@@ -87,12 +87,12 @@ cl_int vulkan_open_batch(cl_command_queue queue) {
             return code;
         }
     }
-    const VkResult result = vk.BeginCommandBuffer(batch->commands, &begin);
+    const VkResult result = vkBeginCommandBuffer(batch->commands, &begin);
     if (result) {
         return vulkan_code(queue->context, result);
     }
     if (batch->times) {
-        vk.CmdResetQueryPool(batch->commands, batch->times, 0, 2 * BATCH_COMMANDS);
+        vkCmdResetQueryPool(batch->commands, batch->times, 0, 2 * BATCH_COMMANDS);
     }
     queue->recording = true;
     return CL_SUCCESS;
@@ -109,7 +109,7 @@ cl_int vulkan_begin(cl_command_queue queue, VkCommandBuffer *commands) {
              VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT |
                  VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
     if (batch->times) {
-        vk.CmdWriteTimestamp(*commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * batch->count);
+        vkCmdWriteTimestamp(*commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * batch->count);
     }
     return CL_SUCCESS;
 }
@@ -118,7 +118,7 @@ cl_int vulkan_end(cl_command_queue queue, cl_event *event) {
     struct batch *batch = vulkan_recording(queue);
     const unsigned place = batch->count++;
     if (batch->times) {
-        vk.CmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * place + 1);
+        vkCmdWriteTimestamp(batch->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, batch->times, 2 * place + 1);
     }
     if (event) {
         *event = vulkan_event_create(queue, queue->submitted + 1);
@@ -134,9 +134,9 @@ cl_int vulkan_end(cl_command_queue queue, cl_event *event) {
 
 /* Where memory is short, what is under way may hold some. */
 static VkResult submit_batch(cl_command_queue queue, const VkSubmitInfo *submit) {
-    const VkResult result = vk.QueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE);
+    const VkResult result = vkQueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE);
     const bool is_short = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    return is_short && !drain(queue) ? vk.QueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE) : result;
+    return is_short && !drain(queue) ? vkQueueSubmit(queue->context->queue, 1, submit, VK_NULL_HANDLE) : result;
 }
 
 cl_int vulkan_submit(cl_command_queue queue) {
@@ -155,7 +155,7 @@ cl_int vulkan_submit(cl_command_queue queue) {
                                  .signalSemaphoreCount = 1,
                                  .pSignalSemaphores = &queue->done};
     separate(batch->commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
-    VkResult result = vk.EndCommandBuffer(batch->commands);
+    VkResult result = vkEndCommandBuffer(batch->commands);
     result = result ? result : submit_batch(queue, &submit);
     if (result) {
         queue->context->lost = true; /* what was to be computed is not, and cannot be any more */
@@ -182,7 +182,7 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
     pthread_mutex_unlock(&context->lock);
     VkResult result;
     do { /* some drivers know times that are shorter than any */
-        result = vk.WaitSemaphores(context->handle, &wait, UINT64_MAX);
+        result = vkWaitSemaphores(context->handle, &wait, UINT64_MAX);
     } while (result == VK_TIMEOUT);
     pthread_mutex_lock(&context->lock);
     queue->references--;
