@@ -18,7 +18,6 @@
 /* memory */
 FAULT(malloc, memory, ZERO, ENOMEM, 0)
 FAULT(calloc, memory, ZERO, ENOMEM, 0)
-FAULT(realloc, memory, ZERO, ENOMEM, 0)
 FAULT(reallocarray, memory, ZERO, ENOMEM, 0)
 FAULT(aligned_alloc, memory, ZERO, ENOMEM, 0)
 FAULT(strdup, memory, ZERO, ENOMEM, 0)
