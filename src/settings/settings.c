@@ -50,7 +50,6 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
                                 struct option_table *table) {
     const struct option_spec shared[] = {
         HEADING("Optimizer"),
-        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights"),
         FLOAT("learning_rate", &settings->learning_rate, "6e-4", 0, 10, "highest learning rate, after warm-up"),
         FLOAT_FOLLOWING("a tenth of learning_rate", "min_lr", &settings->min_lr, "6e-5", 0, 10,
                         "learning rate at lr_decay_iters and after, not above learning_rate"),
@@ -61,8 +60,11 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         FLOAT("weight_decay", &settings->weight_decay, "0.1", 0, 10, "of Linear, embedding and projection weights"),
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
     };
+    const struct option_spec choice =
+        CHOICE("optimizer", &settings->optimizer, optimizer_at(0)->name, optimizer_names(), "of all weights");
     const struct optimizer *optimizer;
     options_append(table, shared, sizeof shared / sizeof *shared);
+    options_append(table, &choice, optimizer_at(1) ? 1 : 0); /* one alone is no choice */
     for (size_t i = 0; (optimizer = optimizer_at(i)); i++) {
         for (const struct optimizer_option *option = optimizer->options; option && option->name; option++) {
             double *target = (double *)(void *)((char *)settings + option->offset);

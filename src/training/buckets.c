@@ -1,36 +1,60 @@
 #include "src/training/buckets.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNED 64
-#define MOST    ((uint64_t)1 << 28) /* elements, see collective_create */
+#define MOST ((uint64_t)1 << 28) /* elements, see collective_create */
 
-/* The lowest sublayer with a parameter in the range: its gradients come last. */
-static int64_t lowest_sublayer(const struct parameters *parameters, struct element_range range) {
-    int64_t lowest = INT64_MAX;
-    for (size_t i = 0; i < parameters->count; i++) {
-        const struct parameter *parameter = &parameters->table[i];
-        if (parameter->offset < range.offset + range.count &&
-            parameter->offset + parameter->elements > range.offset && parameter->sublayer < lowest) {
-            lowest = parameter->sublayer;
-        }
-    }
-    return lowest;
+/* Tensors share a bucket only with others of their kind: what may be exchanged early, or comes last, has buckets of its own. */
+enum tensor_kind { KIND_TOKENS, KIND_EMBEDDINGS, KIND_FIRST_SUBLAYER, KIND_WEIGHTS, KIND_UNDECAYED };
+
+static enum tensor_kind kind_of(const struct parameter *parameter, const struct parameters *parameters) {
+    return !parameter->decayed                                ? KIND_UNDECAYED
+           : parameter->offset == parameters->token_embedding ? KIND_TOKENS
+           : parameter->sublayer < 0                          ? KIND_EMBEDDINGS
+           : parameter->sublayer == 0                         ? KIND_FIRST_SUBLAYER
+                                                              : KIND_WEIGHTS;
 }
 
-/* Cuts [first, end) from its end on: higher sublayers, which are complete first, lie there. */
-static void cut(const struct parameters *parameters, struct buckets *buckets, uint64_t first, uint64_t end,
-                uint64_t elements) {
+/* Adds buckets for [first, end): one, or several for a tensor that is larger than `elements`. */
+static void add(struct buckets *buckets, uint64_t first, uint64_t end, uint64_t elements,
+                const struct parameter *lowest, enum tensor_kind kind) {
     while (end > first) {
         const uint64_t count = end - first < elements ? end - first : elements;
         end -= count;
-        const struct element_range range = {end, count};
-        buckets->table[buckets->count++] =
-            (struct bucket){.range = range,
-                            .complete_after = lowest_sublayer(parameters, range),
-                            .of_tokens = range.offset < parameters->position_embedding};
+        buckets->table = memory_resize(buckets->table, buckets->count + 1, sizeof *buckets->table);
+        buckets->table[buckets->count++] = (struct bucket){.range = {end, count},
+                                                           .complete_after = lowest->sublayer,
+                                                           .of_tokens = kind == KIND_TOKENS};
     }
+}
+
+static int by_offset(const void *a, const void *b) {
+    const struct parameter *const *first = a, *const *second = b;
+    return (*first)->offset<(*second)->offset ? -1 : (*first)->offset>(*second)->offset;
+}
+
+/* Goes through the tensors from the arena's end on: those of higher sublayers, which are complete first, lie there. A bucket begins
+ * with a tensor; small leaves of hyper-connections, which lie without gaps, stay together. */
+static void cut(const struct parameters *parameters, struct buckets *buckets, uint64_t elements) {
+    const struct parameter **sorted = memory_allocate(parameters->count, sizeof(struct parameter *));
+    for (size_t i = 0; i < parameters->count; i++) {
+        sorted[i] = &parameters->table[i];
+    }
+    qsort(sorted, parameters->count, sizeof *sorted, by_offset);
+    uint64_t end = parameters->elements; /* of the next bucket */
+    for (size_t i = parameters->count; i-- > 0;) {
+        const struct parameter *first = sorted[i], *below = i > 0 ? sorted[i - 1] : NULL;
+        const enum tensor_kind kind = kind_of(first, parameters);
+        const bool may_end = first->offset % 64 == 0;
+        const uint64_t with_below = below ? end - below->offset : 0;
+        if (may_end && (!below || kind_of(below, parameters) != kind || with_below > elements)) {
+            add(buckets, first->offset, end, elements, first, kind);
+            end = first->offset;
+        }
+    }
+    free(sorted);
 }
 
 /* Those of one sublayer in the order of the arena, so that the order is total. */
@@ -113,36 +137,12 @@ static int write_own(const struct moment_share *share, struct compute *compute, 
 
 /* ---- all of it */
 
-/* Where the arena's weights of this sublayer and those before it end: those of the embeddings (-1) lie at its beginning. */
-static uint64_t end_of(const struct parameters *parameters, int64_t sublayer) {
-    uint64_t end = parameters->decayed;
-    for (size_t i = 0; i < parameters->count; i++) {
-        const struct parameter *parameter = &parameters->table[i];
-        if (parameter->sublayer > sublayer && parameter->offset < end) {
-            end = parameter->offset;
-        }
-    }
-    return end;
-}
-
-int buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
-                   struct buckets *buckets) {
+void buckets_create(const struct parameters *parameters, uint64_t elements, const struct ranks *ranks,
+                    struct buckets *buckets) {
     *buckets = (struct buckets){.share = {.read = read_merged, .write = write_own}, .ranks = ranks};
-    const uint64_t wanted = elements && elements < MOST ? (elements + ALIGNED - 1) / ALIGNED * ALIGNED : MOST;
-    /* what comes last in a backward pass is by itself, and so is what may come early */
-    const uint64_t ends[] = {parameters->position_embedding, end_of(parameters, -1), end_of(parameters, 0),
-                             parameters->decayed, parameters->elements};
-    const size_t pieces = sizeof ends / sizeof *ends;
-    buckets->table = calloc(parameters->elements / wanted + 2 * pieces, sizeof *buckets->table);
-    if (!buckets->table) {
-        return error_set("out of memory for the buckets of gradients");
-    }
-    for (size_t i = 0; i < pieces; i++) {
-        cut(parameters, buckets, i ? ends[i - 1] : parameters->token_embedding, ends[i], wanted);
-    }
+    cut(parameters, buckets, elements && elements < MOST ? (elements + 63) / 64 * 64 : MOST);
     qsort(buckets->table, buckets->count, sizeof *buckets->table, by_completion);
     share(buckets, ranks);
-    return 0;
 }
 
 void buckets_release(struct buckets *buckets) {
