@@ -8,6 +8,7 @@
 #include "runtime/system/progress.h"
 #include "runtime/system/random.h"
 #include "src/training/data_set.h"
+#include "src/training/train_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -115,15 +116,14 @@ static int plan(struct bench_model *bench) {
         memory_allocate(2 * (size_t)(train->batch_size * bench->config.block_size), sizeof *bench->tokens);
     struct train_settings chosen = *train;
     chosen.dtype = (int)bench->choice.type;
-    return data_parallel_plan_model(&bench->parallel, bench->ranks, &chosen, bench->compute, &bench->config,
-                                    &bench->gpt);
+    return train_model_plan(&chosen, &bench->config, bench->ranks, bench->compute, &bench->gpt, &bench->parallel);
 }
 
 int bench_model_set_up(struct bench_model *bench) {
     const struct train_settings *train = bench->train;
     if (type_choice_open(&train->device, train->dtype, (size_t)bench->config.n_embd, bench->ranks, &bench->compute,
                          &bench->choice) ||
-        ranks_agree(bench->ranks, plan(bench)) || data_parallel_create_model(&bench->gpt, bench->ranks)) {
+        ranks_agree(bench->ranks, plan(bench)) || train_model_create(&bench->gpt, bench->ranks)) {
         return -1;
     }
     struct parameters *parameters = &bench->gpt.parameters;
@@ -133,7 +133,7 @@ int bench_model_set_up(struct bench_model *bench) {
 }
 
 int bench_model_measure_rate(struct bench_model *bench) {
-    return data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
+    return train_model_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate);
 }
 
 void bench_model_release(struct bench_model *bench) {

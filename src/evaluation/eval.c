@@ -13,9 +13,9 @@
 #include "src/evaluation/score_documents.h"
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
-#include "src/training/data_parallel.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
+#include "src/training/train_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -216,14 +216,14 @@ static int set_up(struct evaluation *evaluation) {
         return -1;
     }
     print_model(evaluation);
-    if (data_parallel_create_model(&evaluation->gpt, ranks) ||
+    if (train_model_create(&evaluation->gpt, ranks) ||
         ranks_agree(ranks, evaluation->is_first
                                ? checkpoint_load_weights(evaluation->settings->checkpoint, &evaluation->gpt)
                                : 0)) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
-    return data_parallel_share_weights(&evaluation->gpt, evaluation->ranks);
+    return train_model_share_weights(&evaluation->gpt, evaluation->ranks);
 }
 
 /* ---- results */

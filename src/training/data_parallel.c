@@ -1,6 +1,6 @@
 #include "src/training/data_parallel.h"
-#include "runtime/gemm/gemm_measure.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "src/model/row_gradients.h"
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((uint64_t)1 << 20) /* weights moved between host and device at a time */
+#define PIECE ((uint64_t)1 << 20) /* weights that are read at a time */
 
 /* ---- making and releasing */
 
@@ -110,17 +110,7 @@ int data_parallel_divide(int64_t steps, const struct ranks *all, int64_t *micro_
                      steps, ranks, below, below + ranks);
 }
 
-int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate) {
-    /* as many rows as keep the device busy */
-    const size_t width = (size_t)gpt->config.n_embd, most = gpt->compute->device.is_gpu ? 8192 : 1024;
-    const size_t tokens = gpt_tokens(gpt), rows = tokens < most ? tokens : most;
-    return gemm_measure_rate(gpt->compute, gpt->options.type, rows, 4 * width, width, rate) ||
-                   ranks_sum(ranks, rate, 1)
-               ? -1
-               : 0;
-}
-
-/* The buckets are cut from a table of the parameters of their own: the model's is made with its plan. */
+/* The buckets are cut from a parameter table of their own: the model's is made with its plan, which needs the buckets. */
 static int create_buckets(struct data_parallel *parallel, const struct model_config *config, double mebibytes) {
     const double elements = mebibytes * 1048576.0 / sizeof(float);
     struct parameters parameters;
@@ -132,85 +122,53 @@ static int create_buckets(struct data_parallel *parallel, const struct model_con
     return 0;
 }
 
-/* Tokens of the last micro-batches of all ranks together, if no two are the same. Where there are many more than the vocabulary has,
- * most of it can be expected among them, which is not worth keeping apart. */
+/* Returns the number of tokens in the last micro-batches of all ranks together. If that is many more than the vocabulary has, most of
+ * the vocabulary can be expected among them, which is not worth keeping apart: 0. */
 static size_t most_rows(const struct train_settings *settings, const struct model_config *config,
                         const struct ranks *ranks) {
     const size_t tokens = (size_t)settings->batch_size * (size_t)config->block_size * (size_t)ranks->count;
-    return tokens <= 4 * (size_t)config->vocab_size ? tokens : 0;
+    return ranks->count > 1 && tokens <= 4 * (size_t)config->vocab_size ? tokens : 0;
 }
 
-/* What is exchanged through: on the device, and on the host where that is the device's memory. */
-static void count_exchange(struct data_parallel *parallel) {
-    struct gpt *gpt = parallel->gpt;
-    const uint64_t largest = parallel->buckets.largest;
-    uint64_t bytes = collective_device_bytes(gpt->compute, largest, parallel->bf16);
-    if (gpt->compute->device.shares_host_memory) {
-        bytes += collective_host_bytes(gpt->compute, parallel->ranks, largest, parallel->bf16);
-    }
-    memory_plan_count(&gpt->plan, "exchange of gradients", bytes);
-}
-
-int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
-                             const struct train_settings *settings, struct compute *compute,
-                             const struct model_config *config, struct gpt *gpt) {
-    *parallel = (struct data_parallel){.gpt = gpt,
-                                       .ranks = ranks,
+int data_parallel_begin(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
+                        const struct model_config *config, struct gpt_options *options) {
+    *parallel = (struct data_parallel){.ranks = ranks,
                                        .shares_moments = settings->shard_optimizer && ranks->count > 1,
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
+    options->shareable = ranks->node.count > 1;
+    options->row_gradients = most_rows(settings, config, ranks);
     if (create_buckets(parallel, config, settings->allreduce_bucket)) {
         return -1;
     }
-    const struct gpt_options options = {
-        .batch = settings->batch_size,
-        .sequence = config->block_size,
-        .mode = GPT_TRAINING,
-        .type = (enum element_type)settings->dtype,
-        .optimizer = optimizer_at((size_t)settings->optimizer.optimizer),
-        .moments = parallel->shares_moments ? &parallel->buckets.share : NULL,
-        .shareable = ranks->node.count > 1,
-        .row_gradients = ranks->count > 1 ? most_rows(settings, config, ranks) : 0,
-        .recompute = settings->recompute == RECOMPUTE_LAYER,
-    };
-    if (gpt_plan(compute, config, &options, gpt)) {
-        return -1;
-    }
-    if (ranks->count > 1) {
-        count_exchange(parallel);
-    }
+    options->moments = parallel->shares_moments ? &parallel->buckets.share : NULL;
     return 0;
 }
 
-int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks) {
-    for (int turn = 0; turn < 2; turn++) {
-        const bool mine = (ranks->local_index == 0) == (turn == 0);
-        if (ranks_agree(ranks, mine ? gpt_create(gpt) : 0)) {
-            return -1;
-        }
+void data_parallel_plan(struct data_parallel *parallel, struct gpt *gpt) {
+    const uint64_t largest = parallel->buckets.largest;
+    parallel->gpt = gpt;
+    if (parallel->ranks->count > 1) {
+        const bool on_host = gpt->compute->device.shares_host_memory;
+        memory_plan_count(&gpt->plan, "exchange of gradients",
+                          collective_device_bytes(gpt->compute, largest, parallel->bf16) +
+                              (on_host
+                                   ? collective_host_bytes(gpt->compute, parallel->ranks, largest, parallel->bf16)
+                                   : 0));
     }
-    return 0;
-}
-
-/* What this rank does by itself. */
-static int create_buffers(struct data_parallel *parallel) {
-    const size_t buckets = parallel->buckets.count, items = most_items(parallel);
-    parallel->items = calloc(items, sizeof *parallel->items);
-    parallel->complete_after = calloc(items, sizeof *parallel->complete_after);
-    parallel->tokens = calloc(row_gradients_words(parallel->gpt), sizeof *parallel->tokens);
-    parallel->host_squares = calloc(buckets + 1, sizeof *parallel->host_squares);
-    if (!parallel->items || !parallel->complete_after || !parallel->tokens || !parallel->host_squares) {
-        return error_set("out of memory for the buckets of gradients");
-    }
-    return parallel->shares_moments
-               ? buffer_create(parallel->gpt->compute, &parallel->squares, buckets * sizeof(float))
-               : 0;
 }
 
 int data_parallel_create(struct data_parallel *parallel) {
+    const size_t buckets = parallel->buckets.count, bytes = buckets * sizeof *parallel->host_squares;
     if (parallel->ranks->count == 1) {
         return 0;
     }
-    return ranks_agree(parallel->ranks, create_buffers(parallel)) || create_collective(parallel) ? -1 : 0;
+    parallel->items = memory_zeroed(most_items(parallel), sizeof *parallel->items);
+    parallel->complete_after = memory_zeroed(most_items(parallel), sizeof *parallel->complete_after);
+    parallel->tokens = memory_zeroed(row_gradients_words(parallel->gpt), sizeof *parallel->tokens);
+    parallel->host_squares = memory_zeroed(buckets, sizeof *parallel->host_squares);
+    const int status =
+        parallel->shares_moments ? buffer_create(parallel->gpt->compute, &parallel->squares, bytes) : 0;
+    return ranks_agree(parallel->ranks, status) || create_collective(parallel) ? -1 : 0;
 }
 
 void data_parallel_release(struct data_parallel *parallel) {
@@ -338,29 +296,6 @@ int data_parallel_exchange(struct data_parallel *parallel, struct collective_tim
 
 /* ---- weights */
 
-static uint64_t piece_at(const struct gpt *gpt, uint64_t done) {
-    const uint64_t left = gpt->parameters.elements - done;
-    return left < PIECE ? left : PIECE;
-}
-
-int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
-    if (ranks->count == 1) {
-        return 0;
-    }
-    float *piece = malloc(PIECE * sizeof *piece);
-    int status = piece ? 0 : error_set("out of memory");
-    for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
-        const uint64_t count = piece_at(gpt, done);
-        const size_t bytes = count * sizeof *piece, offset = done * sizeof *piece;
-        status = (ranks->index == 0 && buffer_read(gpt->compute, gpt->parameters.weights, offset, piece, bytes)) ||
-                 ranks_broadcast(ranks, piece, bytes) ||
-                 (ranks->index != 0 && buffer_write(gpt->compute, gpt->parameters.weights, offset, piece, bytes));
-    }
-    free(piece);
-    parameters_round(gpt->compute, &gpt->parameters);
-    return status ? -1 : 0;
-}
-
 /* FNV-1a over 32-bit words: a slip of a bit is what is looked for, not an enemy. */
 static uint64_t mix_piece(uint64_t hash, const float *piece, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
@@ -372,11 +307,11 @@ static uint64_t mix_piece(uint64_t hash, const float *piece, uint64_t count) {
 }
 
 static int hash_weights(struct gpt *gpt, uint64_t *hash) {
-    float *piece = malloc(PIECE * sizeof *piece);
-    int status = piece ? 0 : error_set("out of memory");
+    float *piece = memory_allocate(PIECE, sizeof *piece);
+    int status = 0;
     *hash = 0xcbf29ce484222325U;
     for (uint64_t done = 0; status == 0 && done < gpt->parameters.elements; done += PIECE) {
-        const uint64_t count = piece_at(gpt, done);
+        const uint64_t left = gpt->parameters.elements - done, count = left < PIECE ? left : PIECE;
         status =
             buffer_read(gpt->compute, gpt->parameters.weights, done * sizeof *piece, piece, count * sizeof *piece);
         *hash = status ? 0 : mix_piece(*hash, piece, count);

@@ -29,20 +29,14 @@ struct data_parallel {
  * shared equally. */
 int data_parallel_divide(int64_t steps, const struct ranks *ranks, int64_t *micro_steps);
 
-/* FLOP/s of products of the model's shape, on all ranks at once, added up. Collective. */
-int data_parallel_measure_rate(struct gpt *gpt, const struct ranks *ranks, double *rate);
+/* Cuts the buckets of a model of this shape, and sets what gpt_plan needs to know of the ranks in *options. */
+int data_parallel_begin(struct data_parallel *parallel, struct ranks *ranks, const struct train_settings *settings,
+                        const struct model_config *config, struct gpt_options *options);
 
-/* gpt_plan for training with these ranks, on a device that is open; the plan has what exchanging gradients takes,
- * too. Talks to no other rank. data_parallel_release frees what a failure leaves. */
-int data_parallel_plan_model(struct data_parallel *parallel, struct ranks *ranks,
-                             const struct train_settings *settings, struct compute *compute,
-                             const struct model_config *config, struct gpt *gpt);
+/* Call after gpt_plan: puts what exchanging gradients takes on the model's plan. */
+void data_parallel_plan(struct data_parallel *parallel, struct gpt *gpt);
 
-/* gpt_create on all ranks, first on one of each host: the others then find its programs in the cache. Collective.
- */
-int data_parallel_create_model(struct gpt *gpt, struct ranks *ranks);
-
-/* After the model that was planned here was created: what steps need. Collective. */
+/* Call after gpt_create: creates what steps need. Collective. */
 int data_parallel_create(struct data_parallel *parallel);
 void data_parallel_release(struct data_parallel *parallel);
 
@@ -55,9 +49,6 @@ int data_parallel_step(struct data_parallel *parallel, const struct optimizer_se
 
 /* Adds up what is in the gradients, by itself, to be timed: there are other ranks. Collective. */
 int data_parallel_exchange(struct data_parallel *parallel, struct collective_times *times);
-
-/* Rank 0's weights to all, so that libraries that round differently from host to host do not matter. Collective. */
-int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks);
 
 /* Collective: an error on all ranks unless all have the same weights, bit for bit. */
 int data_parallel_check_weights(const struct data_parallel *parallel);

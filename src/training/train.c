@@ -6,6 +6,7 @@
 #include "runtime/system/message.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/estimate_loss.h"
+#include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -408,7 +409,7 @@ static int print_profile(struct trainer *trainer) {
 
 /* What mfu refers to. */
 static int measure_rate(struct trainer *trainer) {
-    if (data_parallel_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
+    if (train_model_measure_rate(&trainer->gpt, trainer->ranks, &trainer->gemm_rate)) {
         return -1;
     }
     if (trainer->gpt.options.type != ELEMENT_FP32) {

@@ -9,6 +9,7 @@
 #include "src/settings/type_choice.h"
 #include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
+#include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -240,8 +241,8 @@ static int open_device(struct trainer *trainer) {
 
 static int plan_model(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    if (data_parallel_plan_model(&trainer->parallel, trainer->ranks, settings, trainer->compute, &settings->model,
-                                 &trainer->gpt)) {
+    if (train_model_plan(settings, &settings->model, trainer->ranks, trainer->compute, &trainer->gpt,
+                         &trainer->parallel)) {
         return -1;
     }
     print_ranks(trainer);
@@ -515,12 +516,12 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
     const int opened = ranks_agree(trainer->ranks, trainer->data.train ? 0 : open_data(trainer));
     /* the model was planned before the data said what its tokens are */
     memcpy(trainer->gpt.config.tokenizer, trainer->settings->model.tokenizer, sizeof trainer->gpt.config.tokenizer);
-    if (opened || same_job_check(trainer, folder) || data_parallel_create_model(&trainer->gpt, trainer->ranks)) {
+    if (opened || same_job_check(trainer, folder) || train_model_create(&trainer->gpt, trainer->ranks)) {
         return -1;
     }
     const int status = initialise(trainer, folder) || take_data(trainer, folder) || open_samplers(trainer);
     return ranks_agree(trainer->ranks, status) || data_parallel_create(&trainer->parallel) || take_best(trainer) ||
-                   data_parallel_share_weights(&trainer->gpt, trainer->ranks) ||
+                   train_model_share_weights(&trainer->gpt, trainer->ranks) ||
                    ranks_agree(trainer->ranks, open_run_directory(trainer))
                ? -1
                : 0;
