@@ -25,29 +25,29 @@ static int fill(const char *folder, struct gpt *gpt, const struct checkpoint_con
 static const char *const members[] = {"config.json", WEIGHTS_FILE, OPTIMIZER_FILE, "state.json", NULL};
 static const char *const members_without_moments[] = {"config.json", WEIGHTS_FILE, "state.json", NULL};
 
-/* What is at the place of a checkpoint that is to be written: 1 if it has to be kept beside it, 0 if not, -1 with
- * an error. */
-static int look_at_older(const char *path) {
+/* Looks at what has the name of a checkpoint that will be written. 1: a folder with other files, which are kept; 0: an
+ * older checkpoint alone, or nothing; -1 with an error. */
+static int check_older(const char *path) {
     struct stat status;
     if (lstat(path, &status) != 0) {
         return errno == ENOENT ? 0 : error_set_errno("cannot look at it");
     }
     if (S_ISLNK(status.st_mode)) {
-        return error_set("it is a symbolic link, and what that leads to is no part of this run: remove the link");
+        return error_set("it is a symbolic link, whose target is not part of this run: remove the link");
     }
     if (!S_ISDIR(status.st_mode)) {
-        return error_set("there is something else than a folder of this name");
+        return error_set("there is something of this name that is not a folder");
     }
     const int others = files_has_others(path, members), own = others > 0 ? checkpoint_is_own(path) : 1;
     if (own == 0 && (files_exist(path_of("%s/%s", path, WEIGHTS_FILE).text) ||
                      files_exist(path_of("%s/config.json", path).text))) {
-        return error_set("the folder there is no checkpoint of this program's: move it away");
+        return error_set("the folder there is not a checkpoint of this program: move it away");
     }
     return own < 0 ? -1 : others;
 }
 
-/* Beside other files, which stay. */
-static int move_beside(const char *path, char *staging, bool optimizer) {
+/* Moves the files into a folder with other files, which stay. */
+static int move_into(const char *path, char *staging, bool optimizer) {
     const int status = files_move_into(path, staging, optimizer ? members : members_without_moments);
     files_stage_abandon(staging);
     return status;
@@ -55,7 +55,7 @@ static int move_beside(const char *path, char *staging, bool optimizer) {
 
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
     char *staging = NULL;
-    const int others = look_at_older(path);
+    const int others = check_older(path);
     if (others < 0 || files_stage_begin(path, &staging)) {
         return error_prefix("cannot save checkpoint %s", path);
     }
@@ -64,7 +64,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
         files_stage_abandon(staging);
         return -1;
     }
-    return (others ? move_beside(path, staging, content->optimizer) : files_stage_commit(path, staging))
+    return (others ? move_into(path, staging, content->optimizer) : files_stage_commit(path, staging))
                ? error_prefix("cannot save checkpoint %s", path)
                : 0;
 }
@@ -97,75 +97,33 @@ static int newest_first(const struct dirent **a, const struct dirent **b) {
     return (first < second) - (first > second);
 }
 
-/* Whether it is there and a folder; -1 where that cannot be told: to pass over the newest one would be to go on
- * from an older one. */
-static int is_folder(const char *path) {
-    struct stat status;
-    if (stat(path, &status) == 0) {
-        return S_ISDIR(status.st_mode);
-    }
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : error_set_errno("cannot look at %s", path);
-}
-
-/* Whether it is a link: what that leads to was put there by somebody else. -1 where that cannot be told. */
-static int is_link(const char *path) {
-    struct stat status;
-    return lstat(path, &status) ? error_set_errno("cannot look at %s", path) : S_ISLNK(status.st_mode);
-}
-
-/* Whether a folder has any file of a checkpoint. One that checkpoint_remove has left because of other files has
- * none. */
+/* Whether it is a folder with a file of a checkpoint. checkpoint_remove leaves folders without one if they have other
+ * files. A folder that cannot be read counts: resuming from an older checkpoint instead would be wrong. */
 static bool has_files(const char *path) {
-    for (const char *const *name = members; *name; name++) {
-        if (files_exist(path_of("%s/%s", path, *name).text)) {
-            return true;
-        }
+    bool found = false;
+    for (const char *const *name = members; *name && !found; name++) {
+        found = files_exist(path_of("%s/%s", path, *name).text);
     }
-    return false;
+    return found;
 }
 
-/* Appends the iterations of those that are folders with a file of a checkpoint, and with `links` of links to such
- * folders. */
-static int take_folders(const char *out_dir, bool links, struct dirent *const *entries, size_t count,
-                        int64_t *iterations, size_t *taken) {
-    for (size_t i = 0; i < count; i++) {
-        const struct path path = path_of("%s/%s", out_dir, entries[i]->d_name);
-        const int link = links ? 0 : is_link(path.text), found = link ? 0 : is_folder(path.text);
-        if (link < 0 || found < 0) {
-            return -1;
-        }
-        if (found && has_files(path.text)) {
-            iterations[(*taken)++] = checkpoint_iteration_of(entries[i]->d_name);
-        }
-    }
-    return 0;
-}
-
-static int list(const char *out_dir, bool links, int64_t **iterations, size_t *count) {
-    struct dirent **entries = NULL;
+int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
+    struct dirent **entries;
     const int found = scandir(out_dir, &entries, is_numbered, newest_first);
     *iterations = NULL;
     *count = 0;
     if (found < 0) {
         return error_set_errno("cannot read the run directory %s", out_dir);
     }
-    *iterations = calloc((size_t)found + 1, sizeof **iterations);
-    const int status = *iterations ? take_folders(out_dir, links, entries, (size_t)found, *iterations, count)
-                                   : error_set("out of memory");
+    *iterations = memory_allocate((size_t)found, sizeof **iterations);
     for (int i = 0; i < found; i++) {
+        if (has_files(path_of("%s/%s", out_dir, entries[i]->d_name).text)) {
+            (*iterations)[(*count)++] = checkpoint_iteration_of(entries[i]->d_name);
+        }
         free(entries[i]);
     }
     free(entries);
-    if (status) {
-        free(*iterations);
-        *iterations = NULL;
-        *count = 0;
-    }
-    return status;
-}
-
-int checkpoint_list(const char *out_dir, int64_t **iterations, size_t *count) {
-    return list(out_dir, true, iterations, count);
+    return 0;
 }
 
 char *checkpoint_newest(const char *out_dir) {
@@ -200,10 +158,10 @@ int checkpoint_remove(const char *path) {
 int checkpoint_prune(const char *out_dir, int64_t keep) {
     int64_t *iterations, kept = 0;
     size_t count;
-    int status = list(out_dir, false, &iterations, &count); /* without links */
+    int status = checkpoint_list(out_dir, &iterations, &count);
     for (size_t i = 0; status == 0 && i < count; i++) {
         const struct path path = path_of("%s/ckpt-%" PRId64, out_dir, iterations[i]);
-        const int own = checkpoint_is_own(path.text);
+        const int own = files_is_link(path.text) ? 0 : checkpoint_is_own(path.text);
         kept += own > 0;
         status = own < 0 || (own > 0 && kept > keep && checkpoint_remove(path.text)) ? -1 : 0;
     }

@@ -1,9 +1,9 @@
-#include "src/checkpoint/checkpoint_state.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/weights.h"
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +14,7 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-static json_t *settings_json(const struct option_spec *settings, size_t count) {
-    char *text = settings ? options_text(settings, count) : memory_string("");
-    json_t *json = json_string(text);
-    free(text);
-    return json;
-}
+/* ---- writing */
 
 static int add_checksum(json_t *checksums, const char *folder, const char *name) {
     char digest[CHECKSUM_SIZE];
@@ -28,7 +23,7 @@ static int add_checksum(json_t *checksums, const char *folder, const char *name)
                : json_object_set_new(checksums, name, json_string(digest));
 }
 
-/* Of a run in fp16, or one that was: NULL otherwise. */
+/* NULL unless the run is or was in fp16. */
 static json_t *loss_scale_json(const struct loss_scale *scale) {
     return scale->dynamic || scale->skipped
                ? json_pack("{s:f, s:I, s:I}", "scale", (double)scale->scale, "good_steps",
@@ -36,48 +31,55 @@ static json_t *loss_scale_json(const struct loss_scale *scale) {
                : NULL;
 }
 
-/* Of state.json; no loss yet is null. */
-static json_t *best_loss_json(const struct training_state *state) {
-    return isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : json_null();
+/* What evaluations change; no loss yet is null. */
+static json_t *evaluation_json(const struct training_state *state) {
+    return json_pack("{s:I, s:o, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
+                     isfinite(state->best_val_loss) ? json_real(state->best_val_loss) : json_null(), "evaluated_at",
+                     (json_int_t)state->evaluated_at, "seconds", state->seconds);
+}
+
+/* Releases `more`. */
+static void merge(json_t *json, json_t *more) {
+    json_object_update(json, more);
+    json_decref(more);
 }
 
 int checkpoint_write_state(const char *folder, const struct gpt *gpt, const struct checkpoint_content *content) {
     const struct training_state *state = content->state;
     json_t *checksums = json_object();
-    if (!checksums || add_checksum(checksums, folder, "config.json") ||
-        add_checksum(checksums, folder, WEIGHTS_FILE) ||
+    if (add_checksum(checksums, folder, "config.json") || add_checksum(checksums, folder, WEIGHTS_FILE) ||
         (content->optimizer && add_checksum(checksums, folder, OPTIMIZER_FILE))) {
         json_decref(checksums);
         return error_prefix("cannot compute checksums");
     }
+    char *settings =
+        content->settings ? options_text(content->settings, content->setting_count) : memory_string("");
     json_t *json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:f, s:o*, s:{s:s, s:s}, s:o, s:o}", "version", HC_VERSION,
-                  "iteration", (json_int_t)state->iteration, "tokens", (json_int_t)state->tokens, "seed",
-                  (json_int_t)state->seed, "best_iteration", (json_int_t)state->best_iteration, "best_val_loss",
-                  best_loss_json(state), "evaluated_at", (json_int_t)state->evaluated_at, "seconds", state->seconds,
-                  "loss_scale", loss_scale_json(&gpt->loss_scale), "data", "train", state->train_digest, "val",
-                  state->val_digest, "settings", settings_json(content->settings, content->setting_count),
-                  "checksums", checksums);
-    const int status = json_file_write(path_of("%s/%s", folder, "state.json").text, json, STATE_FORMAT);
+        json_pack("{s:s, s:I, s:I, s:I}", "version", HC_VERSION, "iteration", (json_int_t)state->iteration,
+                  "tokens", (json_int_t)state->tokens, "seed", (json_int_t)state->seed);
+    merge(json, evaluation_json(state));
+    merge(json, json_pack("{s:o*, s:{s:s, s:s}, s:s, s:o}", "loss_scale", loss_scale_json(&gpt->loss_scale), "data",
+                          "train", state->train_digest, "val", state->val_digest, "settings", settings, "checksums",
+                          checksums));
+    const int status = json_file_write(path_of("%s/state.json", folder).text, json, STATE_FORMAT);
     json_decref(json);
+    free(settings);
     return status;
 }
 
 int checkpoint_update(const char *folder, const struct training_state *state) {
     json_t *json;
-    const struct path path = path_of("%s/%s", folder, "state.json");
+    const struct path path = path_of("%s/state.json", folder);
     int status = json_file_read(path.text, MOST_STATE_BYTES, &json);
     if (status == 0) {
-        json_t *changes = json_pack("{s:I, s:o, s:I, s:f}", "best_iteration", (json_int_t)state->best_iteration,
-                                    "best_val_loss", best_loss_json(state), "evaluated_at",
-                                    (json_int_t)state->evaluated_at, "seconds", state->seconds);
-        status = changes && json_object_update(json, changes) == 0 ? 0 : error_set("out of memory");
-        json_decref(changes);
+        merge(json, evaluation_json(state));
+        status = json_file_write(path.text, json, STATE_FORMAT);
+        json_decref(json);
     }
-    status = status || json_file_write(path.text, json, STATE_FORMAT) ? -1 : 0;
-    json_decref(json);
     return status ? error_prefix("cannot save the evaluation in checkpoint %s", folder) : 0;
 }
+
+/* ---- reading */
 
 static int verify_checksums(const char *folder, json_t *json) {
     const char *name;
@@ -106,7 +108,7 @@ static int verify_checksums(const char *folder, json_t *json) {
     return 0;
 }
 
-/* Of a file of data; "" where older programs, or a run without that file, left none. */
+/* Reads the digest of a data file; "" if older programs, or a run without that file, left none. */
 static void read_digest(const json_t *json, const char *name, char digest[CHECKSUM_SIZE]) {
     const char *saved = json_string_value(json_object_get(json_object_get(json, "data"), name));
     snprintf(digest, CHECKSUM_SIZE, "%s", saved ? saved : "");
@@ -118,13 +120,13 @@ bool checkpoint_is_count(const json_t *number, json_int_t least) {
 }
 
 static int read_state(const json_t *json, struct training_state *state) {
-    json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens");
-    json_t *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss");
-    json_t *best_iteration = json_object_get(json, "best_iteration");
-    json_t *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
+    const json_t *iteration = json_object_get(json, "iteration"), *tokens = json_object_get(json, "tokens"),
+                 *seed = json_object_get(json, "seed"), *best = json_object_get(json, "best_val_loss"),
+                 *best_iteration = json_object_get(json, "best_iteration"),
+                 *evaluated = json_object_get(json, "evaluated_at"); /* older files lack it, and seconds */
+    evaluated = evaluated ? evaluated : iteration;
     if (!checkpoint_is_count(iteration, 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 ||
-        !json_is_integer(seed) || !checkpoint_is_count(best_iteration, -1) ||
-        (evaluated && !checkpoint_is_count(evaluated, -1))) {
+        !json_is_integer(seed) || !checkpoint_is_count(best_iteration, -1) || !checkpoint_is_count(evaluated, -1)) {
         return error_set("iteration, tokens, seed, best_iteration or evaluated_at is missing or out of range");
     }
     *state = (struct training_state){
@@ -133,7 +135,7 @@ static int read_state(const json_t *json, struct training_state *state) {
         .seed = (uint64_t)json_integer_value(seed),
         .best_val_loss = json_is_number(best) ? json_number_value(best) : HUGE_VAL,
         .best_iteration = json_integer_value(best_iteration),
-        .evaluated_at = evaluated ? json_integer_value(evaluated) : json_integer_value(iteration),
+        .evaluated_at = json_integer_value(evaluated),
         .seconds = json_number_value(json_object_get(json, "seconds")),
     };
     read_digest(json, "train", state->train_digest);
@@ -141,20 +143,23 @@ static int read_state(const json_t *json, struct training_state *state) {
     return 0;
 }
 
-/* A run in fp16 goes on with its scale; in any type the steps that were left out do not count. */
+/* A run in fp16 continues with its scale; every run keeps the number of skipped steps. */
 static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_scale *scale) {
     const json_t *saved = json_object_get(json, "loss_scale");
-    const json_t *number = json_object_get(saved, "scale"), *good = json_object_get(saved, "good_steps"),
-                 *skipped = json_object_get(saved, "skipped");
+    json_int_t good_steps, skipped;
+    double number;
     struct loss_scale read = *scale;
     if (!saved) {
         return 0;
     }
-    read.scale = (float)json_number_value(number);
-    read.good_steps = json_integer_value(good);
-    read.skipped = json_integer_value(skipped);
-    if (!json_is_number(number) || !json_is_integer(good) || !json_is_integer(skipped) ||
-        !loss_scale_is_valid(&read) || read.skipped > iteration) {
+    const int status = json_unpack((json_t *)(uintptr_t)saved, "{s:F, s:I, s:I}", "scale", &number, "good_steps",
+                                   &good_steps, "skipped", &skipped);
+    if (status == 0) {
+        read.scale = (float)number;
+        read.good_steps = good_steps;
+        read.skipped = skipped;
+    }
+    if (status || !loss_scale_is_valid(&read) || read.skipped > iteration) {
         return error_set("loss_scale is not one that this program writes: resume from an older checkpoint");
     }
     scale->skipped = read.skipped;
@@ -166,7 +171,7 @@ static int read_loss_scale(const json_t *json, int64_t iteration, struct loss_sc
 
 /* *json is the caller's, NULL on failure. `scale` may be NULL. */
 static int open_state(const char *folder, struct training_state *state, struct loss_scale *scale, json_t **json) {
-    const struct path path = path_of("%s/%s", folder, "state.json");
+    const struct path path = path_of("%s/state.json", folder);
     int status = json_file_read(path.text, MOST_STATE_BYTES, json);
     if (status == 0 && (read_state(*json, state) || (scale && read_loss_scale(*json, state->iteration, scale)))) {
         status = error_prefix("%s", path.text);
@@ -186,7 +191,7 @@ int checkpoint_recognise(const char *folder, int64_t *iteration) {
     if (!is_file(folder, "config.json") || !is_file(folder, WEIGHTS_FILE) || !is_file(folder, "state.json")) {
         return 0;
     }
-    const int status = json_file_read(path_of("%s/%s", folder, "state.json").text, MOST_STATE_BYTES, &json);
+    const int status = json_file_read(path_of("%s/state.json", folder).text, MOST_STATE_BYTES, &json);
     const json_t *number = json_object_get(json, "iteration"), *checksums = json_object_get(json, "checksums");
     const bool ours = checkpoint_is_count(number, 0) && json_object_get(checksums, "config.json") &&
                       json_object_get(checksums, WEIGHTS_FILE);
@@ -197,11 +202,10 @@ int checkpoint_recognise(const char *folder, int64_t *iteration) {
 
 int checkpoint_read_state(const char *folder, struct training_state *state, char **settings) {
     json_t *json;
-    int status = open_state(folder, state, NULL, &json);
+    const int status = open_state(folder, state, NULL, &json);
     if (status == 0 && settings) {
         const char *text = json_string_value(json_object_get(json, "settings"));
-        *settings = strdup(text ? text : "");
-        status = *settings ? 0 : error_set("out of memory");
+        *settings = memory_string(text ? text : "");
     }
     json_decref(json);
     return status;

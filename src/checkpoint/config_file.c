@@ -2,46 +2,170 @@
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
-#include "src/checkpoint/hugging_face.h"
+#include "src/text/tokenizer.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_BYTES ((size_t)1 << 20)
+#define MOST_BYTES   ((size_t)1 << 20)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
-int config_file_parse(const json_t *json, struct model_config *config) {
-    if (!json_object_get(json, "model_type")) { /* which Hugging Face's has, and ours has not */
-        return model_config_from_json(json, config);
-    }
-    return hugging_face_read_config(json, config) || model_config_check(config) ? -1 : 0;
-}
+/* ---- Hugging Face's GPT-2 */
 
-/* The folders in another one that hold checkpoints. */
-struct candidates {
-    const char *folder;
-    char names[2][32]; /* the last ones in order, "" for none: ckpt-best is behind all numbers */
+static const double norm_epsilon = 1e-5; /* of all our layer norms */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} integer_keys[] = {
+    {"n_layer", offsetof(struct model_config, n_layer)},
+    {"n_head", offsetof(struct model_config, n_head)},
+    {"n_embd", offsetof(struct model_config, n_embd)},
+    {"n_positions", offsetof(struct model_config, block_size)},
+    {"vocab_size", offsetof(struct model_config, vocab_size)},
 };
 
-static int take_candidate(void *context, const char *name) {
-    struct candidates *found = context;
-    const size_t size = sizeof found->names[0];
-    if (strncmp(name, "ckpt-", 5) != 0 || strlen(name) >= size || strverscmp(name, found->names[1]) <= 0 ||
-        !files_exist(path_of("%s/%s/config.json", found->folder, name).text)) {
-        return 0;
+/* Its names for our two activations. */
+static const struct {
+    const char *name;
+    enum activation activation;
+} activations[] = {
+    {"gelu_new", ACTIVATION_GELU_TANH},
+    {"gelu_fast", ACTIVATION_GELU_TANH},
+    {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+    {"gelu_accurate", ACTIVATION_GELU_TANH},
+    {"gelu", ACTIVATION_GELU},
+    {"gelu_python", ACTIVATION_GELU},
+};
+
+/* Switches that a model either lacks or has at the value of the original GPT-2. */
+static const struct {
+    const char *name;
+    bool value;
+} switches[] = {
+    {"scale_attn_weights", true},
+    {"scale_attn_by_inverse_layer_idx", false},
+    {"add_cross_attention", false},
+    {"tie_word_embeddings", true},
+};
+
+static int read_sizes(const json_t *json, struct model_config *config) {
+    for (size_t i = 0; i < COUNT(integer_keys); i++) {
+        const json_t *value = json_object_get(json, integer_keys[i].name);
+        if (!json_is_integer(value)) {
+            return error_set("'%s' is %s", integer_keys[i].name, value ? "not a whole number" : "missing");
+        }
+        *(int64_t *)((char *)config + integer_keys[i].offset) = json_integer_value(value);
     }
-    const bool first = strverscmp(name, found->names[0]) > 0;
-    snprintf(found->names[1], size, "%s", first ? found->names[0] : name);
-    if (first) {
-        snprintf(found->names[0], size, "%s", name);
+    const json_t *hidden = json_object_get(json, "n_inner");
+    const bool other = hidden && !json_is_null(hidden) &&
+                       (!json_is_integer(hidden) || json_integer_value(hidden) / 4 != config->n_embd ||
+                        json_integer_value(hidden) % 4 != 0);
+    return other ? error_set("'n_inner' is not 4 n_embd, which is the only width of MLPs here") : 0;
+}
+
+static int read_activation(const json_t *json, struct model_config *config) {
+    const json_t *value = json_object_get(json, "activation_function");
+    const char *name = value ? json_string_value(value) : "gelu_new";
+    for (size_t i = 0; name && i < COUNT(activations); i++) {
+        if (strcmp(name, activations[i].name) == 0) {
+            config->activation = activations[i].activation;
+            return 0;
+        }
+    }
+    return error_set("'activation_function' is '%.60s': only GELU is supported, exact (gelu) or by tanh (gelu_new)",
+                     name ? name : "no text");
+}
+
+static int check_switches(const json_t *json) {
+    for (size_t i = 0; i < COUNT(switches); i++) {
+        const json_t *value = json_object_get(json, switches[i].name);
+        if (value && (!json_is_boolean(value) || json_boolean_value(value) != switches[i].value)) {
+            return error_set("'%s' is not %s: such models are not supported", switches[i].name,
+                             switches[i].value ? "true" : "false");
+        }
+    }
+    const json_t *epsilon = json_object_get(json, "layer_norm_epsilon");
+    return epsilon && fabs(json_number_value(epsilon) - norm_epsilon) > 1e-3 * norm_epsilon
+               ? error_set("'layer_norm_epsilon' is not 1e-5, the only value that is supported")
+               : 0;
+}
+
+/* Models whose texts end with token 50256 have GPT-2's tokenizer, or one of its size and order. */
+static int read_tokenizer(const json_t *json, struct model_config *config) {
+    const char *name = json_string_value(json_object_get(json, "tokenizer"));
+    const json_t *end = json_object_get(json, "eos_token_id");
+    if (!name && config->vocab_size >= GPT2_TOKENS && json_integer_value(end) == GPT2_TOKENS - 1) {
+        name = "gpt2";
+    }
+    return model_config_set_tokenizer(config, name);
+}
+
+static int read_hugging_face(const json_t *json, struct model_config *config) {
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    if (!type || strcmp(type, "gpt2") != 0) {
+        return error_set("model_type is '%.60s': of Hugging Face's models only 'gpt2' can be read",
+                         type ? type : "no text");
+    }
+    *config = model_config_default();
+    config->bias = true;
+    config->residual = residual_find("rc");
+    config->dropout = json_number_value(json_object_get(json, "resid_pdrop"));
+    if (read_sizes(json, config) || read_tokenizer(json, config) || read_activation(json, config) ||
+        check_switches(json)) {
+        return -1;
+    }
+    config->hugging_face_rows = config->vocab_size;
+    return model_config_check(config);
+}
+
+json_t *config_file_hugging_face(const struct model_config *config) {
+    const bool gpt2 = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size >= GPT2_TOKENS;
+    return json_pack(
+        "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, s:f, s:b, s:s, s:o, s:o, s:s*}",
+        "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer", (json_int_t)config->n_layer, "n_head",
+        (json_int_t)config->n_head, "n_embd", (json_int_t)config->n_embd, "n_positions",
+        (json_int_t)config->block_size, "n_ctx", (json_int_t)config->block_size, "vocab_size",
+        (json_int_t)config->vocab_size, "n_inner", "activation_function",
+        config->activation == ACTIVATION_GELU_TANH ? "gelu_new" : "gelu", "layer_norm_epsilon", norm_epsilon,
+        "resid_pdrop", config->dropout, "embd_pdrop", config->dropout, "attn_pdrop", config->dropout,
+        "tie_word_embeddings", 1, "torch_dtype", "float32", "bos_token_id",
+        gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "eos_token_id",
+        gpt2 ? json_integer(GPT2_TOKENS - 1) : json_null(), "tokenizer",
+        *config->tokenizer ? config->tokenizer : NULL);
+}
+
+/* ---- files */
+
+int config_file_parse(const json_t *json, struct model_config *config) {
+    const bool ours = json_object_get(json, "model_type") == NULL; /* Hugging Face's always has this key */
+    return ours ? model_config_from_json(json, config) : read_hugging_face(json, config);
+}
+
+/* The checkpoints in a run directory. */
+struct candidates {
+    const char *folder;
+    char names[2][32]; /* the last ones in order, "" for none; ckpt-best is after all numbers */
+};
+
+static int add_candidate(void *context, const char *name) {
+    struct candidates *found = context;
+    const bool last = strverscmp(name, found->names[0]) > 0;
+    if (strncmp(name, "ckpt-", 5) == 0 && strlen(name) < sizeof found->names[0] &&
+        strverscmp(name, found->names[1]) > 0 &&
+        files_exist(path_of("%s/%s/config.json", found->folder, name).text)) {
+        memcpy(found->names[1], found->names[0], last ? sizeof found->names[0] : 0);
+        snprintf(found->names[last ? 0 : 1], sizeof found->names[0], "%s", name);
     }
     return 0;
 }
 
-/* An error that names a checkpoint if the folder is the directory of a run, which has checkpoints in it. */
+/* If the folder is a run directory, which has checkpoints in it, an error that names one or two of them. */
 static int refuse_run_directory(const char *folder) {
     struct candidates found = {.folder = folder};
     size_t length = strlen(folder);
-    if (files_each(folder, take_candidate, &found)) {
-        error_clear(); /* there may be no such folder: reading config.json says so */
+    if (files_each(folder, add_candidate, &found)) {
+        error_clear(); /* if there is no such folder, reading config.json reports it */
     }
     while (length > 1 && folder[length - 1] == '/') {
         length--;
@@ -53,23 +177,20 @@ static int refuse_run_directory(const char *folder) {
 }
 
 int config_file_read(const char *folder, struct model_config *config) {
-    const struct path path = path_of("%s/%s", folder, "config.json");
+    const struct path path = path_of("%s/config.json", folder);
     json_t *json;
-    if (!files_exist(path.text) && refuse_run_directory(folder)) {
+    if ((!files_exist(path.text) && refuse_run_directory(folder)) || json_file_read(path.text, MOST_BYTES, &json)) {
         return -1;
     }
-    int status = json_file_read(path.text, MOST_BYTES, &json);
-    if (status == 0 && config_file_parse(json, config)) {
-        status = error_prefix("%s", path.text);
-    }
+    const int status = config_file_parse(json, config);
     json_decref(json);
-    return status;
+    return status ? error_prefix("%s", path.text) : 0;
 }
 
 int config_file_write(const char *folder, const struct model_config *config) {
     json_t *json = model_config_to_json(config);
-    const int status = json_file_write(path_of("%s/%s", folder, "config.json").text, json,
-                                       JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    const int status =
+        json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(json);
     return status;
 }

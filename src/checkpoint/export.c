@@ -3,39 +3,40 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/export_files.h"
-#include "src/checkpoint/hugging_face.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The key by which exports are known again, so that nothing else is replaced. */
+/* The key that marks our exports in config.json. Only they are replaced. */
 static const char mark[] = "exported_by";
 
 /* ---- where to write */
 
-/* __pycache__ is what Python leaves where model.py was imported. */
-static bool is_exported_file(const char *name) {
+/* Counts an entry of a folder; 1 if it is not of an export. Importing model.py leaves a __pycache__. */
+static int check_entry(void *count, const char *name) {
     bool known =
         strcmp(name, "config.json") == 0 || strcmp(name, WEIGHTS_FILE) == 0 || strcmp(name, "__pycache__") == 0;
     for (const struct export_file *file = export_files; file->name && !known; file++) {
         known = strcmp(name, file->name) == 0;
     }
-    return known;
+    ++*(size_t *)count;
+    return !known;
 }
 
 static bool has_mark(const char *folder) {
     json_t *json = NULL;
-    const bool marked = json_file_read(path_of("%s/%s", folder, "config.json").text, (size_t)1 << 20, &json) == 0 &&
+    const bool marked = json_file_read(path_of("%s/config.json", folder).text, (size_t)1 << 20, &json) == 0 &&
                         json_object_get(json, mark) != NULL;
     json_decref(json);
     return marked;
 }
 
-/* Whether a program beside the weights is as an export wrote it; one that is not there is. */
+/* Whether a file is absent or as an export wrote it. */
 static bool is_as_written(const char *out, const struct export_file *file) {
     const struct path path = path_of("%s/%s", out, file->name);
     char *text = NULL;
@@ -46,49 +47,37 @@ static bool is_as_written(const char *out, const struct export_file *file) {
     return same;
 }
 
-/* What is in a folder. */
-struct entries {
-    size_t count;
-    bool others; /* than files of an export */
-};
-
-static int count_entry(void *context, const char *name) {
-    struct entries *entries = context;
-    entries->count++;
-    entries->others = entries->others || !is_exported_file(name);
-    return 0;
-}
-
-/* Nothing, an empty folder, or an export may be where the new one will be. */
+/* The export may replace nothing, an empty folder, or an older export. */
 static int check_target(const char *out) {
-    struct entries entries = {0};
+    size_t count = 0;
     if (!files_exist(out)) {
         return 0;
     }
-    if (files_each(out, count_entry, &entries)) {
+    const int others = files_each(out, check_entry, &count);
+    if (others < 0) {
         return error_prefix("cannot write the export");
     }
     for (const struct export_file *file = export_files; file->name; file++) {
         if (!is_as_written(out, file)) {
-            return error_set("%s/%s is not as an export wrote it, and would be lost: choose another --out", out,
-                             file->name);
+            return error_set("%s/%s was changed since it was exported, and would be lost: choose another --out",
+                             out, file->name);
         }
     }
-    return entries.count == 0 || (!entries.others && has_mark(out))
+    return count == 0 || (!others && has_mark(out))
                ? 0
-               : error_set("%s is there already and not an export alone: choose another --out, or remove it", out);
+               : error_set("%s exists and is not just an export: choose another --out, or remove it", out);
 }
 
 /* ---- what to write */
 
-/* Rows of the token embedding that a model gives to others when nothing else is asked for: for transformers, of
- * GPT-2's tokens those that its tokenizer has, without padding; else all. */
+/* The default number of rows of the token embedding: all, but for transformers only those of GPT-2's tokenizer, without
+ * padding. */
 static int64_t usual_rows(const struct model_config *config, enum export_format format) {
     const bool padded = strcmp(config->tokenizer, "gpt2") == 0 && config->vocab_size > GPT2_TOKENS;
     return format == EXPORT_HUGGING_FACE && padded ? GPT2_TOKENS : config->vocab_size;
 }
 
-/* The model as it will be in the folder. */
+/* Sets the config of the exported model. */
 static int choose_model(const struct export_settings *settings, const struct model_config *source,
                         struct model_config *target) {
     *target = *source;
@@ -114,12 +103,6 @@ struct export {
     struct weights *weights;
 };
 
-static void release(struct export *export) {
-    weights_close(export->weights);
-    parameters_release(&export->source);
-    parameters_release(&export->parameters);
-}
-
 static int prepare(const struct export_settings *settings, struct export *export) {
     export->format = settings->format;
     return config_file_read(settings->checkpoint, &export->source_config) ||
@@ -136,17 +119,16 @@ static int prepare(const struct export_settings *settings, struct export *export
 /* ---- writing */
 
 static int write_config(const struct export *export, const char *folder) {
-    const bool hugging_face = export->format == EXPORT_HUGGING_FACE;
-    json_t *json = hugging_face ? hugging_face_make_config(&export->config) : model_config_to_json(&export->config);
-    int status = json && json_object_set_new(json, mark, json_string("hctrain " HC_VERSION)) == 0
-                     ? json_file_write(path_of("%s/%s", folder, "config.json").text, json,
-                                       JSON_INDENT(1) | JSON_REAL_PRECISION(15))
-                     : error_set("out of memory");
+    json_t *json = export->format == EXPORT_HUGGING_FACE ? config_file_hugging_face(&export->config)
+                                                         : model_config_to_json(&export->config);
+    json_object_set_new(json, mark, json_string("hctrain " HC_VERSION));
+    const int status =
+        json_file_write(path_of("%s/config.json", folder).text, json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
     json_decref(json);
     return status;
 }
 
-/* A parameter that the model has not is zeros. */
+/* A parameter that the source lacks is zero. */
 static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const struct export *export = context;
     const char *name = export->parameters.table[tensor].name;
@@ -163,13 +145,12 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
 
 static int write_weights(struct export *export, const char *folder) {
     const struct parameters *parameters = &export->parameters;
-    struct tensor_info *infos = calloc(parameters->count, sizeof *infos);
-    for (size_t i = 0; infos && i < parameters->count; i++) {
+    struct tensor_info *infos = memory_allocate(parameters->count, sizeof *infos);
+    for (size_t i = 0; i < parameters->count; i++) {
         infos[i] = weights_tensor(&parameters->table[i], export->format == EXPORT_HUGGING_FACE);
     }
-    const int status = infos ? safetensors_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, infos,
-                                                 parameters->count, read_piece, export)
-                             : error_set("out of memory");
+    const int status = safetensors_write(path_of("%s/%s", folder, WEIGHTS_FILE).text, infos, parameters->count,
+                                         read_piece, export);
     free(infos);
     return status;
 }
@@ -199,6 +180,8 @@ int export_run(const struct export_settings *settings, struct export_report *rep
     struct export export = {0};
     const int status = prepare(settings, &export) || write_folder(&export, settings->out);
     *report = (struct export_report){export.source_config, export.config.vocab_size, export.parameters.total};
-    release(&export);
+    weights_close(export.weights);
+    parameters_release(&export.source);
+    parameters_release(&export.parameters);
     return status ? error_prefix("cannot export %s to %s", settings->checkpoint, settings->out) : 0;
 }

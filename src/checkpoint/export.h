@@ -1,6 +1,5 @@
-/* Models for others: a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch
- * alone. No device is needed, and memory for a few copies of the largest linear layer only. docs/exchange.md
- * describes the folders. */
+/* Exports a checkpoint, or a folder of Hugging Face's, as a folder for transformers or for PyTorch alone. It needs no
+ * device, and memory for a few copies of the largest linear layer only. docs/exchange.md describes the folders. */
 #pragma once
 
 #include "src/model/model_config.h"
@@ -14,7 +13,7 @@ struct export_settings {
     const char *checkpoint, *out; /* folders */
     enum export_format format;
     int64_t
-        vocab_size; /* rows of the token embedding to keep; 0: all, but for transformers no padding of GPT-2's */
+        vocab_size; /* rows of the token embedding to keep; 0: all, but for transformers without GPT-2's padding */
 };
 
 struct export_report {

@@ -1,4 +1,4 @@
-/* The files of src/exchange/, embedded at build time, that exports get beside the weights. */
+/* Files that exports for PyTorch get beside the weights: model.py, embedded at build time. */
 #pragma once
 
 struct export_file {

@@ -1,23 +1,24 @@
 #include "src/checkpoint/weights.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char prefix[] = "transformer."; /* of all parameters here, of some files' there */
+static const char prefix[] = "transformer."; /* of all our names, and of those in some files of Hugging Face's */
 static const char head_name[] = "lm_head.weight";
 
 struct weights {
     struct safetensors *file;
     const struct parameters *parameters;
     bool hugging_face;
-    size_t skipped; /* characters of our names that the file's lack */
-    uint64_t width; /* n_embd */
-    uint64_t rows;  /* of the token embedding in the file */
-    float *mean;    /* [width] of these rows; NULL: not needed */
-    const struct parameter *held;
-    float *held_values; /* of that parameter, transposed; NULL: none yet */
+    size_t skipped;               /* characters of our names that names in the file lack */
+    uint64_t width;               /* n_embd */
+    uint64_t rows;                /* of the token embedding in the file */
+    float *mean;                  /* [width] of these rows; NULL: not needed */
+    const struct parameter *held; /* the parameter whose transposed values are in memory; NULL: none */
+    float *held_values;
 };
 
 /* ---- finding tensors */
@@ -97,7 +98,7 @@ static int check_nothing_else(const struct weights *weights) {
     return 0;
 }
 
-/* A model with its own head is not the same function with the token embedding in its place. */
+/* A model with a head of its own is not the same function with the token embedding in its place. */
 static int check_head(const struct weights *weights, const struct tensor_info *embedding) {
     const struct tensor_info *head = safetensors_find(weights->file, head_name);
     const uint64_t width = weights->width;
@@ -107,41 +108,40 @@ static int check_head(const struct weights *weights, const struct tensor_info *e
     if (!has_shape(head, embedding)) {
         return -1;
     }
-    float *rows = malloc(2 * width * sizeof *rows);
-    int status = rows ? 0 : error_set("out of memory");
+    float *rows = memory_allocate(2 * width, sizeof *rows);
+    int status = 0;
     for (uint64_t i = 0; status == 0 && i < weights->rows; i++) {
         status = safetensors_read_f32(weights->file, head, i * width, width, rows) ||
                  safetensors_read_f32(weights->file, embedding, i * width, width, rows + width);
         if (status == 0 && memcmp(rows, rows + width, width * sizeof *rows) != 0) {
-            status =
-                error_set("'%s' differs from the token embedding: only models that tie them are here", head_name);
+            status = error_set("'%s' differs from the token embedding: only models that tie them are supported",
+                               head_name);
         }
     }
     free(rows);
     return status ? -1 : 0;
 }
 
-/* The mean of the file's rows. */
+/* Computes the mean of the file's rows of the token embedding. */
 static int average_rows(struct weights *weights, const struct tensor_info *info) {
-    double *sums = calloc(weights->width, sizeof *sums);
-    float *row = malloc(weights->width * sizeof *row);
-    weights->mean = malloc(weights->width * sizeof *weights->mean);
-    int status = sums && row && weights->mean ? 0 : error_set("out of memory");
+    const uint64_t width = weights->width;
+    double *sums = memory_zeroed(width, sizeof *sums);
+    float *row = weights->mean = memory_allocate(width, sizeof *row);
+    int status = 0;
     for (uint64_t i = 0; status == 0 && i < weights->rows; i++) {
-        status = safetensors_read_f32(weights->file, info, i * weights->width, weights->width, row);
-        for (uint64_t k = 0; status == 0 && k < weights->width; k++) {
+        status = safetensors_read_f32(weights->file, info, i * width, width, row);
+        for (uint64_t k = 0; status == 0 && k < width; k++) {
             sums[k] += (double)row[k];
         }
     }
-    for (uint64_t k = 0; status == 0 && k < weights->width; k++) {
+    for (uint64_t k = 0; k < width; k++) {
         weights->mean[k] = (float)(sums[k] / (double)weights->rows);
     }
     free(sums);
-    free(row);
     return status;
 }
 
-/* to [columns, rows] from `from` [rows, columns]. */
+/* to [columns, rows] = transpose of from [rows, columns]. */
 static void transpose(uint64_t rows, uint64_t columns, const float *from, float *to) {
     enum { TILE = 32 }; /* keeps both sides in the cache */
     for (uint64_t top = 0; top < rows; top += TILE) {
@@ -153,18 +153,16 @@ static void transpose(uint64_t rows, uint64_t columns, const float *from, float 
     }
 }
 
-/* Reads a tensor whole, and keeps it transposed until the next one is wanted. */
+/* Reads a whole tensor and keeps it transposed until another one is wanted. */
 static int hold(struct weights *weights, const struct parameter *parameter, const struct tensor_info *info) {
     if (weights->held == parameter) {
         return 0;
     }
     free(weights->held_values);
     weights->held = NULL;
-    weights->held_values = malloc(info->elements * sizeof(float));
-    float *values = malloc(info->elements * sizeof *values);
-    int status = values && weights->held_values
-                     ? safetensors_read_f32(weights->file, info, 0, info->elements, values)
-                     : error_set("out of memory for tensor '%s'", info->name);
+    weights->held_values = memory_allocate(info->elements, sizeof *weights->held_values);
+    float *values = memory_allocate(info->elements, sizeof *values);
+    const int status = safetensors_read_f32(weights->file, info, 0, info->elements, values);
     if (status == 0) {
         transpose(info->shape[0], info->shape[1], values, weights->held_values);
         weights->held = parameter;
@@ -175,7 +173,7 @@ static int hold(struct weights *weights, const struct parameter *parameter, cons
 
 /* ---- opening and reading */
 
-/* Every tensor is there before the first one is used. */
+/* Checks all tensors before the first one is used. */
 static int check(struct weights *weights, const char *path) {
     const struct parameters *parameters = weights->parameters;
     if (!weights->hugging_face && weights_check_count(weights->file, path, parameters->count)) {
@@ -194,7 +192,7 @@ static int check(struct weights *weights, const char *path) {
                : 0;
 }
 
-/* What Hugging Face's folders have instead of one safetensors file, and how to get that. */
+/* Hugging Face's folders may have other files instead of one safetensors file; the error says how to convert them. */
 static int explain_absence(const char *folder) {
     static const char *const names[] = {"model.safetensors.index.json", "pytorch_model.bin"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -207,30 +205,24 @@ static int explain_absence(const char *folder) {
     return -1;
 }
 
-static int open_file(const char *folder, const char *path, struct weights *weights) {
-    if (safetensors_open(path, &weights->file)) {
-        return weights->hugging_face && !files_exist(path) ? explain_absence(folder) : -1;
-    }
-    if (weights->hugging_face && !safetensors_find(weights->file, "transformer.wte.weight")) {
-        weights->skipped = strlen(prefix);
-    }
-    return check(weights, path);
-}
-
 int weights_open(const char *folder, const struct model_config *config, const struct parameters *parameters,
                  struct weights **opened) {
     const bool hugging_face = config->hugging_face_rows > 0;
-    struct weights *weights = *opened = calloc(1, sizeof *weights);
-    if (!weights) {
-        return error_set("out of memory opening %s", folder);
-    }
+    const struct path path = path_of("%s/%s", folder, WEIGHTS_FILE);
+    struct weights *weights = *opened = memory_zeroed(1, sizeof *weights);
     *weights = (struct weights){
         .parameters = parameters,
         .hugging_face = hugging_face,
         .width = (uint64_t)config->n_embd,
         .rows = (uint64_t)(hugging_face ? config->hugging_face_rows : config->vocab_size),
     };
-    return open_file(folder, path_of("%s/%s", folder, WEIGHTS_FILE).text, weights);
+    if (safetensors_open(path.text, &weights->file)) {
+        return hugging_face && !files_exist(path.text) ? explain_absence(folder) : -1;
+    }
+    if (hugging_face && !safetensors_find(weights->file, "transformer.wte.weight")) {
+        weights->skipped = strlen(prefix);
+    }
+    return check(weights, path.text);
 }
 
 void weights_close(struct weights *weights) {

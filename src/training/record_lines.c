@@ -1,7 +1,7 @@
 #include "src/training/record_lines.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/checkpoint/checkpoint_state.h"
+#include "src/checkpoint/checkpoint.h"
 #include <stdlib.h>
 
 /* The object of a line, or NULL if the line is no object with an iteration. */

@@ -428,16 +428,16 @@ static void only_exports_are_replaced(void **state) {
     const struct model_config config = plain_config(true);
     write_checkpoint("plain", &config);
     write_checkpoint("precious", &config);
-    assert_error(export_to("plain", "precious", EXPORT_TORCH, 0), "precious is there already and not an export");
+    assert_error(export_to("plain", "precious", EXPORT_TORCH, 0), "precious exists and is not just an export");
     require(export_to("plain", "mixed", EXPORT_TORCH, 0));
     assert_error(export_to("plain", "plain", EXPORT_TORCH, 0), "--out is the checkpoint itself");
     require(export_to("plain", "edited", EXPORT_TORCH, 0));
     require(export_to("plain", "edited", EXPORT_TORCH, 0));
     scratch_write("edited/model.py", "mine", 4);
     assert_error(export_to("plain", "edited", EXPORT_HUGGING_FACE, 0),
-                 "edited/model.py is not as an export wrote it");
+                 "edited/model.py was changed since it was exported");
     scratch_write("mixed/notes.txt", "mine", 4);
-    assert_error(export_to("plain", "mixed", EXPORT_TORCH, 0), "mixed is there already and not an export");
+    assert_error(export_to("plain", "mixed", EXPORT_TORCH, 0), "mixed exists and is not just an export");
     scratch_write("a-file", "mine", 4);
     assert_error(export_to("plain", "a-file", EXPORT_TORCH, 0), "a-file: Not a directory");
     require(files_make_folder(scratch_path("new/empty")));

@@ -3,7 +3,6 @@
 #include "runtime/files/json_file.h"
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/config_file.h"
-#include "src/checkpoint/hugging_face.h"
 #include "src/model/model_config.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
@@ -50,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         fuzz_require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
         if (residual_is_plain(config.residual)) {
-            read_back(hugging_face_make_config(&config), &config, config.bias);
+            read_back(config_file_hugging_face(&config), &config, config.bias);
         }
         fuzz_require(config_file_write(folder, &config) == 0 && config_file_read(folder, &again) == 0 &&
                          model_config_same(&config, &again, "n_streams"),

@@ -1,7 +1,7 @@
 /* Any bytes as the files of a checkpoint: where its run stood, for going on, and for noting an evaluation. */
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
-#include "src/checkpoint/checkpoint_state.h"
+#include "src/checkpoint/checkpoint.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>

@@ -902,7 +902,7 @@ static void failing_best_checkpoint_does_not_cost_the_run(void **state) {
     scratch_write("no-best/ckpt-best", "", 0);
     assert_failed(TRAIN("no-best", "--init-from", "resume", "--eval-interval", "4", "--eval-iters", "1",
                         "--checkpoint-interval", "1000"),
-                  1, "something else than a folder");
+                  1, "something of this name that is not a folder");
     assert_true(has("no-best", "ckpt-4/state.json"));
     json_t *saved = read_json("no-best/ckpt-4/state.json");
     assert_int_equal(json_integer_value(json_object_get(saved, "evaluated_at")), -1);
