@@ -30,7 +30,7 @@ struct encoder {
     uint64_t sent, claimed, taken; /* numbers of batches; the threads claim them */
     size_t submitted_bytes;        /* of text in batches that are sent and not taken */
     pthread_t *threads;            /* [thread_count] */
-    unsigned thread_count;
+    int64_t thread_count;
 };
 
 void text_batch_add(struct text_batch *batch, const struct text_piece *piece, const char *text, size_t bytes) {
@@ -47,14 +47,13 @@ void text_batch_add(struct text_batch *batch, const struct text_piece *piece, co
 /* State of a thread. */
 struct worker {
     const struct encoder *encoder;
-    struct tokenizer_scratch *scratch;
     struct text_buffer valid, field;
 };
 
 static int mark_end(const struct worker *worker, struct token_list *tokens) {
     const uint32_t end = tokenizer_end_of_text(worker->encoder->tokenizer);
     if (end == UINT32_MAX) {
-        return tokenizer_encode(worker->encoder->tokenizer, worker->scratch, "\n\n", 2, tokens);
+        return tokenizer_encode(worker->encoder->tokenizer, "\n\n", 2, tokens);
     }
     token_list_append(tokens, end);
     return 0;
@@ -74,7 +73,7 @@ static int encode_piece(struct worker *worker, struct text_batch *batch, const s
         text = worker->field.bytes;
         bytes = worker->field.size;
     }
-    result = result || tokenizer_encode(worker->encoder->tokenizer, worker->scratch, text, bytes, &batch->tokens);
+    result = result || tokenizer_encode(worker->encoder->tokenizer, text, bytes, &batch->tokens);
     if (result) {
         return error_prefix("%s:%" PRIu64, piece->source, piece->line);
     }
@@ -114,7 +113,7 @@ static void finish(struct encoder *encoder, struct slot *slot, int result) {
 
 static void *work(void *context) {
     struct encoder *encoder = context;
-    struct worker worker = {.encoder = encoder, .scratch = tokenizer_scratch_create()};
+    struct worker worker = {.encoder = encoder};
     struct slot *slot;
     while ((slot = claim(encoder)) != NULL) {
         finish(encoder, slot, encode_batch(&worker, &slot->batch));
@@ -123,7 +122,6 @@ static void *work(void *context) {
             text_free(&worker.valid);
         }
     }
-    tokenizer_scratch_free(worker.scratch);
     text_free(&worker.valid);
     text_free(&worker.field);
     return NULL;
@@ -138,7 +136,7 @@ int encoder_create(const struct prepare_settings *settings, const struct tokeniz
     encoder->tokenizer = tokenizer;
     encoder->slot_count = 2 * (size_t)settings->threads + SPARE_BATCHES;
     encoder->slots = memory_zeroed(encoder->slot_count, sizeof *encoder->slots);
-    encoder->threads = memory_zeroed(settings->threads, sizeof *encoder->threads);
+    encoder->threads = memory_zeroed((size_t)settings->threads, sizeof *encoder->threads);
     pthread_mutex_init(&encoder->lock, NULL);
     pthread_cond_init(&encoder->submitted, NULL);
     pthread_cond_init(&encoder->encoded, NULL);
@@ -158,7 +156,7 @@ void encoder_free(struct encoder *encoder) {
     encoder->closing = true;
     pthread_cond_broadcast(&encoder->submitted);
     pthread_mutex_unlock(&encoder->lock);
-    for (unsigned i = 0; i < encoder->thread_count; i++) {
+    for (int64_t i = 0; i < encoder->thread_count; i++) {
         pthread_join(encoder->threads[i], NULL);
     }
     for (size_t i = 0; i < encoder->slot_count; i++) {
@@ -217,7 +215,7 @@ void encoder_release(struct encoder *encoder) {
     struct slot *slot = &encoder->slots[encoder->taken++ % encoder->slot_count];
     encoder->submitted_bytes -= slot->batch.text.size;
     slot->ready = false;
-    if (slot->batch.text.capacity > MOST_KEPT_BYTES) {
+    if (slot->batch.text.capacity > MOST_KEPT_BYTES || slot->batch.tokens.part_capacity > MOST_KEPT_BYTES / 64) {
         text_free(&slot->batch.text);
         token_list_free(&slot->batch.tokens);
     }

@@ -78,7 +78,7 @@ static int examine_sources(struct preparation *preparation, json_t *list) {
 static int begin_task(struct preparation *preparation) {
     const struct prepare_settings *settings = preparation->settings;
     const char *order = settings->order, *vocabulary = settings->vocabulary;
-    if (document_order_begin(&preparation->order, settings->seed, settings->val_fraction, order) ||
+    if (document_order_begin(&preparation->order, (uint64_t)settings->seed, settings->val_fraction, order) ||
         (order && checksum_file(order, preparation->order_digest)) ||
         tokenizer_open(vocabulary, &preparation->tokenizer) ||
         (vocabulary && checksum_file(vocabulary, preparation->vocabulary_digest)) ||

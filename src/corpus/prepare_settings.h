@@ -10,13 +10,13 @@ struct prepare_settings {
     bool val_source;            /* the last source is held out, and nothing else; val_fraction is 0 */
     const char *vocabulary;     /* path of GPT-2's vocabulary file; NULL: tokens are bytes */
     enum document_kind kind;
-    const char *field;     /* of JSON lines: where the text is */
+    char *field;           /* of JSON lines: where the text is */
     bool replace_invalid;  /* what is not UTF-8 becomes U+FFFD */
     double val_fraction;   /* 0 .. 0.5; 0: no val.bin */
-    uint64_t seed;         /* of the order and of the split */
+    int64_t seed;          /* of the order and of the split */
     bool shuffle;          /* documents; chunks stay in order */
     const char *order;     /* a list for document_order_begin, or NULL */
-    unsigned threads;      /* that encode */
+    int64_t threads;       /* that encode */
     bool resume;           /* continue from what an interrupted run of the same settings left */
     uint64_t bucket_bytes; /* of text that is sorted at once, about: PREPARE_BUCKET_BYTES */
     double save_interval;  /* seconds between two saved states: PREPARE_SAVE_INTERVAL */

@@ -19,7 +19,6 @@ struct batch {
     struct scored_document *results; /* [ROUND_DOCUMENTS] */
     struct loss_window *windows;
     size_t window_count;
-    struct tokenizer_scratch *scratch; /* rank 0's */
     struct token_list list;
 };
 
@@ -52,7 +51,7 @@ static int add_document(struct batch *batch, const struct document *document) {
     const uint32_t end_of_text = tokenizer_end_of_text(tokenizer);
     struct token_list *list = &batch->list;
     list->count = 0;
-    if (tokenizer_encode(tokenizer, batch->scratch, document->text, document->bytes, list)) {
+    if (tokenizer_encode(tokenizer, document->text, document->bytes, list)) {
         return error_prefix("%s", document->source);
     }
     reserve_tokens(batch, list->count + 1);
@@ -187,11 +186,7 @@ int score_documents(const struct document_scoring *scoring, struct perplexity_su
         .results = memory_allocate(ROUND_DOCUMENTS, sizeof *batch.results),
     };
     *total = (struct perplexity_sums){0};
-    if (scoring->tokenizer) {
-        batch.scratch = tokenizer_scratch_create();
-    }
     const int status = score_all(&batch, total);
-    tokenizer_scratch_free(batch.scratch);
     token_list_free(&batch.list);
     free(batch.lengths);
     free(batch.ids);

@@ -3,6 +3,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/corpus/prepare.h"
 #include "src/programs/program.h"
@@ -16,15 +17,15 @@
 static struct program program = {
     .info.name = "hc_prepare",
     .info.summary =
-        "Turns text into the token files that hc_train reads: DIR/train.bin, DIR/val.bin (little-endian 16-bit "
-        "numbers, as nanoGPT has them) and DIR/meta.json (vocabulary, counts, sources with checksums). Files may "
-        "be compressed by gzip or zstd and larger than memory. The results appear when they are complete, and not "
-        "at all otherwise; when interrupted, the same command goes on from where it was.\n"
+        "Encodes text as the token files that hc_train reads: DIR/train.bin, DIR/val.bin (little-endian 16-bit "
+        "numbers, as in nanoGPT) and DIR/meta.json (vocabulary, counts, sources with checksums). Files may be "
+        "compressed by gzip or zstd, and larger than memory. The results appear when they are complete, and not at "
+        "all otherwise. After an interruption, the same command resumes the work.\n"
         "JSON lines (names ending in .jsonl, .json, .ndjson) have a document in each line: documents are shuffled, "
-        "<|endoftext|> (with bytes, a blank line) goes after each, and some are held out for val.bin. With "
+        "each ends with <|endoftext|> (with bytes, a blank line), and some are held out for val.bin. With "
         "--documents files each file is a document.\n"
-        "Other files are running text, which stays in order; held-out text is taken in chunks of about 64 KiB that "
-        "are spread evenly over all of it from a start that the seed chooses, so that it resembles the training "
+        "Other files are running text, which stays in order. Chunks of about 64 KiB are held out; they are spread "
+        "evenly over all text from a start that the seed chooses, so that held-out text resembles the training "
         "text. Chunks end at a blank line, or else at the end of a line. Small inputs have smaller chunks.",
     .info.usage = "--out DIR [OPTIONS] FILE...",
     .info.examples = "hc_prepare --out data/corpus/books books/*.txt\n"
@@ -34,43 +35,18 @@ static struct program program = {
     .takes_arguments = true,
 };
 
-/* The words of choices, and what they are called here. */
-enum { BYTES_CHOICE, GPT2_CHOICE };
-#define DOCUMENTS_WORDS "auto|chunks|files|jsonl"
-enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FIRST_KIND /* of enum document_kind */ };
-
 struct settings {
-    char *out, *val;
-    double val_fraction;
-    int64_t seed;
-    int tokenizer, documents, invalid; /* enum tokenizer_word, ... */
-    char *vocabulary, *field, *order;
-    bool shuffle, resume;
-    int64_t threads;
+    struct prepare_settings prepare;
+    char *out, *val, *vocabulary, *order;
+    int tokenizer; /* 1: gpt2 */
+    int documents; /* 0: auto, else 1 + enum document_kind */
+    int invalid;   /* enum invalid_word */
 };
 
-static int report_unfinished(const struct settings *settings, const struct prepare_report *report, bool stopped) {
-    if (stopped) {
-        message_print(stderr, "%s: interrupted, %s\n", program.info.name,
-                      report->kept ? "the work so far is kept" : "nothing written");
-    } else {
-        program_print_error(&program);
-    }
-    if (report->kept) {
-        message_print(stderr, "The same command goes on from there; to give up, remove %s/.hc_prepare\n",
-                      settings->out);
-    }
-    error_clear(); /* it has been said */
-    return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
-}
-
-/* All files, that of --val behind the others; the list is the caller's to free. */
-static const char **list_sources(const struct settings *settings, struct prepare_settings *prepare) {
-    const char **sources = calloc(program.argument_count + 1, sizeof *sources);
-    if (!sources) {
-        error_set("out of memory");
-        return NULL;
-    }
+/* Adds the file of --val to the sources, and finds out what a document is. False with an error if settings contradict one
+ * another. */
+static bool complete(struct settings *settings, const char **sources) {
+    struct prepare_settings *prepare = &settings->prepare;
     memcpy(sources, program.arguments, program.argument_count * sizeof *sources);
     prepare->sources = sources;
     prepare->source_count = program.argument_count;
@@ -79,41 +55,43 @@ static const char **list_sources(const struct settings *settings, struct prepare
         prepare->val_source = true;
         prepare->val_fraction = 0;
     }
-    return sources;
-}
-
-/* False with an error where the settings contradict one another. */
-static bool settings_agree(const struct settings *settings, struct prepare_settings *prepare) {
-    prepare->kind = (enum document_kind)(settings->documents - DOCUMENTS_FIRST_KIND);
-    if (settings->documents == DOCUMENTS_BY_NAME &&
-        document_kind_by_names(prepare->sources, prepare->source_count, DOCUMENT_CHUNKS, &prepare->kind)) {
+    prepare->kind = (enum document_kind)(settings->documents - 1);
+    if (settings->documents == 0 &&
+        document_kind_by_names(sources, prepare->source_count, DOCUMENT_CHUNKS, &prepare->kind)) {
         return false;
     }
-    if (prepare->order && prepare->kind == DOCUMENT_CHUNKS) {
-        error_set("--order is of documents, but running text has none: see --documents");
-        return false;
-    }
-    if (prepare->order && prepare->val_source) {
-        error_set("--order and --val both say what is held out: give one of them");
+    prepare->order = settings->order && *settings->order ? settings->order : NULL;
+    if (prepare->order && (prepare->kind == DOCUMENT_CHUNKS || prepare->val_source)) {
+        error_set(prepare->kind == DOCUMENT_CHUNKS
+                      ? "--order lists documents, but running text has none: see --documents"
+                      : "--order and --val both say what is held out: give one of them");
         return false;
     }
     return true;
 }
 
-static int prepare_and_tell(const struct settings *settings, struct prepare_settings *prepare) {
-    struct prepare_report report;
-    if (settings->tokenizer == GPT2_CHOICE &&
-        !(prepare->vocabulary = tokenizer_find_vocabulary(settings->vocabulary))) {
-        return PROGRAM_FAILED;
+static int report_unfinished(const char *folder, bool kept, bool stopped) {
+    if (stopped) {
+        message_print(stderr, "%s: interrupted, %s\n", program.info.name,
+                      kept ? "the work so far is kept" : "nothing written");
+    } else {
+        program_print_error(&program);
     }
-    interrupt_install();
-    prepare->stop_descriptor = interrupt_descriptor();
+    if (kept) {
+        message_print(stderr, "The same command resumes it; to give up, remove %s/.hc_prepare\n", folder);
+    }
+    error_clear(); /* it was printed */
+    return stopped ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
+}
+
+static int prepare_and_report(const struct prepare_settings *prepare) {
+    struct prepare_report report;
     const enum prepare_result result = prepare_run(prepare, &report);
     if (result != PREPARE_DONE) {
-        return report_unfinished(settings, &report, result == PREPARE_STOPPED);
+        return report_unfinished(prepare->folder, report.kept, result == PREPARE_STOPPED);
     }
     const double tokens = (double)report.train_tokens + (double)report.val_tokens;
-    message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", settings->out,
+    message_print(stdout, "%s: %" PRIu64 " training tokens, %" PRIu64 " held out (%.3g %% of all", prepare->folder,
                   report.train_tokens, report.val_tokens, 100.0 * (double)report.val_tokens / tokens);
     if (prepare->val_fraction > 0) {
         message_print(stdout, "; asked for: %g %%%s", 100.0 * prepare->val_fraction,
@@ -126,64 +104,60 @@ static int prepare_and_tell(const struct settings *settings, struct prepare_sett
     return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-static int run(const struct settings *settings) {
-    struct prepare_settings prepare = {
-        .folder = settings->out,
-        .field = settings->field,
-        .val_fraction = settings->val_fraction,
-        .seed = (uint64_t)settings->seed,
-        .replace_invalid = settings->invalid == INVALID_REPLACE,
-        .shuffle = settings->shuffle,
-        .order = settings->order && *settings->order ? settings->order : NULL,
-        .threads = settings->threads > 0 ? (unsigned)settings->threads : host_cores(),
-        .resume = settings->resume,
-        .save_interval = PREPARE_SAVE_INTERVAL,
-        .bucket_bytes = PREPARE_BUCKET_BYTES,
-    };
-    if (!settings->out || !*settings->out) {
-        error_set("--out is missing: which folder shall hold the results?");
+static int run(struct settings *settings) {
+    struct prepare_settings *prepare = &settings->prepare;
+    prepare->folder = settings->out;
+    if (!settings->out || !*settings->out || program.argument_count == 0) {
+        error_set(program.argument_count > 0 ? "--out is missing: which folder shall hold the results?"
+                                             : "no input files (use - for standard input)");
         return PROGRAM_WRONG;
     }
-    if (program.argument_count == 0) {
-        error_set("no input files (use - for standard input)");
-        return PROGRAM_WRONG;
+    const char **sources = memory_allocate(program.argument_count + 1, sizeof *sources);
+    int status = complete(settings, sources) ? PROGRAM_DONE : PROGRAM_WRONG;
+    if (status == PROGRAM_DONE && settings->tokenizer == 1) {
+        prepare->vocabulary = tokenizer_find_vocabulary(settings->vocabulary);
+        status = prepare->vocabulary ? PROGRAM_DONE : PROGRAM_FAILED;
     }
-    const char **sources = list_sources(settings, &prepare);
-    if (!sources) {
-        return PROGRAM_FAILED;
+    if (status == PROGRAM_DONE) {
+        interrupt_install();
+        prepare->stop_descriptor = interrupt_descriptor();
+        prepare->threads = prepare->threads > 0 ? prepare->threads : (int64_t)host_cores();
+        prepare->replace_invalid = settings->invalid == INVALID_REPLACE;
+        status = prepare_and_report(prepare);
     }
-    const int status = settings_agree(settings, &prepare) ? prepare_and_tell(settings, &prepare) : PROGRAM_WRONG;
     free(sources);
     return status;
 }
 
 int main(int argc, char **argv) {
-    struct settings settings = {0};
+    struct settings settings = {
+        .prepare = {.save_interval = PREPARE_SAVE_INTERVAL, .bucket_bytes = PREPARE_BUCKET_BYTES}};
+    struct prepare_settings *prepare = &settings.prepare;
     struct option_spec specs[] = {
         TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
-        FLOAT(
-            "val_fraction", &settings.val_fraction, "0.1", 0, 0.5,
-            "share to hold out, of running text by its length, else of the documents by their number; 0 writes no "
-            "val.bin. What came out is printed, and is held_out_fraction in meta.json"),
+        FLOAT("val_fraction", &prepare->val_fraction, "0.1", 0, 0.5,
+              "share to hold out: of running text by its length, else of the number of documents; 0 writes no "
+              "val.bin. The actual share is printed, and is held_out_fraction in meta.json"),
         TEXT("val", &settings.val, NULL,
-             "file to hold out instead: what comes from it is val.bin, all else train.bin"),
-        INT("seed", &settings.seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
+             "file to hold out instead: its text becomes val.bin, that of all others train.bin"),
+        INT("seed", &prepare->seed, "1337", 0, 9.3e18, "chooses what is held out, and the order of documents"),
         CHOICE("tokenizer", &settings.tokenizer, "byte", "byte|gpt2",
-               "byte: a token is a byte; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),
+               "byte: each byte is a token; gpt2: GPT-2's byte-pair encoding, the same tokens as tiktoken's"),
         VOCABULARY_OPTION(&settings.vocabulary),
-        CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
+        CHOICE("documents", &settings.documents, "auto", "auto|chunks|files|jsonl",
                "what a document is: a chunk of running text, a file, or a line of JSON; auto: by the files' names"),
-        TEXT("field", &settings.field, "text", "of JSON lines: where the text is"),
+        TEXT("field", &prepare->field, "text", "field of JSON lines that has the text"),
         CHOICE("invalid", &settings.invalid, "error", INVALID_WORDS,
-               "what is not UTF-8: an error, or U+FFFD in its place (bytes of running text are taken as they are)"),
-        BOOL("shuffle", &settings.shuffle, "true",
-             "documents in an order that the seed chooses; --no-shuffle keeps the order of the input"),
+               "text that is not UTF-8: refuse it, or replace wrong bytes by U+FFFD (running text as bytes may be "
+               "anything)"),
+        BOOL("shuffle", &prepare->shuffle, "true",
+             "shuffle documents by the seed; --no-shuffle keeps the order of the input"),
         TEXT("order", &settings.order, NULL,
-             "documents in the order of this file's numbers (little-endian, 64 bits), the first ones held out: see "
-             "docs/data.md"),
-        INT("threads", &settings.threads, "0", 0, 1024, "that tokenise; 0: one for each core"),
-        BOOL("resume", &settings.resume, "true",
-             "go on with what an interrupted run of the same settings left; --no-resume begins anew"),
+             "file with the documents' numbers in the order to write them (little-endian, 64 bits); the first ones "
+             "are held out: see docs/data.md"),
+        INT("threads", &prepare->threads, "0", 0, 1024, "threads that encode; 0: one per core"),
+        BOOL("resume", &prepare->resume, "true",
+             "resume the work of an interrupted run with the same settings; --no-resume starts again"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

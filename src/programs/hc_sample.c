@@ -83,9 +83,7 @@ static int read_file(const char *path, struct text_buffer *text) {
 /* An empty prompt is the beginning of a text: the end of the one before, or a new line. */
 static int encode_prompt(struct session *session) {
     struct token_list list = {0};
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
-    const int status =
-        tokenizer_encode(session->tokenizer, scratch, session->prompt.bytes, session->prompt.size, &list);
+    const int status = tokenizer_encode(session->tokenizer, session->prompt.bytes, session->prompt.size, &list);
     session->count = list.count ? list.count : 1;
     session->tokens = memory_allocate(session->count, sizeof *session->tokens);
     const uint32_t end = tokenizer_end_of_text(session->tokenizer);
@@ -93,7 +91,6 @@ static int encode_prompt(struct session *session) {
     for (size_t i = 0; i < list.count; i++) {
         session->tokens[i] = list.tokens[i];
     }
-    tokenizer_scratch_free(scratch);
     token_list_free(&list);
     return status ? error_prefix("the prompt") : 0;
 }

@@ -333,13 +333,9 @@ void token_list_append(struct token_list *list, uint32_t token) {
 
 void token_list_free(struct token_list *list) {
     free(list->tokens);
+    free(list->parts);
+    free(list->heap);
     *list = (struct token_list){0};
-}
-
-void bpe_scratch_free(struct bpe_scratch *scratch) {
-    free(scratch->parts);
-    free(scratch->heap);
-    *scratch = (struct bpe_scratch){0};
 }
 
 /* A string of the piece. In a short piece they lie side by side, in a long one they are linked. */
@@ -383,17 +379,17 @@ static size_t merge_short(const struct bpe *bpe, struct bpe_part *parts, size_t 
 }
 
 /* The heap holds rank << 32 | place, the smallest on top. An entry that is out of date is dropped when it is on top. */
-static void heap_push(struct bpe_scratch *scratch, size_t *count, uint32_t rank, uint32_t place) {
+static void heap_push(struct token_list *list, size_t *count, uint32_t rank, uint32_t place) {
     const uint64_t entry = (uint64_t)rank << 32 | place;
     size_t at = (*count)++;
-    for (; at > 0 && scratch->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
-        scratch->heap[at] = scratch->heap[(at - 1) / 2];
+    for (; at > 0 && list->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
+        list->heap[at] = list->heap[(at - 1) / 2];
     }
-    scratch->heap[at] = entry;
+    list->heap[at] = entry;
 }
 
-static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
-    uint64_t *heap = scratch->heap;
+static uint64_t heap_pop(struct token_list *list, size_t *count) {
+    uint64_t *heap = list->heap;
     const uint64_t top = heap[0], last = heap[--*count];
     size_t at = 0;
     for (size_t child; (child = 2 * at + 1) < *count; at = child) {
@@ -408,26 +404,26 @@ static uint64_t heap_pop(struct bpe_scratch *scratch, size_t *count) {
 }
 
 /* Looks up what the part at `place` becomes with the next one. */
-static void update_merge(const struct bpe *bpe, struct bpe_scratch *scratch, size_t *count, size_t bytes,
+static void update_merge(const struct bpe *bpe, struct token_list *list, size_t *count, size_t bytes,
                          uint32_t place) {
-    struct bpe_part *part = &scratch->parts[place];
-    part->merged = part->next < bytes ? merge_of(bpe, part->token, scratch->parts[part->next].token) : NO_TOKEN;
+    struct bpe_part *part = &list->parts[place];
+    part->merged = part->next < bytes ? merge_of(bpe, part->token, list->parts[part->next].token) : NO_TOKEN;
     if (part->merged != NO_TOKEN) {
-        heap_push(scratch, count, part->merged, place);
+        heap_push(list, count, part->merged, place);
     }
 }
 
 /* Merges neighbours in linked parts; the first stays at place 0. */
-static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t bytes) {
-    struct bpe_part *parts = scratch->parts;
+static void merge_long(const struct bpe *bpe, struct token_list *list, size_t bytes) {
+    struct bpe_part *parts = list->parts;
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
         if (parts[i].merged != NO_TOKEN) {
-            heap_push(scratch, &count, parts[i].merged, (uint32_t)i);
+            heap_push(list, &count, parts[i].merged, (uint32_t)i);
         }
     }
     while (count > 0) {
-        const uint64_t entry = heap_pop(scratch, &count);
+        const uint64_t entry = heap_pop(list, &count);
         const uint32_t rank = (uint32_t)(entry >> 32), place = (uint32_t)entry;
         struct bpe_part *part = &parts[place];
         if (part->merged != rank) {
@@ -440,9 +436,9 @@ static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_
         if (part->next < bytes) {
             parts[part->next].previous = place;
         }
-        update_merge(bpe, scratch, &count, bytes, place);
+        update_merge(bpe, list, &count, bytes, place);
         if (place > 0) {
-            update_merge(bpe, scratch, &count, bytes, part->previous);
+            update_merge(bpe, list, &count, bytes, part->previous);
         }
     }
 }
@@ -456,26 +452,24 @@ static void encode_short(const struct bpe *bpe, const char *piece, size_t bytes,
     }
 }
 
-static void encode_long(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-                        struct token_list *list) {
+static void encode_long(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
     /* the heap begins with at most one pair for each byte, and a merge takes one out and puts two in */
-    memory_reserve((void **)&scratch->parts, &scratch->capacity, bytes, sizeof *scratch->parts);
-    memory_reserve((void **)&scratch->heap, &scratch->heap_capacity, 2 * bytes, sizeof *scratch->heap);
-    split_bytes(bpe, scratch->parts, piece, bytes);
-    merge_long(bpe, scratch, bytes);
-    for (size_t i = 0; i < bytes; i = scratch->parts[i].next) {
-        token_list_append(list, scratch->parts[i].token);
+    memory_reserve((void **)&list->parts, &list->part_capacity, bytes, sizeof *list->parts);
+    memory_reserve((void **)&list->heap, &list->heap_capacity, 2 * bytes, sizeof *list->heap);
+    split_bytes(bpe, list->parts, piece, bytes);
+    merge_long(bpe, list, bytes);
+    for (size_t i = 0; i < bytes; i = list->parts[i].next) {
+        token_list_append(list, list->parts[i].token);
     }
 }
 
-void bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-                struct token_list *list) {
+void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list) {
     const uint32_t whole = find_string(bpe, piece, bytes);
     if (whole != NO_TOKEN) {
         token_list_append(list, whole);
     } else if (bytes <= SHORT_PIECE) {
         encode_short(bpe, piece, bytes, list);
     } else {
-        encode_long(bpe, scratch, piece, bytes, list);
+        encode_long(bpe, piece, bytes, list);
     }
 }

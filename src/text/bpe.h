@@ -22,25 +22,18 @@ uint32_t bpe_count(const struct bpe *bpe);
 /* The token's bytes; token < bpe_count. */
 const char *bpe_bytes(const struct bpe *bpe, uint32_t token, size_t *bytes);
 
-/* A growing list of tokens. Initialise with zeros. */
+/* A growing list of tokens, with the memory that encoding into it takes. Initialise with zeros. */
 struct token_list {
     uint16_t *tokens; /* owned */
     size_t count, capacity;
+    struct bpe_part *parts; /* scratch memory for long pieces */
+    uint64_t *heap;
+    size_t part_capacity, heap_capacity;
 };
 
 void token_list_append(struct token_list *list, uint32_t token);
 void token_list_free(struct token_list *list);
 
-/* Scratch memory of one encoding thread. Initialise with zeros. */
-struct bpe_scratch {
-    struct bpe_part *parts;
-    uint64_t *heap;
-    size_t capacity, heap_capacity;
-};
-
-void bpe_scratch_free(struct bpe_scratch *scratch);
-
 /* Appends the tokens of a piece of 1 to BPE_MOST_BYTES bytes, in O(n log n). */
-void bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece, size_t bytes,
-                struct token_list *list);
+void bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct token_list *list);
 #define BPE_MOST_BYTES INT32_MAX

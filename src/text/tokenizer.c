@@ -46,11 +46,6 @@ struct tokenizer {
     char bytes[256]; /* 0, 1, ...: the tokens without a vocabulary */
 };
 
-struct tokenizer_scratch {
-    struct bpe_scratch bpe;
-    pcre2_match_data *match;
-};
-
 /* ---- opening */
 
 static int compile_pieces(struct tokenizer *tokenizer) {
@@ -127,55 +122,59 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, s
 
 /* ---- encoding */
 
-struct tokenizer_scratch *tokenizer_scratch_create(void) {
-    struct tokenizer_scratch *scratch = memory_zeroed(1, sizeof *scratch);
-    scratch->match = pcre2_match_data_create(1, NULL);
-    if (!scratch->match) {
+static pcre2_match_data *create_match(void) {
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    if (!match) {
         memory_refused(0);
     }
-    return scratch;
+    return match;
 }
 
-void tokenizer_scratch_free(struct tokenizer_scratch *scratch) {
-    if (scratch) {
-        bpe_scratch_free(&scratch->bpe);
-        pcre2_match_data_free(scratch->match);
-        free(scratch);
-    }
-}
-
-int tokenizer_piece(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
-                    size_t bytes, size_t at, size_t *end) {
+static int find_piece(const struct tokenizer *tokenizer, pcre2_match_data *match, const char *text, size_t bytes,
+                      size_t at, size_t *end) {
     const PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    const int result =
-        tokenizer->compiled
-            ? pcre2_jit_match(tokenizer->pieces, subject, bytes, at, 0, scratch->match, NULL)
-            : pcre2_match(tokenizer->pieces, subject, bytes, at, PCRE2_NO_UTF_CHECK, scratch->match, NULL);
-    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(scratch->match);
-    if (result < 0 || range[0] != at || range[1] <= at) {
+    const int result = tokenizer->compiled
+                           ? pcre2_jit_match(tokenizer->pieces, subject, bytes, at, 0, match, NULL)
+                           : pcre2_match(tokenizer->pieces, subject, bytes, at, PCRE2_NO_UTF_CHECK, match, NULL);
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(match);
+    if (result < 0 || range[0] != at || range[1] <= at || range[1] - at > BPE_MOST_BYTES) {
         return error_set("cannot divide the text at byte %zu of %zu into pieces (PCRE2: %d)", at, bytes, result);
     }
     *end = range[1];
     return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
-                     size_t bytes, struct token_list *list) {
-    const size_t prefix = tokenizer->bpe ? utf8_prefix(text, bytes) : bytes;
-    for (size_t i = 0; !tokenizer->bpe && i < bytes; i++) {
-        token_list_append(list, (unsigned char)text[i]);
+int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end) {
+    pcre2_match_data *match = create_match();
+    const int status = find_piece(tokenizer, match, text, bytes, at, end);
+    pcre2_match_data_free(match);
+    return status;
+}
+
+static int encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                         struct token_list *list) {
+    pcre2_match_data *match = create_match();
+    int status = 0;
+    for (size_t at = 0, end = 0; at < bytes && status == 0; at = end) {
+        status = find_piece(tokenizer, match, text, bytes, at, &end);
+        if (status == 0) {
+            bpe_encode(tokenizer->bpe, text + at, end - at, list);
+        }
     }
+    pcre2_match_data_free(match);
+    return status;
+}
+
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list) {
+    const size_t prefix = tokenizer->bpe ? utf8_prefix(text, bytes) : bytes;
     if (prefix < bytes) {
         return error_set("byte %zu of the text is not UTF-8", prefix);
     }
-    for (size_t at = 0, end = 0; tokenizer->bpe && at < bytes; at = end) {
-        if (tokenizer_piece(tokenizer, scratch, text, bytes, at, &end)) {
-            return -1;
-        }
-        if (end - at > BPE_MOST_BYTES) {
-            return error_set("the text has a word of %zu bytes, which is too long", end - at);
-        }
-        bpe_encode(tokenizer->bpe, &scratch->bpe, text + at, end - at, list);
+    if (tokenizer->bpe) {
+        return encode_pieces(tokenizer, text, bytes, list);
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        token_list_append(list, (unsigned char)text[i]);
     }
     return 0;
 }

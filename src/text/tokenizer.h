@@ -26,18 +26,13 @@ uint32_t tokenizer_count(const struct tokenizer *tokenizer);
 /* "<|endoftext|>", which tokenizer_encode never gives; UINT32_MAX if there is none (bytes). */
 uint32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
 
-/* Scratch memory of one encoding thread. */
-struct tokenizer_scratch *tokenizer_scratch_create(void);
-void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
-
-/* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary, and the text must be UTF-8. */
-int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
-                     size_t bytes, struct token_list *list);
+/* Appends the tokens of a text: for "gpt2" those of tiktoken's encode_ordinary, and the text must be UTF-8. Threads may
+ * share the tokenizer. */
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *list);
 
 /* GPT-2 divides text into pieces, which are encoded one by one. Sets *end to the end of the piece that begins at `at`,
  * at < bytes. The text is UTF-8. */
-int tokenizer_piece(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch, const char *text,
-                    size_t bytes, size_t at, size_t *end);
+int tokenizer_piece(const struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end);
 
 /* The token's bytes; those of the end of text are its name. NULL: no such token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *bytes);

@@ -178,10 +178,9 @@ static void test_files(void **state) {
     struct tokenizer *tokenizer;
     struct token_list tokens = {0};
     assert_int_equal(tokenizer_open(prepared_vocabulary, &tokenizer), 0);
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
-    assert_int_equal(tokenizer_encode(tokenizer, scratch, "in the", 6, &tokens), 0);
+    assert_int_equal(tokenizer_encode(tokenizer, "in the", 6, &tokens), 0);
     token_list_append(&tokens, END_OF_TEXT);
-    assert_int_equal(tokenizer_encode(tokenizer, scratch, large.bytes, large.size, &tokens), 0);
+    assert_int_equal(tokenizer_encode(tokenizer, large.bytes, large.size, &tokens), 0);
     token_list_append(&tokens, END_OF_TEXT);
     token_list_append(&tokens, END_OF_TEXT);
     size_t bytes;
@@ -205,7 +204,6 @@ static void test_files(void **state) {
     const struct prepare_report report = prepared_run(&settings);
     assert_int_equal(report.train_tokens + report.val_tokens, tokens.count - 4);
     assert_true(fabs((double)report.val_tokens / (double)tokens.count - 0.1) < 0.02);
-    tokenizer_scratch_free(scratch);
     tokenizer_close(tokenizer);
     token_list_free(&tokens);
     text_free(&large);

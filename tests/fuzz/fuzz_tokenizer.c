@@ -37,33 +37,28 @@ static void check_text(const struct tokenizer *tokenizer, const struct token_lis
 }
 
 static void encode(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
     struct token_list list = {0}, parts = {0};
     const size_t valid = utf8_prefix(text, bytes), cut = tokenizer_cut(text, valid);
-    fuzz_require(tokenizer_encode(tokenizer, scratch, text, valid, &list) == 0, "valid text is refused");
-    fuzz_require(valid == bytes || tokenizer_encode(tokenizer, scratch, text, bytes, &parts) != 0,
-                 "invalid text is taken");
+    fuzz_require(tokenizer_encode(tokenizer, text, valid, &list) == 0, "valid text is refused");
+    fuzz_require(valid == bytes || tokenizer_encode(tokenizer, text, bytes, &parts) != 0, "invalid text is taken");
     parts.count = 0;
     check_text(tokenizer, &list, text, valid);
-    fuzz_require(tokenizer_encode(tokenizer, scratch, text, cut, &parts) == 0 &&
-                     tokenizer_encode(tokenizer, scratch, text + cut, valid - cut, &parts) == 0 &&
+    fuzz_require(tokenizer_encode(tokenizer, text, cut, &parts) == 0 &&
+                     tokenizer_encode(tokenizer, text + cut, valid - cut, &parts) == 0 &&
                      parts.count == list.count &&
                      (list.count == 0 || memcmp(parts.tokens, list.tokens, list.count * sizeof *list.tokens) == 0),
                  "parts of a text have other tokens");
     token_list_free(&list);
     token_list_free(&parts);
-    tokenizer_scratch_free(scratch);
 }
 
 /* A token for every byte. */
 static void encode_bytes(const struct tokenizer *tokenizer, const char *text, size_t bytes) {
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
     struct token_list list = {0};
-    fuzz_require(tokenizer_encode(tokenizer, scratch, text, bytes, &list) == 0 && list.count == bytes,
+    fuzz_require(tokenizer_encode(tokenizer, text, bytes, &list) == 0 && list.count == bytes,
                  "bytes are not tokens");
     check_text(tokenizer, &list, text, bytes);
     token_list_free(&list);
-    tokenizer_scratch_free(scratch);
 }
 
 /* Text that is to be UTF-8: as it is, or with what is not replaced, or refused. */

@@ -80,24 +80,19 @@ static const char *write_vocabulary(void) {
 }
 
 static struct tokenizer *tokenizer;
-static struct tokenizer_scratch *scratch;
 static struct bpe *vocabulary;
-static struct bpe_scratch bpe_scratch;
 
 static int begin(void **state) {
     const int result = scratch_begin(state);
     make_strings();
     assert_int_equal(bpe_open(write_vocabulary(), &vocabulary), 0);
     assert_int_equal(tokenizer_open(scratch_path("vocabulary"), &tokenizer), 0);
-    scratch = tokenizer_scratch_create();
     return result;
 }
 
 static int end(void **state) {
     bpe_close(vocabulary);
-    bpe_scratch_free(&bpe_scratch);
     tokenizer_close(tokenizer);
-    tokenizer_scratch_free(scratch);
     return scratch_end(state);
 }
 
@@ -130,7 +125,7 @@ static void check_piece(const char *piece, size_t bytes) {
     struct string *parts = calloc(bytes, sizeof *parts);
     struct token_list list = {0};
     assert_non_null(parts);
-    bpe_encode(vocabulary, &bpe_scratch, piece, bytes, &list);
+    bpe_encode(vocabulary, piece, bytes, &list);
     const size_t whole = find(piece, bytes), count = whole != SIZE_MAX ? 1 : encode_plainly(piece, bytes, parts);
     assert_int_equal(list.count, count);
     for (size_t i = 0; i < count; i++) {
@@ -169,7 +164,7 @@ static void test_long_piece(void **state) {
     for (size_t i = 0; i < bytes; i++) {
         piece[i] = letters[draw(4)];
     }
-    bpe_encode(vocabulary, &bpe_scratch, piece, bytes, &list);
+    bpe_encode(vocabulary, piece, bytes, &list);
     size_t at = 0;
     for (size_t i = 0; i < list.count; i++) {
         size_t length;
@@ -197,7 +192,7 @@ static void check_pieces(const char *expected) {
     }
     ends[bytes] = true;
     for (size_t at = 0, end; at < bytes; at = end) {
-        assert_int_equal(tokenizer_piece(tokenizer, scratch, text, bytes, at, &end), 0);
+        assert_int_equal(tokenizer_piece(tokenizer, text, bytes, at, &end), 0);
         for (size_t i = at + 1; i <= end; i++) {
             if (ends[i] != (i == end)) {
                 fail_msg("'%s': a piece from %zu to %zu", expected, at, end);
@@ -257,9 +252,9 @@ static void test_cuts(void **state) {
         struct token_list whole = {0}, parts = {0};
         const size_t bytes = make_text(text, 20 + draw(100)), cut = tokenizer_cut(text, bytes);
         cuts += cut > 0;
-        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, bytes, &whole), 0);
-        assert_int_equal(tokenizer_encode(tokenizer, scratch, text, cut, &parts), 0);
-        assert_int_equal(tokenizer_encode(tokenizer, scratch, text + cut, bytes - cut, &parts), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, text, bytes, &whole), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, text, cut, &parts), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, text + cut, bytes - cut, &parts), 0);
         assert_int_equal(whole.count, parts.count);
         assert_memory_equal(whole.tokens, parts.tokens, whole.count * sizeof *whole.tokens);
         token_list_free(&whole);
@@ -278,7 +273,7 @@ static void test_there_and_back(void **state) {
         struct token_list list = {0};
         assert_string_equal(tokenizer_name(of_kind), kind ? "gpt2" : "byte");
         const size_t bytes = make_text(text, sizeof text);
-        assert_int_equal(tokenizer_encode(of_kind, scratch, text, bytes, &list), 0);
+        assert_int_equal(tokenizer_encode(of_kind, text, bytes, &list), 0);
         size_t at = 0;
         for (size_t i = 0; i < list.count; i++) {
             size_t length;
@@ -302,11 +297,11 @@ static void test_end_of_text(void **state) {
     assert_int_equal(tokenizer_end_of_text(tokenizer), BYTES + MERGES);
     assert_memory_equal(tokenizer_bytes(tokenizer, BYTES + MERGES, &bytes), "<|endoftext|>", 13);
     assert_int_equal(bytes, 13);
-    assert_int_equal(tokenizer_encode(tokenizer, scratch, "<|endoftext|>", 13, &list), 0);
+    assert_int_equal(tokenizer_encode(tokenizer, "<|endoftext|>", 13, &list), 0);
     for (size_t i = 0; i < list.count; i++) {
         assert_true(list.tokens[i] < BYTES + MERGES);
     }
-    assert_int_equal(tokenizer_encode(tokenizer, scratch, "a\xff", 2, &list), -1);
+    assert_int_equal(tokenizer_encode(tokenizer, "a\xff", 2, &list), -1);
     assert_non_null(strstr(error_text(), "byte 1"));
     token_list_free(&list);
 }

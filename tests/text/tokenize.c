@@ -18,10 +18,9 @@ static int read_all(struct text_buffer *text) {
     return ferror(stdin) ? error_set_errno("cannot read standard input") : 0;
 }
 
-static int write_pieces(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
-                        const struct text_buffer *text) {
+static int write_pieces(const struct tokenizer *tokenizer, const struct text_buffer *text) {
     for (size_t at = 0; at < text->size;) {
-        if (tokenizer_piece(tokenizer, scratch, text->bytes, text->size, at, &at)) {
+        if (tokenizer_piece(tokenizer, text->bytes, text->size, at, &at)) {
             return -1;
         }
         const uint32_t end = (uint32_t)at;
@@ -30,11 +29,10 @@ static int write_pieces(const struct tokenizer *tokenizer, struct tokenizer_scra
     return 0;
 }
 
-static int write_tokens(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
-                        const struct text_buffer *text) {
+static int write_tokens(const struct tokenizer *tokenizer, const struct text_buffer *text) {
     struct token_list list = {0};
     const double start = progress_clock();
-    if (tokenizer_encode(tokenizer, scratch, text->bytes, text->size, &list)) {
+    if (tokenizer_encode(tokenizer, text->bytes, text->size, &list)) {
         return -1;
     }
     fprintf(stderr, "%.6f\n", progress_clock() - start);
@@ -49,12 +47,10 @@ static int run(const char *vocabulary, bool pieces) {
     if (tokenizer_open(vocabulary, &tokenizer) || read_all(&text)) {
         return -1;
     }
-    struct tokenizer_scratch *scratch = tokenizer_scratch_create();
-    if ((pieces ? write_pieces : write_tokens)(tokenizer, scratch, &text)) {
+    if ((pieces ? write_pieces : write_tokens)(tokenizer, &text)) {
         return -1;
     }
     text_free(&text);
-    tokenizer_scratch_free(scratch);
     tokenizer_close(tokenizer);
     return fflush(stdout) || ferror(stdout) ? error_set_errno("cannot write") : 0;
 }
