@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the functions of src/ and runtime/ to a size that one takes in at a glance (CTest's `functions`): at most 60 lines, the
 rows of tables in them not counted, and at most 8 parameters, but for types of other libraries' functions, and for OpenCL's own
-where runtime/vulkan has them.
+where runtime/vulkan has them. A kernel of cl/ has at most 16 parameters.
 
     ci/functions.py
 """
@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-MOST_LINES, MOST_PARAMETERS = 60, 8
+MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS = 60, 8, 16
 HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
 
 
@@ -34,6 +34,15 @@ def functions(text):
         yield found.group(1), parameters, lines, first
 
 
+def kernels(text):
+    """(name, number of parameters, first line) of each kernel; a macro of parameters is counted by its commas."""
+    for found in re.finditer(r"^(?:__kernel|[A-Z]+_KERNEL)\b[^;{}]*?void (\w+)\(([^{]*?)\)\s*\{", text, re.M):
+        parameters = found.group(2)
+        for name, value in re.findall(r"#define (\w+) ((?:.*\\\n)*.*)", text):
+            parameters = re.sub(r"\b%s\b" % name, lambda _: value, parameters)
+        yield found.group(1), parameters.count(",") + 1, text.count("\n", 0, found.start()) + 1
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     count, wrong = 0, 0
@@ -48,7 +57,15 @@ def main():
                 if number > most:
                     print("%s:%d: %s has %d %s, more than %d" % (path, first, name, number, what, most))
                     wrong += 1
-    print("%d functions, %d too large" % (count, wrong))
+    for path in sorted(glob.glob("cl/*.cl")):
+        with open(path, encoding="utf-8") as file:
+            text = without_comments(file.read())
+        for name, parameters, first in kernels(text):
+            count += 1
+            if parameters > MOST_KERNEL_PARAMETERS:
+                print("%s:%d: kernel %s has %d parameters, more than %d" % (path, first, name, parameters, MOST_KERNEL_PARAMETERS))
+                wrong += 1
+    print("%d functions and kernels, %d too large" % (count, wrong))
     sys.exit(1 if wrong or count == 0 else 0)
 
 

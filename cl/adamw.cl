@@ -10,13 +10,14 @@
  */
 #define ADAM_EPSILON 1e-8f
 
-/* One work-item a vector: elements `first` on of weights, operands and gradients, `moment_first` on of the moments.
- * correction1 = 1 / (1 - beta1^t), correction2 = 1 / sqrt(1 - beta2^t). clip <= 0: no clipping. Without ACT operands is not
- * touched. */
-__kernel void adamw(__global float *weights, __global act_t *operands, __global const float *gradients,
+/* One work-item a vector: elements `first` on of weights, weights_lowp and gradients, `moment_first` on of the moments.
+ * settings: rate, beta1, beta2, decay. corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t), clip (<= 0: no clipping), unscale. Without ACT
+ * weights_lowp is not touched. */
+__kernel void adamw(__global float *weights, __global act_t *weights_lowp, __global const float *gradients,
                     __global float *first_moments, __global float *second_moments, ulong first, ulong moment_first,
-                    ulong count, ulong decayed, float rate, float beta1, float beta2, float decay,
-                    float correction1, float correction2, float clip, float unscale, __global const float *norm) {
+                    ulong count, ulong decayed, float4 settings, float4 corrections, __global const float *norm) {
+    const float clip = corrections.z, unscale = corrections.w;
+    const float rate = settings.x, beta1 = settings.y, beta2 = settings.z, decay = settings.w;
     const size_t item = get_global_id(0) * VEC, i = first + item, moment = moment_first + item;
     const float size = norm[0];
     if (item >= count || !isfinite(size)) {
@@ -30,11 +31,11 @@ __kernel void adamw(__global float *weights, __global act_t *operands, __global 
     const vec_t w = VEC_LOAD(weights + i) * keep;
     VEC_STORE(m, first_moments + moment);
     VEC_STORE(v, second_moments + moment);
-    const vec_t updated = w - rate * correction1 * m / (sqrt(v) * correction2 + ADAM_EPSILON);
+    const vec_t updated = w - rate * corrections.x * m / (sqrt(v) * corrections.y + ADAM_EPSILON);
     VEC_STORE(updated, weights + i);
 #if ACT
-    ACT_STORE(updated, operands + i);
+    ACT_STORE(updated, weights_lowp + i);
 #else
-    UNUSED_POINTER(operands);
+    UNUSED_POINTER(weights_lowp);
 #endif
 }

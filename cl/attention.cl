@@ -35,7 +35,7 @@ typedef CONCAT(float, KEY_VEC) keys_t;
 
 struct dropout {
     float rate;
-    uint key0, key1;
+    ulong key;
     ulong first_row; /* of token 0 of this sequence in the global batch */
     int sequence;
 };
@@ -43,6 +43,5 @@ struct dropout {
 /* clspv takes the structure only so: it makes one large number of one that is passed by value, and bytes of one that has a
  * vector. */
 static inline float attention_factor(const struct dropout *dropout, int head, int query, int key) {
-    return dropout_factor((uint2)(dropout->key0, dropout->key1), dropout->first_row + query,
-                          head * dropout->sequence + key, dropout->rate);
+    return dropout_factor(dropout->key, dropout->first_row + query, head * dropout->sequence + key, dropout->rate);
 }

@@ -23,8 +23,8 @@ static inline void sums_zero(float *sums, int rows) {
 
 /* One work-item: QUERIES queries of one (batch, head). */
 __kernel void attention_forward(__global const act_t *qkv, __global const act_t *k_t, int batch, int sequence,
-                                int padded, float dropout_rate, uint key0, uint key1, ulong first_row,
-                                __global act_t *y, __global float *lse) {
+                                int padded, float dropout_rate, ulong key, ulong first_row, __global act_t *y,
+                                __global float *lse) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
     const size_t head = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * QUERIES;
@@ -34,7 +34,7 @@ __kernel void attention_forward(__global const act_t *qkv, __global const act_t 
     const size_t token = head / HEADS * sequence;
     __global const act_t *q_rows = qkv + token * QKV_ROW + head % HEADS * HEAD_SIZE;
     __global const act_t *columns = k_t + head * HEAD_SIZE * padded;
-    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
+    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
     row_t query[QUERIES * ROW_ITEMS] ALIGNED;
     float out[QUERIES * HEAD_SIZE] ALIGNED, tile[QUERIES * KEYS] ALIGNED;
     float highest[QUERIES], sum[QUERIES];
@@ -142,8 +142,8 @@ static inline void rows_delta(const row_t d_out[QUERIES * ROW_ITEMS], __global c
 __kernel void attention_backward_queries(__global const act_t *qkv, __global const act_t *k_t,
                                          __global const act_t *v_t, __global const act_t *y,
                                          __global const act_t *d_y, __global const float *lse_all, int batch,
-                                         int sequence, int padded, float dropout_rate, uint key0, uint key1,
-                                         ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
+                                         int sequence, int padded, float dropout_rate, ulong key, ulong first_row,
+                                         __global act_t *d_qkv, __global float *delta_all) {
     const int blocks = (sequence + QUERIES - 1) / QUERIES;
     const size_t head = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * QUERIES;
@@ -152,7 +152,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
     }
     const size_t token = head / HEADS * sequence;
     const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
+    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float d_query[QUERIES * HEAD_SIZE] ALIGNED;
@@ -218,7 +218,7 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
 __kernel void attention_backward_keys(__global const act_t *qkv, __global const act_t *k_t,
                                       __global const act_t *v_t, __global const act_t *y, __global const act_t *d_y,
                                       __global const float *lse_all, int batch, int sequence, int padded,
-                                      float dropout_rate, uint key0, uint key1, ulong first_row, int whole_heads,
+                                      float dropout_rate, ulong key, ulong first_row, int whole_heads,
                                       __global act_t *d_qkv, __global float *delta_all, __global float *d_queries) {
     const int blocks = (sequence + KEYS_BACKWARD - 1) / KEYS_BACKWARD;
     const size_t head = get_global_id(0) / (whole_heads ? 1 : blocks);
@@ -229,7 +229,7 @@ __kernel void attention_backward_keys(__global const act_t *qkv, __global const 
     }
     const size_t token = head / HEADS * sequence;
     const size_t column = head % HEADS * HEAD_SIZE;
-    const struct dropout dropout = {dropout_rate, key0, key1, first_row + token, sequence};
+    const struct dropout dropout = {dropout_rate, key, first_row + token, sequence};
     __global const act_t *q_rows = qkv + token * QKV_ROW + column;
     row_t query[QUERIES * ROW_ITEMS] ALIGNED, d_out[QUERIES * ROW_ITEMS] ALIGNED;
     float lse[QUERIES], delta[QUERIES];

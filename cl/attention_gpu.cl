@@ -319,7 +319,7 @@ struct place {
 };
 
 /* There are `blocks` blocks a head, and inverse = UINT_MAX / blocks, with which AMD's compiler keeps a division in scalar registers. */
-INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, uint2 key, ulong first_row,
+INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, ulong key, ulong first_row,
                         struct place *place) {
     const uint group = get_group_id(0), least = mul_hi(group, inverse);
     const uint head = group - least * blocks < blocks ? least : least + 1, block = group - head * blocks;
@@ -329,8 +329,7 @@ INLINED void place_find(int sequence, uint blocks, uint inverse, float rate, uin
     place->first = (KEYS_STAY ? block : blocks - 1 - block) * ROWS;
     place->count = sequence - place->first;
     place->dropout.rate = rate;
-    place->dropout.key0 = key.x;
-    place->dropout.key1 = key.y;
+    place->dropout.key = key;
     place->dropout.first_row = first_row + place->token;
     place->dropout.sequence = sequence;
 }
@@ -438,12 +437,12 @@ INLINED void softmax_finish(const struct lane *lane, const struct softmax *softm
 
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
 TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint blocks, uint inverse,
-                                   float dropout_rate, uint key0, uint key1, ulong first_row, __global act_t *y,
+                                   float dropout_rate, ulong key, ulong first_row, __global act_t *y,
                                    __global float *lse) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct lane here = THIS_LANE, *lane = &here;
     struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
+    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
     const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
     const int end = min(place.first + ROWS, sequence); /* of the keys */
@@ -532,12 +531,12 @@ INLINED void rows_delta(const struct lane *lane, const struct rows *y, const str
 /* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_backward_keys. Groups as forward. */
 TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global const act_t *y,
                                             __global const act_t *d_y, __global const float *lse_all, int sequence,
-                                            uint blocks, uint inverse, float dropout_rate, uint key0, uint key1,
+                                            uint blocks, uint inverse, float dropout_rate, ulong key,
                                             ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct lane here = THIS_LANE, *lane = &here;
     struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
+    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
     const size_t rows_at = place.head * sequence + place.first, narrow = place.token * MODEL_WIDTH + place.column;
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
     const struct rows queries = ROWS_OF(head, QKV_ROW, place.first, sequence);
@@ -584,12 +583,12 @@ INLINED void columns_load(const struct lane *lane, __global const float *from, i
 /* dk and dv into d_qkv [B, T, 3, H, D]. Groups: B H ceil(T / ROWS). */
 TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global const act_t *d_y,
                                          __global const float *lse_all, __global const float *delta_all,
-                                         int sequence, uint blocks, uint inverse, float dropout_rate, uint key0,
-                                         uint key1, ulong first_row, __global act_t *d_qkv) {
+                                         int sequence, uint blocks, uint inverse, float dropout_rate, ulong key,
+                                         ulong first_row, __global act_t *d_qkv) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct lane here = THIS_LANE, *lane = &here;
     struct place place;
-    place_find(sequence, blocks, inverse, dropout_rate, (uint2)(key0, key1), first_row, &place);
+    place_find(sequence, blocks, inverse, dropout_rate, key, first_row, &place);
     const size_t head_at = place.head * sequence, narrow = place.token * MODEL_WIDTH + place.column;
     __global const act_t *head = qkv + place.token * QKV_ROW + place.column;
     const struct rows keys = ROWS_OF(head + MODEL_WIDTH, QKV_ROW, place.first, sequence);

@@ -239,7 +239,7 @@ struct place {
     struct dropout dropout;
 };
 
-INLINED struct place place_of(bool queries, uint heads, uint sequence, float rate, uint key0, uint key1,
+INLINED struct place place_of(bool queries, uint heads, uint sequence, float rate, ulong dropout_key,
                               ulong first_row) {
     const uint blocks = (sequence - 1) / ROWS + 1, block = get_group_id(0) % blocks;
     struct place place;
@@ -251,7 +251,7 @@ INLINED struct place place_of(bool queries, uint heads, uint sequence, float rat
     place.qkv = place.token * 3 * place.width + place.column;
     place.dropout.rate = rate;
     place.dropout.factor = 1.0f / (1.0f - rate);
-    place.dropout.key = (uint2)(key0, key1);
+    place.dropout.key = philox_key(dropout_key);
     place.dropout.first_row = first_row + place.token;
     place.dropout.element = place.head % heads * sequence;
     return place;
@@ -403,21 +403,21 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint heads, uint
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
     UNIT_BEGIN(unit, WARPS);
-    const struct place place = place_of(true, heads, sequence, 0.0f, 0, 0, 0);
+    const struct place place = place_of(true, heads, sequence, 0.0f, 0, 0);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, 0};
     forward(unit, false, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
 UNIT_KERNEL(WARPS)
 void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint heads, uint sequence,
-                                            float dropout_rate, uint key0, uint key1, ulong first_row,
+                                            float dropout_rate, ulong dropout_key, ulong first_row,
                                             __global ushort *y, __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
     __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
     UNIT_BEGIN(unit, WARPS);
-    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+    const struct place place = place_of(true, heads, sequence, dropout_rate, dropout_key, first_row);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, kept};
     forward(unit, true, place, sequence, memory, qkv + place.qkv, y, lse);
 }
@@ -513,15 +513,15 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
 UNIT_KERNEL(WARPS)
 void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
                                              __global const ushort *d_y, __global const float *lse_all, uint heads,
-                                             uint sequence, float dropout_rate, uint key0, uint key1,
-                                             ulong first_row, __global ushort *d_qkv, __global float *delta_all) {
+                                             uint sequence, float dropout_rate, ulong dropout_key, ulong first_row,
+                                             __global ushort *d_qkv, __global float *delta_all) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 2);
     TURN_DECLARE(turn);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
     __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
     UNIT_BEGIN(unit, WARPS);
-    const struct place place = place_of(true, heads, sequence, dropout_rate, key0, key1, first_row);
+    const struct place place = place_of(true, heads, sequence, dropout_rate, dropout_key, first_row);
     const uint stride = 3 * place.width, narrow = place.token * place.width + place.column;
     __global const ushort *rows = qkv + place.qkv;
     const struct passing passing = {rows + place.width, rows + 2 * place.width, stride, stride, tiles};
@@ -577,7 +577,7 @@ INLINED void queries_copy(struct passing passing, struct passing_values values, 
 UNIT_KERNEL(WARPS)
 void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
                                           __global const float *lse_all, __global const float *delta_all,
-                                          uint heads, uint sequence, float dropout_rate, uint key0, uint key1,
+                                          uint heads, uint sequence, float dropout_rate, ulong dropout_key,
                                           ulong first_row, __global ushort *d_qkv) {
     __local ushort tiles[PASSING_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 2);
@@ -585,7 +585,7 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     __local float lse[2 * BLOCK], delta[2 * BLOCK];
     __local uchar kept[2 * BLOCK * KEPT_QUADS(ROWS)];
     UNIT_BEGIN(unit, WARPS);
-    const struct place place = place_of(false, heads, sequence, dropout_rate, key0, key1, first_row);
+    const struct place place = place_of(false, heads, sequence, dropout_rate, dropout_key, first_row);
     const uint stride = 3 * place.width;
     __global const ushort *rows = qkv + place.qkv;
     const struct passing passing = {rows, d_y + place.token * place.width + place.column, stride, place.width,

@@ -11,6 +11,10 @@
  * GPUs. */
 #pragma OPENCL FP_CONTRACT ON
 
+/* The two numbers of ARG_U64X2 (runtime/device/compute.h): clspv passes 64-bit numbers well only one by one. */
+#define FIRST_U64(pair)  ((ulong)(pair).y << 32 | (pair).x)
+#define SECOND_U64(pair) ((ulong)(pair).w << 32 | (pair).z)
+
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 
@@ -436,11 +440,15 @@ static inline uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
+static inline uint2 philox_key(ulong key) {
+    return (uint2)((uint)key, (uint)(key >> 32));
+}
+
 /* Factor of dropout for element `element` of row `row` at one site: 0 with probability rate, else 1/(1-rate).
  * key: of this iteration and site; row: number of the token row in the global batch, so that the way in which
  * rows are divided among ranks and micro-steps changes nothing. */
-static inline float dropout_factor(uint2 key, ulong row, uint element, float rate) {
-    const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), key);
+static inline float dropout_factor(ulong key, ulong row, uint element, float rate) {
+    const uint4 words = philox((uint4)(element / 4, 0, (uint)row, (uint)(row >> 32)), philox_key(key));
     /* two selections instead of a switch on two bits, which oclgrind 21.10 gets wrong */
     const uint2 half_words = element & 2 ? words.hi : words.lo;
     const uint word = element & 1 ? half_words.y : half_words.x;

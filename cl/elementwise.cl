@@ -81,15 +81,14 @@ __kernel void bias_add(__global const float *parameters, ulong bias_at, ulong co
 }
 
 /* Dropout in place, forward and backward alike; x [rows, width]. */
-__kernel void dropout_apply(ulong count, int width, float rate, uint key0, uint key1, ulong first_row,
-                            __global act_t *x) {
+__kernel void dropout_apply(ulong count, int width, float rate, ulong key, ulong first_row, __global act_t *x) {
     const size_t i = VECTOR_INDEX();
     if (i < count) {
         float values[VEC];
         const vec_t in = ACT_LOAD(x + i);
         VEC_STORE(in, values);
         UNROLL_LANES(VEC) for (int k = 0; k < VEC; k++) {
-            values[k] *= dropout_factor((uint2)(key0, key1), first_row + i / width, i % width + k, rate);
+            values[k] *= dropout_factor(key, first_row + i / width, i % width + k, rate);
         }
         const vec_t out = VEC_LOAD(values);
         ACT_STORE(out, x + i);

@@ -15,7 +15,7 @@
 #endif
 
 /* Channels c .. of a token's row after dropout. */
-static inline vec_t embedding_dropped(vec_t x, float rate, uint2 key, ulong row, int c) {
+static inline vec_t embedding_dropped(vec_t x, float rate, ulong key, ulong row, int c) {
     if (rate > 0.0f) {
         float kept[VEC];
         VEC_STORE(x, kept);
@@ -29,8 +29,8 @@ static inline vec_t embedding_dropped(vec_t x, float rate, uint2 key, ulong row,
 
 /* One work-group a token. tokens [N], N = B * sequence; streams [N, S, C]; squares [N, S] as in stream_mix.cl; scale [S, C]. */
 ROW_KERNEL void embedding_forward(__global const int *tokens, __global const float *parameters, ulong wte_at,
-                                  ulong wpe_at, ulong scale_at, int sequence, int first, float dropout, uint key0,
-                                  uint key1, ulong first_row, __global act_t *streams, __global float *squares) {
+                                  ulong wpe_at, ulong scale_at, int sequence, int first, float dropout, ulong key,
+                                  ulong first_row, __global act_t *streams, __global float *squares) {
     GROUP_SCRATCH(scratch);
     const size_t token = get_group_id(0);
     const int lane = get_local_id(0);
@@ -43,8 +43,8 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
         sums[s] = (vec_t)(0.0f);
     }
     for (int c = lane * VEC; c < CHANNELS; c += LANES * VEC) {
-        const vec_t x = embedding_dropped(VEC_LOAD(word + c) + VEC_LOAD(place + c), dropout, (uint2)(key0, key1),
-                                          first_row + token, c);
+        const vec_t x =
+            embedding_dropped(VEC_LOAD(word + c) + VEC_LOAD(place + c), dropout, key, first_row + token, c);
         for (int s = 0; s < STREAMS; s++) {
             ACT_STORE(SCALE(x, parameters + scale_at, s, c), row + s * CHANNELS + c);
         }
@@ -66,7 +66,7 @@ ROW_KERNEL void embedding_forward(__global const int *tokens, __global const flo
 
 /* One work-group a token: d_embedding [N, C] = dropout'(sum_s scale_s d_streams [N, S, C]). */
 ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global const float *parameters,
-                                       ulong scale_at, float dropout, uint key0, uint key1, ulong first_row,
+                                       ulong scale_at, float dropout, ulong key, ulong first_row,
                                        __global float *d_embedding) {
 #if !SCALED
     UNUSED_POINTER(parameters);
@@ -77,8 +77,7 @@ ROW_KERNEL void embedding_backward_sum(__global const act_t *d_streams, __global
         for (int s = 1; s < STREAMS; s++) {
             d += SCALE(ACT_LOAD(d_streams + token * ROW_LENGTH + s * CHANNELS + c), parameters + scale_at, s, c);
         }
-        VEC_STORE(embedding_dropped(d, dropout, (uint2)(key0, key1), first_row + token, c),
-                  d_embedding + token * CHANNELS + c);
+        VEC_STORE(embedding_dropped(d, dropout, key, first_row + token, c), d_embedding + token * CHANNELS + c);
     }
 }
 

@@ -20,6 +20,7 @@
 #define MOST_SUMS     (SUMS > COLUMN_BLOCK + STREAMS ? SUMS : COLUMN_BLOCK + STREAMS)
 #define PARTIAL_ROW   ((2 * CHANNELS + THETA + 15) / 16 * 16) /* of partial sums; in whole vectors */
 #define Z_COLUMNS     (RMS_GROUPS * COLUMNS)
+#define ROW_SCRATCH   (H_ROW + RMS_GROUPS + (ACT ? Z_COLUMNS : 0))
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
 /* A work-item's vectors of all streams, as one array: clspv mistakes the indices of an array of arrays of one element. */
@@ -282,10 +283,10 @@ INLINED void project_back(__global const float *d_z, __global const act_t *packe
 }
 
 /* d [S, C] in place, the gradient of the mixed streams -> that of the streams: sum_i res_ij d_i + pre_j d_u + rms_scale_g(j) x_j + d_x_j,
- * and with `below` d_output [C] of the branch below, whose h is h_below. */
+ * and d_output [C] of the branch below, whose h is h_below. */
 INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, vec_t d_u[SLOTS(CHANNELS)],
                                     vec_t d_x[STREAM_SLOTS], __global const float *h,
-                                    __global const float *rms_scale, int below, __global const float *h_below,
+                                    __global const float *rms_scale, __global const float *h_below,
                                     __global act_t *d_output) {
     LANE_ROUNDS(c) {
         if (IN_ROW(c)) {
@@ -302,9 +303,7 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
                 ACT_STORE(out, d + j * CHANNELS + c);
                 sum += h_below[STREAMS + j] * out;
             }
-            if (below) {
-                ACT_STORE(sum, d_output + c);
-            }
+            ACT_STORE(sum, d_output + c);
         }
         rotate(d_u);
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
@@ -337,26 +336,30 @@ INLINED void store_gradients(vec_t d_gain[SLOTS(CHANNELS)], vec_t d_bias[SLOTS(C
     }
 }
 
-/* The way back of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed -> d_streams
- * [N, S, C]. With `below` also d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is
- * for the product that makes their gradient; d_z_operand is the same as activations, and not written in fp32.
+/* The backward pass of frame_enter and of the depth mix behind the branch: d_normed [N, C] and, in place, d_mixed -> d_streams
+ * [N, S, C], and d_output [N, C] of the branch below, whose h is h_below. d_z [N, Z_COLUMNS] of the raw projections is for the GEMM
+ * that makes their gradient. rows_at: tokens, and where packed begins. leaves_at: where theta and gain begin.
  *
- * One work-group a chunk of tokens. partials [groups, PARTIAL_ROW]: sums of the gradients of gain and bias [2 C], and of theta;
- * theta_rows [groups, GROUP_ROWS, THETA] are those of each row. */
+ * One work-group a chunk of tokens. partials: [groups, PARTIAL_ROW], sums of the gradients of gain and bias [2 C], and of theta; and
+ * behind them of each group [GROUP_ROWS, THETA], sums of each row, and [GROUP_ROWS, ROW_SCRATCH], d_h, rms_scale and, in 16 bits,
+ * d_z in float of its token. */
 ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float *h_all,
                                __global const act_t *output, __global const float *squares,
                                __global const float *z_all, __global const float *statistics,
-                               __global const act_t *d_normed, ulong tokens, ulong tokens_per_group,
-                               __global const act_t *packed, ulong packed_at, __global const float *parameters,
-                               ulong theta_at, ulong gain_at, __global float *d_h_all, __global float *d_z_all,
-                               __global act_t *d_z_operand, __global float *rms_scale_all,
-                               __global act_t *d_streams, int below, __global const float *h_below,
-                               __global act_t *d_output, __global float *partials, __global float *theta_rows) {
+                               __global const act_t *d_normed, uint4 rows_at, __global const act_t *packed,
+                               uint4 leaves_at, __global const float *parameters, __global act_t *d_z_all,
+                               __global act_t *d_streams, __global const float *h_below, __global act_t *d_output,
+                               __global float *partials) {
     GROUP_SUMS_SCRATCH(scratch, MOST_SUMS);
+    const ulong tokens = FIRST_U64(rows_at);
+    const size_t groups = get_num_groups(0), rounds = (tokens + GROUP_ROWS - 1) / GROUP_ROWS;
+    const size_t tokens_per_group = (rounds + groups - 1) / groups * GROUP_ROWS;
     const size_t first = get_group_id(0) * tokens_per_group;
     const size_t last = min((ulong)(first + tokens_per_group), tokens);
-    __global float *group_rows = theta_rows + get_group_id(0) * (GROUP_ROWS * THETA),
-                   *d_theta = group_rows + ROW * THETA;
+    __global float *group_rows =
+        partials + groups * PARTIAL_ROW + get_group_id(0) * (GROUP_ROWS * (THETA + ROW_SCRATCH));
+    __global float *d_theta = group_rows + ROW * THETA;
+    __global float *d_h = group_rows + GROUP_ROWS * THETA + ROW * ROW_SCRATCH, *rms_scale = d_h + H_ROW;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 0; slot < SLOTS(CHANNELS); slot++) {
         d_gain[slot] = d_bias[slot] = (vec_t)(0.0f);
@@ -364,36 +367,36 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     for (int k = LANE; k < THETA; k += LANES) {
         d_theta[k] = 0.0f;
     }
-    for (size_t at = first; at < last; at += GROUP_ROWS) {
-        FRAME_TOKEN(at, last);
+    for (size_t next = first; next < last; next += GROUP_ROWS) {
+        FRAME_TOKEN(next, last);
         __global const float *h = h_all + token * H_ROW;
-        __global float *d_h = d_h_all + token * H_ROW;
+#if ACT
+        __global float *d_z = rms_scale + RMS_GROUPS;
+#else
         __global float *d_z = d_z_all + token * Z_COLUMNS;
-        __global float *rms_scale = rms_scale_all + token * RMS_GROUPS;
+#endif
         __global const act_t *x = x_all + token * ROW_LENGTH;
         __global act_t *d = d_streams + token * ROW_LENGTH;
         vec_t d_u[SLOTS(CHANNELS)], d_x[STREAM_SLOTS];
-        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + gain_at, real, d_u,
-                      d_gain, d_bias, scratch);
+        norm_backward(x, h, statistics + 2 * token, d_normed + token * CHANNELS, parameters + SECOND_U64(leaves_at),
+                      real, d_u, d_gain, d_bias, scratch);
         mix_gradients(x, d, d_u, output + token * CHANNELS, real, d_h, scratch);
         barrier(CLK_GLOBAL_MEM_FENCE |
                 CLK_LOCAL_MEM_FENCE); /* d_h is there, and d_theta's zeros, and scratch is free */
         if (LANE == 0 && real) {
             WORK_DECLARE(scratch); /* which has no sums in it at the time */
-            map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_COLUMNS, h, d_h,
-                               d_z, rms_scale, d_theta WORK_ARGUMENT);
+            map_token_backward(parameters + FIRST_U64(leaves_at), squares + token * STREAMS,
+                               z_all + token * Z_COLUMNS, h, d_h, d_z, rms_scale, d_theta WORK_ARGUMENT);
         }
         GROUP_BARRIER();
 #if ACT
         for (int k = LANE; k < Z_COLUMNS && real; k += LANES) {
-            ACT_STORE_SCALAR(d_z[k], d_z_operand + token * Z_COLUMNS + k);
+            ACT_STORE_SCALAR(d_z[k], d_z_all + token * Z_COLUMNS + k);
         }
-#else
-        UNUSED_POINTER(d_z_operand);
 #endif
-        project_back(d_z, packed + packed_at, d_x);
+        project_back(d_z, packed + SECOND_U64(rows_at), d_x);
         if (real) {
-            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, below, h_below + token * H_ROW,
+            frame_streams_backward(x, d, d_u, d_x, h, rms_scale, h_below + token * H_ROW,
                                    d_output + token * CHANNELS);
         }
     }

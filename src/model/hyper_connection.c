@@ -124,7 +124,7 @@ static void add_projected(struct gpt *gpt, const struct sublayer *sublayer) {
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t columns = gpt->operations.columns, length = row_length(gpt);
-    if (projections_are_few(&gpt->operations)) {
+    if (!is_fused(gpt) && projections_are_few(&gpt->operations)) {
         projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
                              scratch->d_packed);
     } else {
@@ -145,10 +145,7 @@ static void backward_fused(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct buffer *gradients = gpt->parameters.gradients;
     const struct stream_frame frame = frame_of(sublayer);
     frame_backward(&gpt->operations, gpt_tokens(gpt), &frame, scratch->d_normed,
-                   &(struct frame_gradients){.d_h = scratch->d_h,
-                                             .d_z = scratch->d_z,
-                                             .rms_scale = scratch->rms_scale,
-                                             .d_z_operand = scratch->d_z_operand,
+                   &(struct frame_gradients){.d_z = scratch->d_z_operand,
                                              .d_streams = scratch->d_streams,
                                              .d_output = scratch->d_output,
                                              .h_below = sublayer->index > 0 ? sublayer[-1].mix.h : NULL,

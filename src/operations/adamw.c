@@ -37,7 +37,7 @@ void adamw_step(struct operations *operations, const struct adamw_arenas *arenas
                  ARG_OUT(arenas->weights_lowp, rounded), ARG_IN(arenas->gradients, count),
                  ARG_IN_OUT(arenas->first_moments, count), ARG_IN_OUT(arenas->second_moments, count),
                  ARG_U64(range.first), ARG_U64(range.moment_first), ARG_U64(count), ARG_U64(arenas->decayed),
-                 ARG_F32(settings->rate), ARG_F32(settings->beta1), ARG_F32(settings->beta2),
-                 ARG_F32(settings->decay), ARG_F32(correction1), ARG_F32(correction2), ARG_F32(settings->clip),
-                 ARG_F32(settings->unscale), ARG_IN(norm, 1));
+                 ARG_F32X4(settings->rate, settings->beta1, settings->beta2, settings->decay),
+                 ARG_F32X4((float)correction1, (float)correction2, settings->clip, settings->unscale),
+                 ARG_IN(norm, 1));
 }

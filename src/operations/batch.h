@@ -10,8 +10,8 @@ struct dropout {
     uint64_t first_row; /* number of the first token in the global batch */
 };
 
-/* As kernels take it: float rate, uint key0, uint key1, ulong first_row. */
-#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U32((d).key), ARG_U32((d).key >> 32), ARG_U64((d).first_row)
+/* As kernels take it: float rate, ulong key, ulong first_row. */
+#define ARG_DROPOUT(d) ARG_F32((d).rate), ARG_U64((d).key), ARG_U64((d).first_row)
 
 /* The key of a place ("embedding", "attention.3", ...) in an iteration. */
 uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place);

@@ -14,6 +14,18 @@ size_t frame_partials(const struct operation_shape *shape) {
     return (sums + 15) / 16 * 16; /* in whole vectors */
 }
 
+/* Of each row of a work-group, ROW_SCRATCH of cl/frame.cl: d_h, rms_scale and, in 16 bits, d_z in float of its token. */
+static size_t row_floats(const struct operation_shape *shape) {
+    const int64_t groups = residual_norm_groups(shape->residual, shape->streams);
+    const int64_t z = shape->type == ELEMENT_FP32 ? 0 : groups * residual_columns(shape->residual, shape->streams);
+    return (size_t)(shape->streams * (shape->streams + 2) + groups + z);
+}
+
+size_t frame_scratch(const struct policy *policy, const struct operation_shape *shape) {
+    const size_t row = (size_t)residual_theta(shape->residual, shape->streams) + row_floats(shape);
+    return policy->frame_rows ? policy->frame_groups * (frame_partials(shape) + policy->frame_rows * row) : 0;
+}
+
 /* ---- launching */
 
 #define RUN_FRAME(kernel, groups, ...)                                                                             \
@@ -54,35 +66,34 @@ void frame_output_gradient(struct operations *operations, size_t tokens, const s
               ARG_IN(d_mixed, sizes.streams), ARG_U64(tokens), ARG_OUT(d_output, sizes.channels));
 }
 
-/* Tokens of a work-group on the way back: whole rows of groups, as equal as they can be. */
+/* Tokens of a work-group in the backward pass: whole rows of work-groups, as equal as they can be. */
 static size_t tokens_per_group(const struct operations *operations, size_t tokens) {
-    const size_t rows = operations->policy.frame_rows, turns = groups_for(tokens, rows);
-    return groups_for(turns, smaller(turns, operations->policy.frame_groups)) * rows;
+    const size_t rows = operations->policy.frame_rows, rounds = groups_for(tokens, rows);
+    return groups_for(rounds, smaller(rounds, operations->policy.frame_groups)) * rows;
 }
 
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_frame *frame,
                     const struct buffer *d_normed, const struct frame_gradients *gradients) {
+    const struct operation_shape *shape = &operations->shape;
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     const struct stream_mix *mix = frame->mix;
     const struct stream_map *map = frame->map;
     const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
-    const size_t partials = frame_partials(&operations->shape);
-    const bool below = gradients->h_below != NULL;
+    const size_t rows = operations->policy.frame_rows, last = smaller(rows, tokens - (groups - 1) * each);
+    const size_t sums = groups * ((shape->bias ? 2 : 1) * sizes.width + (1 + rows) * sizes.theta);
     RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
               ARG_IN(mix->output, sizes.channels), ARG_IN(map->squares, sizes.squares), ARG_IN(map->z, sizes.z),
-              ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_U64(each),
-              ARG_SPAN_IN(frame->packed, sizes.packed), ARG_SPAN_IN(map->theta, sizes.theta),
-              ARG_U64(mix->norm.gain.offset), ARG_OUT(gradients->d_h, sizes.h), ARG_OUT(gradients->d_z, sizes.z),
-              ARG_OUT(gradients->d_z_operand, gradients->d_z_operand == gradients->d_z ? 0 : sizes.z),
-              ARG_OUT(gradients->rms_scale, tokens * operations->norm_groups),
-              ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_I32(below),
-              ARG_IN(below ? gradients->h_below : mix->h, below ? sizes.h : 0),
-              ARG_OUT(gradients->d_output, below ? sizes.channels : 0),
-              ARG_OUT(&operations->partials,
-                      groups * (operations->shape.bias ? 2 : 1) * sizes.width + groups * sizes.theta),
-              ARG_OUT(&operations->theta_partials, groups * operations->policy.frame_rows * sizes.theta));
+              ARG_IN(mix->statistics, 2 * tokens), ARG_IN(d_normed, sizes.channels),
+              ARG_U64X2(tokens, frame->packed.offset),
+              ARG_MEMORY_(frame->packed.buffer, frame->packed.offset, sizes.packed, 1, 0),
+              ARG_U64X2(map->theta.offset, mix->norm.gain.offset),
+              ARG_MEMORY_(map->theta.buffer, map->theta.offset, sizes.theta, 1, 0),
+              ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
+              ARG_IN(gradients->h_below ? gradients->h_below : mix->h, sizes.h),
+              ARG_OUT(gradients->d_output, sizes.channels),
+              ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(shape)));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);
     targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};
-    add_partials(operations, groups, partials, targets);
+    add_partials(operations, groups, frame_partials(shape), targets);
 }

@@ -12,21 +12,14 @@ static size_t maximum(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Sums of theta's gradients of each row of a work-group of the fused frame. */
-static size_t theta_partial_bytes(const struct policy *policy, const struct operation_shape *shape) {
-    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams);
-    return policy->frame_rows * policy->frame_groups * theta * sizeof(float);
-}
-
 size_t operations_scratch_bytes(const struct compute *compute, const struct operation_shape *shape) {
     const struct policy policy = policy_make(compute, shape);
     const size_t widest =
         shape->scaled && shape->streams > 4 ? (size_t)shape->streams : 4; /* else: the bias of c_fc */
     const size_t rows = policy.row_chunks * widest * (size_t)shape->channels;
     const size_t theta = policy.map_chunks * (size_t)residual_theta(shape->residual, shape->streams);
-    const size_t frame = policy.frame_rows ? policy.frame_groups * frame_partials(shape) : 0;
-    return maximum(maximum(maximum(rows, theta), frame), policy.square_chunks) * sizeof(float) +
-           theta_partial_bytes(&policy, shape);
+    return maximum(maximum(maximum(rows, theta), frame_scratch(&policy, shape)), policy.square_chunks) *
+           sizeof(float);
 }
 
 /* ---- programs */
@@ -315,9 +308,7 @@ int operations_describe(struct compute *compute, const struct operation_shape *s
         .kernels = memory_zeroed(1, sizeof(struct operation_kernels)),
     };
     attention_next(operations);
-    const size_t theta_bytes = theta_partial_bytes(&operations->policy, shape);
-    if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape) - theta_bytes) ||
-        buffer_create(compute, &operations->theta_partials, theta_bytes)) {
+    if (buffer_create(compute, &operations->partials, operations_scratch_bytes(compute, shape))) {
         operations_release(operations);
         return -1;
     }
@@ -344,7 +335,6 @@ void operations_release(struct operations *operations) {
         kernel_release(&kernels[i]);
     }
     buffer_release(operations->compute, &operations->partials);
-    buffer_release(operations->compute, &operations->theta_partials);
     attention_matrix_cores_close(operations->attention_matrix_cores);
     free(operations->kernels);
     memset(operations, 0, sizeof *operations);

@@ -116,3 +116,6 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
 
 /* Partial sums of a work-group of the fused frame: of the gradients of gain and bias [2 C], and of theta. */
 size_t frame_partials(const struct operation_shape *shape);
+
+/* Floats of scratch of the fused frame: the partial sums of all work-groups, and what each row of them needs. 0: not fused. */
+size_t frame_scratch(const struct policy *policy, const struct operation_shape *shape);

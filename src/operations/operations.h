@@ -223,15 +223,13 @@ void frame_enter(struct operations *operations, size_t tokens, const struct stre
 void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                            const struct buffer *d_mixed, const struct buffer *d_output);
 
-/* What frame_backward writes besides gradients of parameters. */
+/* What frame_backward writes. */
 struct frame_gradients {
-    const struct buffer *d_h;             /* [N, h_row], scratch */
-    const struct buffer *d_z, *rms_scale; /* [N, norm_groups, columns], [N, norm_groups] */
-    const struct buffer *d_z_operand;     /* d_z in the activations' type; may be d_z in fp32 */
-    const struct buffer *d_streams;       /* [N, S, C]; d_mixed before */
-    const struct buffer *d_output;        /* [N, C] of the branch below; not written without one */
-    const struct buffer *h_below;         /* [N, h_row] of that branch, NULL: there is none */
-    struct layer_norm norm;               /* added to, as d_theta is */
+    const struct buffer *d_z;       /* [N, norm_groups, columns] of the raw projections, of the activations' type */
+    const struct buffer *d_streams; /* [N, S, C]; d_mixed before */
+    const struct buffer *h_below;   /* [N, h_row] of the branch below, NULL: there is none */
+    const struct buffer *d_output;  /* [N, C] of the branch below; scratch if there is none */
+    struct layer_norm norm;         /* added to, as d_theta is */
     struct span d_theta;
 };
 

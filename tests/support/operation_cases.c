@@ -595,15 +595,10 @@ static void run_frame_backward(struct bench *bench) {
                                      .squares = frame_squares(bench),
                                      .z = bench_buffer(bench, "z"),
                                      .h = around.h};
-    const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch(bench, z);
-    const struct frame_gradients gradients = {.d_h = bench_scratch(bench, n * operations->h_row),
-                                              .d_z = d_z,
-                                              .rms_scale = bench_scratch(bench, n * operations->norm_groups),
-                                              .d_z_operand = operations->shape.type == ELEMENT_FP32
-                                                                 ? d_z
-                                                                 : bench_scratch_activation(bench, z),
+    const struct buffer *d_streams = bench_derivative(bench, "streams"), *d_z = bench_scratch_activation(bench, z);
+    const struct frame_gradients gradients = {.d_z = d_z,
                                               .d_streams = d_streams,
-                                              .d_output = bench_derivative(bench, "branch"),
+                                              .d_output = bench_scratch_activation(bench, n * bench->channels),
                                               .norm = norm_gradients(bench),
                                               .d_theta = frame_theta(bench, &bench->gradients)};
     bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
@@ -611,7 +606,9 @@ static void run_frame_backward(struct bench *bench) {
     frame_backward(operations, n, &(struct stream_frame){&inner, &around, {bench_buffer(bench, "packed"), 0}},
                    bench_derivative(bench, "normed"), &gradients);
     if (operations_build(operations, "projections.cl") == 0) {
-        projections_gradient(operations, n, around.streams, d_z, bench_derivative(bench, "packed"));
+        const struct buffer *d_z_fp32 = bench_scratch(bench, z);
+        bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
+        projections_gradient(operations, n, around.streams, d_z_fp32, bench_derivative(bench, "packed"));
     }
 }
 
