@@ -4,11 +4,9 @@
 #include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/driver.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 void compute_fail(struct compute *compute, const char *format, ...) {
@@ -109,69 +107,10 @@ static void choose_widths(struct compute *compute) {
     }
 }
 
-/* ---- what the compiler of a device on Vulkan made of kernels (its pipelines), kept in the cache folder */
-
-/* The entry of a device and its driver; false where there is none. */
-static bool name_pipelines(const struct compute *compute, char key[CHECKSUM_SIZE]) {
-    const struct device *device = &compute->device;
-    const char *const parts[] = {"pipelines", device->name, device->version, device->driver};
-    return compute->cache_dir && !strcmp(device->platform_name, VULKAN_PLATFORM) &&
-           checksum_strings(parts, sizeof parts / sizeof *parts, key) == 0;
-}
-
-/* The bytes are the caller's to free; NULL where there are none. */
-static unsigned char *read_pipelines(struct compute *compute) {
-    char key[CHECKSUM_SIZE];
-    unsigned char *data;
-    if (name_pipelines(compute, key) &&
-        program_cache_read(compute->cache_dir, key, &data, &compute->pipelines_read)) {
-        return data;
-    }
-    compute->pipelines_read = 0;
-    return NULL;
-}
-
-/* Keeps those of the context, unless there are as many bytes as were read. */
-static void write_pipelines(const struct compute *compute) {
-    char key[CHECKSUM_SIZE];
-    size_t bytes = 0;
-    if (!compute->context || !name_pipelines(compute, key) ||
-        clGetContextInfo(compute->context, VULKAN_PIPELINES, 0, NULL, &bytes) != CL_SUCCESS ||
-        bytes == compute->pipelines_read) {
-        return;
-    }
-    void *data = memory_allocate(bytes, 1);
-    if (clGetContextInfo(compute->context, VULKAN_PIPELINES, bytes, data, NULL) == CL_SUCCESS) {
-        program_cache_write(compute->cache_dir, key, data, bytes);
-    }
-    free(data);
-}
-
-/* ---- opening and closing */
-
-/* OpenCL's loader refuses a platform that it does not know. */
-static cl_context create_context(struct compute *compute, cl_int *code) {
-    unsigned char *data = read_pipelines(compute);
-    const struct vulkan_pipelines kept = {data, compute->pipelines_read};
-    cl_context_properties properties[5] = {0};
-    size_t count = 0;
-    if (!compute->device.beside_loader) {
-        properties[count++] = CL_CONTEXT_PLATFORM;
-        properties[count++] = (cl_context_properties)compute->device.platform;
-    }
-    if (data) {
-        properties[count++] = VULKAN_PIPELINES;
-        properties[count++] = (cl_context_properties)&kept;
-    }
-    cl_context context =
-        clCreateContext(count ? properties : NULL, 1, &compute->device.id, device_error_notify, NULL, code);
-    free(data);
-    return context;
-}
-
 static int open_queue(struct compute *compute, bool profile) {
     cl_int code;
-    compute->context = create_context(compute, &code);
+    /* no properties: OpenCL's loader refuses the platform of our driver for Vulkan, which it does not know */
+    compute->context = clCreateContext(NULL, 1, &compute->device.id, device_error_notify, NULL, &code);
     if (code != CL_SUCCESS) {
         return error_set("cannot create a context: %s", device_error_text(code));
     }
@@ -232,7 +171,6 @@ void compute_close(struct compute *compute) {
         kernel_release(&compute->from_fp32[type]);
     }
     programs_release(compute);
-    write_pipelines(compute);
     profiler_destroy(compute->profiler);
     if (compute->launch_log) {
         free(compute->launch_log->entries);

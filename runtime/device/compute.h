@@ -58,7 +58,6 @@ struct compute {
     unsigned programs_cached;        /* taken from the cache on disk, since opening */
     struct progress compiling;       /* what a user sees of it; of one process of a host */
     double compiling_seconds;        /* so far */
-    size_t pipelines_read;           /* bytes of the device's pipelines that were on disk */
     _Atomic(char *) native_failure;  /* of a native kernel, until compute_check makes it the failure */
     void *attached;                  /* state of a module above this one, such as runtime/gemm */
     void (*close_attached)(struct compute *compute); /* called by compute_close; NULL: nothing is attached */

@@ -183,8 +183,8 @@ static void read_address(struct device *device) {
     }
 }
 
-static void describe(cl_platform_id platform, cl_device_id id, bool beside_loader, struct device *device) {
-    *device = (struct device){.platform = platform, .id = id, .beside_loader = beside_loader};
+static void describe(cl_platform_id platform, cl_device_id id, struct device *device) {
+    *device = (struct device){.platform = platform, .id = id};
     read_text(id, CL_DEVICE_NAME, device->name);
     read_text(id, CL_DEVICE_VERSION, device->version);
     read_text(id, CL_DRIVER_VERSION, device->driver);
@@ -204,17 +204,16 @@ static bool is_usable(const struct device *device) {
            (device->compiles || !strcmp(device->platform_name, VULKAN_PLATFORM));
 }
 
-/* Describes the platform's devices, `room` at most; their number. A platform that has none, or that cannot tell, has 0.
- */
-static size_t describe_all(cl_platform_id platform, bool beside_loader, struct device *devices, size_t room) {
+/* Describes the platform's devices, `capacity` at most; their number, 0 where it cannot list them. */
+static size_t describe_all(cl_platform_id platform, struct device *devices, size_t capacity) {
     cl_device_id ids[DEVICE_MOST];
     cl_uint found = 0;
     size_t count = 0;
     if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, DEVICE_MOST, ids, &found) != CL_SUCCESS) {
         return 0;
     }
-    for (size_t i = 0; i < found && i < DEVICE_MOST && count < room; i++) {
-        describe(platform, ids[i], beside_loader, &devices[count]);
+    for (size_t i = 0; i < found && i < DEVICE_MOST && count < capacity; i++) {
+        describe(platform, ids[i], &devices[count]);
         count += is_usable(&devices[count]);
     }
     return count;
@@ -231,40 +230,24 @@ static int check_address_space(void) {
                            left >> 20, command, LEAST_ADDRESS_SPACE >> 20);
 }
 
-/* The platforms of OpenCL's loader, and ours behind them unless it is among them; their number. */
-static size_t list_platforms(bool with_vulkan, cl_platform_id platforms[DEVICE_MOST + 1], bool *beside_loader) {
-    cl_uint found = 0;
-    if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS) {
-        found = 0;
-    }
-    size_t count = found < DEVICE_MOST ? found : DEVICE_MOST;
-    cl_platform_id own = with_vulkan ? vulkan_driver_platform() : NULL;
-    for (size_t i = 0; i < count && own; i++) {
-        own = platforms[i] == own ? NULL : own;
-    }
-    *beside_loader = own != NULL;
-    if (own) {
-        platforms[count++] = own;
-    }
-    return count;
-}
-
 int device_list(bool with_vulkan, struct device **devices, size_t *count) {
     cl_platform_id platforms[DEVICE_MOST + 1];
-    bool beside_loader;
+    cl_uint found = 0;
     *devices = NULL;
     *count = 0;
     if (check_address_space()) {
         return -1;
     }
-    const size_t found = list_platforms(with_vulkan, platforms, &beside_loader);
-    if (!found) {
-        return 0;
+    if (clGetPlatformIDs(DEVICE_MOST, platforms, &found) != CL_SUCCESS) {
+        found = 0;
+    }
+    found = found < DEVICE_MOST ? found : DEVICE_MOST;
+    if (with_vulkan && (platforms[found] = vulkan_driver_platform()) != NULL) {
+        found++;
     }
     *devices = memory_zeroed(DEVICE_MOST, sizeof(**devices));
     for (size_t i = 0; i < found; i++) {
-        *count +=
-            describe_all(platforms[i], beside_loader && i == found - 1, *devices + *count, DEVICE_MOST - *count);
+        *count += describe_all(platforms[i], *devices + *count, DEVICE_MOST - *count);
     }
     return 0;
 }

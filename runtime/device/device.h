@@ -39,7 +39,6 @@ struct device {
     bool is_cpu;             /* a simulator may be both CPU and GPU */
     bool is_gpu;
     bool compiles; /* its compiler is there; our own driver's may be missing, and what is in the cache suffices */
-    bool beside_loader;          /* of our own driver for Vulkan, which OpenCL's loader does not know */
     unsigned compute_capability; /* NVIDIA: 86 for 8.6; else 0 */
     unsigned sub_group;          /* Intel: work-items of the smallest sub-group; else 0 */
     bool has_intel_matrix;       /* cl_intel_subgroup_matrix_multiply_accumulate */

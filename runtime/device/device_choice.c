@@ -32,10 +32,16 @@ static bool is_same_address(const struct device_address *a, const struct device_
            (!a->has_domain || !b->has_domain || a->domain == b->domain);
 }
 
-/* A platform that is registered twice lists the same devices again. Several devices of one platform at one address
- * are parts of a card (tiles, MIG instances), each with memory and units of its own. */
+static bool is_vulkan(const struct device *device) {
+    return !strcmp(device->platform_name, VULKAN_PLATFORM);
+}
+
+/* A platform that is registered twice lists the same devices again, and Vulkan lists a card once for each of its drivers, such as
+ * RADV and AMDVLK. Several devices of another platform at one address are parts of a card (tiles, MIG instances), each with memory
+ * and units of its own. */
 static bool is_same_card(const struct device *a, const struct device *b) {
-    return (a->id && a->id == b->id) || (a->platform != b->platform && is_same_address(&a->address, &b->address));
+    return (a->id && a->id == b->id) ||
+           ((a->platform != b->platform || is_vulkan(a)) && is_same_address(&a->address, &b->address));
 }
 
 /* Which of several drivers of one card is taken: the lowest. The vendors' own know the card best, then those that go
@@ -51,23 +57,21 @@ static size_t preference(const struct device *device) {
     return 0;
 }
 
-size_t device_card(const struct device *devices, size_t count, size_t index) {
+/* As device_card, among all devices or those on Vulkan. */
+static size_t find_card(const struct device *devices, size_t count, size_t index, bool only_vulkan) {
     size_t best = index;
     for (size_t i = 0; i < count; i++) {
-        if (i == index || !devices[i].is_gpu || !devices[index].is_gpu ||
-            !is_same_card(&devices[i], &devices[index])) {
-            continue;
-        }
-        const size_t new = preference(&devices[i]), old = preference(&devices[best]);
-        if (new < old || (new == old &&i < best)) {
-            best = i;
+        if (i != index && devices[i].is_gpu && devices[index].is_gpu && (!only_vulkan || is_vulkan(&devices[i])) &&
+            is_same_card(&devices[i], &devices[index])) {
+            const size_t new = preference(&devices[i]), old = preference(&devices[best]);
+            best = new < old || (new == old &&i < best) ? i : best;
         }
     }
     return best;
 }
 
-static bool is_vulkan(const struct device *device) {
-    return !strcmp(device->platform_name, VULKAN_PLATFORM);
+size_t device_card(const struct device *devices, size_t count, size_t index) {
+    return find_card(devices, count, index, false);
 }
 
 /* Vulkan on a CPU is a GPU that is simulated, which is for tests: whoever wants it names it. */
@@ -75,37 +79,23 @@ static bool is_simulated(const struct device *device) {
     return device->is_cpu && is_vulkan(device);
 }
 
-/* Which GPUs are dealt out: all, or those on Vulkan whoever can compile for them. */
+/* Which GPUs are dealt out: those that can compile, or those on Vulkan whether they can or not. */
 static bool is_dealt_out(const struct device *device, bool only_vulkan) {
     return device->is_gpu && !is_simulated(device) && (only_vulkan ? is_vulkan(device) : device->compiles);
 }
 
-/* Vulkan has no platforms: two drivers of one card, such as RADV and AMDVLK, list it twice. */
-static bool is_second_driver(const struct device *devices, const size_t *order, size_t gpus, size_t index) {
-    for (size_t i = 0; i < gpus; i++) {
-        if (is_vulkan(&devices[index]) && is_vulkan(&devices[order[i]]) &&
-            is_same_address(&devices[index].address, &devices[order[i]].address)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static size_t append_gpus(const struct device *devices, size_t count, bool only_vulkan, bool integrated,
-                          size_t *order) {
+/* The discrete GPUs; the integrated ones if there are none. */
+static size_t order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order) {
     size_t gpus = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (is_dealt_out(&devices[i], only_vulkan) && devices[i].shares_host_memory == integrated &&
-            (only_vulkan || device_card(devices, count, i) == i) && !is_second_driver(devices, order, gpus, i)) {
-            order[gpus++] = i;
+    for (int integrated = 0; integrated < 2 && gpus == 0; integrated++) {
+        for (size_t i = 0; i < count; i++) {
+            if (is_dealt_out(&devices[i], only_vulkan) && devices[i].shares_host_memory == integrated &&
+                find_card(devices, count, i, only_vulkan) == i) {
+                order[gpus++] = i;
+            }
         }
     }
     return gpus;
-}
-
-static size_t order_gpus(const struct device *devices, size_t count, bool only_vulkan, size_t *order) {
-    const size_t discrete = append_gpus(devices, count, only_vulkan, false, order);
-    return discrete ? discrete : append_gpus(devices, count, only_vulkan, true, order);
 }
 
 size_t device_order_gpus(const struct device *devices, size_t count, size_t *order) {
@@ -212,7 +202,8 @@ const char *device_missing_text(void) {
 }
 
 static int fail_choice(const struct device *devices, size_t count, const char *word) {
-    const bool on_vulkan = !strcasecmp(word, "gpu") || !strncasecmp(word, VULKAN_WORD, strlen(VULKAN_WORD));
+    const bool is_gpu = !strcasecmp(word, "gpu");
+    const bool on_vulkan = is_gpu || !strncasecmp(word, VULKAN_WORD, strlen(VULKAN_WORD));
     const char *problem = on_vulkan ? vulkan_driver_problem() : device_pocl_problem();
     char list[4096] = "";
     for (size_t i = 0; i < count; i++) {
@@ -223,13 +214,12 @@ static int fail_choice(const struct device *devices, size_t count, const char *w
     if (!count) {
         return error_set("device \"%s\": %s", word, problem ? problem : device_missing_text());
     }
-    const char *separator = problem ? "; " : "", *reason = problem ? problem : "";
-    return strcasecmp(word, "gpu") == 0
-               ? error_set(
-                     "there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu "
-                     "uses the processor. Devices: %s%s%s",
-                     list, separator, reason)
-               : error_set("no OpenCL device \"%s\"; there are: %s%s%s", word, list, separator, reason);
+    is_gpu
+        ? error_set("there is no GPU with an OpenCL or Vulkan driver (docs/troubleshooting.md); --device cpu uses "
+                    "the processor. Devices: %s",
+                    list)
+        : error_set("no OpenCL device \"%s\"; there are: %s", word, list);
+    return problem ? error_set("%s; %s", error_text(), problem) : -1;
 }
 
 int device_choose_from(const struct device *devices, size_t count, const char *word, unsigned local_rank,

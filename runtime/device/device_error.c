@@ -27,19 +27,10 @@ static const struct error {
           "the host, or the device, has no memory left: choose a smaller batch_size or model"),
     ERROR(CL_PROFILING_INFO_NOT_AVAILABLE, NULL),
     ERROR(CL_MEM_COPY_OVERLAP, NULL),
-    ERROR(CL_IMAGE_FORMAT_MISMATCH, NULL),
-    ERROR(CL_IMAGE_FORMAT_NOT_SUPPORTED, NULL),
     ERROR(CL_BUILD_PROGRAM_FAILURE, NULL),
     ERROR(CL_MAP_FAILURE, NULL),
-    ERROR(CL_MISALIGNED_SUB_BUFFER_OFFSET, NULL),
     ERROR(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, LOST),
-    ERROR(CL_COMPILE_PROGRAM_FAILURE, NULL),
-    ERROR(CL_LINKER_NOT_AVAILABLE, NULL),
-    ERROR(CL_LINK_PROGRAM_FAILURE, NULL),
-    ERROR(CL_DEVICE_PARTITION_FAILED, NULL),
-    ERROR(CL_KERNEL_ARG_INFO_NOT_AVAILABLE, NULL),
     ERROR(CL_INVALID_VALUE, NULL),
-    ERROR(CL_INVALID_DEVICE_TYPE, NULL),
     ERROR(CL_INVALID_PLATFORM, NULL),
     ERROR(CL_INVALID_DEVICE, NULL),
     ERROR(CL_INVALID_CONTEXT, LOST),
@@ -47,9 +38,6 @@ static const struct error {
     ERROR(CL_INVALID_COMMAND_QUEUE, LOST),
     ERROR(CL_INVALID_HOST_PTR, NULL),
     ERROR(CL_INVALID_MEM_OBJECT, NULL),
-    ERROR(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR, NULL),
-    ERROR(CL_INVALID_IMAGE_SIZE, NULL),
-    ERROR(CL_INVALID_SAMPLER, NULL),
     ERROR(CL_INVALID_BINARY, NULL),
     ERROR(CL_INVALID_BUILD_OPTIONS, NULL),
     ERROR(CL_INVALID_PROGRAM, NULL),
@@ -68,20 +56,14 @@ static const struct error {
     ERROR(CL_INVALID_EVENT_WAIT_LIST, NULL),
     ERROR(CL_INVALID_EVENT, NULL),
     ERROR(CL_INVALID_OPERATION, NULL),
-    ERROR(CL_INVALID_GL_OBJECT, NULL),
     ERROR(CL_INVALID_BUFFER_SIZE, NULL),
-    ERROR(CL_INVALID_MIP_LEVEL, NULL),
     ERROR(CL_INVALID_GLOBAL_WORK_SIZE, NULL),
     ERROR(CL_INVALID_PROPERTY, NULL),
-    ERROR(CL_INVALID_IMAGE_DESCRIPTOR, NULL),
-    ERROR(CL_INVALID_COMPILER_OPTIONS, NULL),
-    ERROR(CL_INVALID_LINKER_OPTIONS, NULL),
-    ERROR(CL_INVALID_DEVICE_PARTITION_COUNT, NULL),
     {-1001, "CL_PLATFORM_NOT_FOUND_KHR", NULL}, /* of cl_khr_icd, whose header need not be there */
     {-9999, "NVIDIA's error -9999", LOST},      /* an access outside of a buffer, or a kernel that was ended */
 };
 
-/* One that is not in the table comes out with the name "OpenCL error <code>", which the next one overwrites. */
+/* A code that is not in the table, such as those for images, has the name "OpenCL error <code>" until the next one. */
 static struct error error_find(cl_int code) {
     static _Thread_local char unknown[32];
     for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
@@ -97,7 +79,7 @@ const char *device_error_name(cl_int code) {
     return error_find(code).name;
 }
 
-/* What a driver said last of its own accord, and of which code. */
+/* The words that a driver reported last of its own accord, and the code that they explain. */
 static struct {
     pthread_mutex_t lock;
     cl_int code;
@@ -118,10 +100,10 @@ const char *device_error_text(cl_int code) {
     static _Thread_local char text[sizeof(driver.words) + 400];
     const struct error error = error_find(code);
     pthread_mutex_lock(&driver.lock);
-    const bool said = code != CL_SUCCESS && driver.code == code && *driver.words;
-    snprintf(text, sizeof(text), "%s%s%s%s%s%s", error.name, said ? " (" : "", said ? driver.words : "",
-             said ? ")" : "", error.advice ? ": " : "", error.advice ? error.advice : "");
-    *driver.words = '\0'; /* it is not said of what happens later */
+    const bool has_words = code != CL_SUCCESS && driver.code == code && *driver.words;
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", error.name, has_words ? " (" : "", has_words ? driver.words : "",
+             has_words ? ")" : "", error.advice ? ": " : "", error.advice ? error.advice : "");
+    *driver.words = '\0'; /* they do not explain later errors */
     pthread_mutex_unlock(&driver.lock);
     return text;
 }

@@ -1,5 +1,4 @@
 #include "runtime/device/profiler.h"
-#include "runtime/files/json_file.h"
 #include "runtime/files/output_file.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
@@ -179,30 +178,18 @@ json_t *profiler_report(struct profiler *profiler) {
     return report;
 }
 
-static int write_launch(FILE *file, const char *name, const struct launch *launch, cl_ulong origin) {
-    double start = (double)(cl_long)(launch->start - origin) * 1e-3;
-    double duration = (double)(launch->stop - launch->start) * 1e-3;
-    json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", 0, "tid", 0, "ts",
-                              start, "dur", duration);
-    const int result = json_file_print(event, file, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    json_decref(event);
-    return result;
-}
-
-static int write_launches(const struct profiler *profiler, FILE *file) {
-    cl_ulong origin = profiler->read_count ? profiler->launches[0].start : 0;
+/* Names are those of kernels and of our own calls, with no character that JSON escapes. */
+static void write_trace(const struct profiler *profiler, FILE *file) {
+    const cl_ulong origin = profiler->read_count ? profiler->launches[0].start : 0;
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", file);
     for (size_t i = 0; i < profiler->read_count; i++) {
         const struct launch *launch = &profiler->launches[i];
-        if (i) {
-            fputs(",\n", file);
-        }
-        if (write_launch(file, profiler->entries[launch->entry].name, launch, origin)) {
-            return -1;
-        }
+        const double start = (double)(cl_long)(launch->start - origin) * 1e-3;
+        const double duration = (double)(launch->stop - launch->start) * 1e-3;
+        fprintf(file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f}",
+                i ? ",\n" : "", profiler->entries[launch->entry].name, start, duration);
     }
     fputs("\n]}\n", file);
-    return 0; /* what could not be written is found when the file is put in its place */
 }
 
 int profiler_write_trace(struct profiler *profiler, const char *path) {
@@ -210,9 +197,6 @@ int profiler_write_trace(struct profiler *profiler, const char *path) {
     if (output_file_open(&file, path)) {
         return error_prefix("the trace");
     }
-    if (write_launches(profiler, file.stream)) {
-        output_file_abandon(&file);
-        return error_prefix("the trace %s", path);
-    }
+    write_trace(profiler, file.stream);
     return output_file_commit(&file) ? error_prefix("the trace") : 0;
 }

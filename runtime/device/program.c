@@ -53,54 +53,39 @@ static bool names_file(const char *text, const char *line) {
     return false;
 }
 
-/* How compilers name a place: a pattern whose second group is the line, and whether the file is named behind it. */
-static const struct {
-    const char *pattern, *before;
-    bool line_first;
-} styles[] = {
-    {"([^ \t]+):([0-9]+)(:[0-9]+:)", "", false},
-    {"(\\()([0-9]+)(:[0-9]+\\))", "(", false},
-    {"(\\<[Ll]ine )([0-9]+)(\\>)", "line ", true},
-};
+/* The line that a compiler names: "NAME:LINE:COLUMN:", "(LINE:COLUMN)" or "line LINE". */
+#define LINE_PATTERN "[^ \t]+:([0-9]+):[0-9]+:|\\(([0-9]+):[0-9]+\\)|\\<[Ll]ine ([0-9]+)\\>"
 
-/* Writes a line with its place, in the first of the styles that it has; false: it has none. */
-static bool write_located(FILE *to, const char *text, const char *line) {
-    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
-        regex_t compiled;
-        regmatch_t found[4];
-        struct place place;
-        if (regcomp(&compiled, styles[i].pattern, REG_EXTENDED) != 0) {
-            memory_refused(0);
-        }
-        const bool matches = regexec(&compiled, line, 4, found, 0) == 0;
-        regfree(&compiled);
-        if (matches && find_place(text, strtoul(line + found[2].rm_so, NULL, 10), &place)) {
-            const int before = (int)found[0].rm_so;
-            const char *rest = line + found[3].rm_so;
-            fprintf(to, "%.*s%s", before, line, styles[i].before);
-            if (styles[i].line_first) {
-                fprintf(to, "%lu of %.*s%s", place.line, place.length, place.name, rest);
-            } else {
-                fprintf(to, "%.*s:%lu%s", place.length, place.name, place.line, rest);
-            }
-            return true;
-        }
+/* The number of the line of the text that a line of the log names; 0: none. */
+static unsigned long named_line(const regex_t *pattern, const char *line) {
+    regmatch_t found[4];
+    if (regexec(pattern, line, 4, found, 0) != 0) {
+        return 0;
     }
-    return false;
+    const size_t group = found[1].rm_so >= 0 ? 1 : found[2].rm_so >= 0 ? 2 : 3;
+    return strtoul(line + found[group].rm_so, NULL, 10);
 }
 
 char *build_log_locate(const char *text, const char *log) {
     char *located, *copy = memory_string(log), *rest = copy;
     size_t bytes;
+    regex_t pattern;
+    struct place place;
     FILE *to = memory_open_stream(&located, &bytes);
+    if (regcomp(&pattern, LINE_PATTERN, REG_EXTENDED) != 0) {
+        memory_refused(0);
+    }
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        if (names_file(text, line) || !write_located(to, text, line)) {
-            fputs(line, to);
+        line[strcspn(line, "\r")] = '\0';
+        fputs(line, to);
+        if (!names_file(text, line) && find_place(text, named_line(&pattern, line), &place)) {
+            fprintf(to, " [%.*s:%lu]", place.length, place.name, place.line);
         }
         fputs(rest != NULL ? "\n" : "", to);
     }
-    memory_close_stream(to);
+    regfree(&pattern);
     free(copy);
+    memory_close_stream(to);
     return located;
 }
 

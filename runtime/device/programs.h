@@ -13,9 +13,8 @@ struct kernel_source {
 };
 extern const struct kernel_source kernel_sources[];
 
-/* The log of a compiler with file and line where it has only a line of `text`: the compilers of NVIDIA and Mesa ignore #line.
- * "<kernel>:123:4:", "(123:4)" and "line 123" become "stream_mix.cl:23:4:", "(stream_mix.cl:23:4)" and "line 23 of stream_mix.cl".
- * `text` is several files, each behind a line `#line 1 "NAME"`. Lines of the log that name one of them stay. Heap memory. */
+/* A compiler's log with " [FILE:LINE]" behind each line that names a line of `text`, which is several files, each behind a line
+ * `#line 1 "FILE"`: the compilers of NVIDIA and Mesa ignore #line. Lines that name one of the files stay. Heap memory. */
 char *build_log_locate(const char *text, const char *log);
 
 /* ---- the cache folder. An entry is used only if this user owns it, nobody else can write it, and its checksum holds. A failure

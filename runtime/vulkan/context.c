@@ -96,19 +96,10 @@ cl_int vulkan_answer_text(struct answer to, const char *text) {
 static void destroy(cl_context context) {
     if (context->handle) {
         vulkan_buffer_destroy(context->nothing);
-        vkDestroyPipelineCache(context->handle, context->pipelines, NULL);
         vkDestroyDevice(context->handle, NULL);
     }
     pthread_mutex_destroy(&context->lock);
     free(context);
-}
-
-/* The value of a property, 0 where it is not in the list. */
-static cl_context_properties property(const cl_context_properties *list, cl_context_properties name) {
-    while (list && *list && *list != name) {
-        list += 2;
-    }
-    return list && *list ? list[1] : 0;
 }
 
 cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint count,
@@ -117,7 +108,7 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
                                        void *data, cl_int *code) {
     cl_int unused;
     code = code ? code : &unused;
-    if (count != 1 || !devices) {
+    if (properties || count != 1 || !devices) {
         *code = CL_INVALID_VALUE;
         return NULL;
     }
@@ -125,8 +116,7 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
     *context = (struct _cl_context){
         .dispatch = &vulkan_dispatch, .references = 1, .device = devices[0], .notify = notify, .notified = data};
     pthread_mutex_init(&context->lock, NULL);
-    *code = vulkan_open_device(devices[0], (const struct vulkan_pipelines *)property(properties, VULKAN_PIPELINES),
-                               context);
+    *code = vulkan_open_device(devices[0], context);
     if (*code == CL_SUCCESS) {
         *code = vulkan_buffer_create(context, 0, 16, &context->nothing);
     }
@@ -145,20 +135,4 @@ cl_int CL_API_CALL clReleaseContext(cl_context context) {
         destroy(context);
     }
     return CL_SUCCESS;
-}
-
-cl_int CL_API_CALL clGetContextInfo(cl_context context, cl_context_info what, size_t capacity, void *value,
-                                    size_t *bytes) {
-    size_t size = value ? capacity : 0;
-    if (what != VULKAN_PIPELINES) {
-        return CL_INVALID_VALUE;
-    }
-    pthread_mutex_lock(&context->lock);
-    const VkResult result = vkGetPipelineCacheData(context->handle, context->pipelines, &size, value);
-    const cl_int code = result == VK_INCOMPLETE ? CL_INVALID_VALUE : vulkan_code(context, result);
-    pthread_mutex_unlock(&context->lock);
-    if (bytes) {
-        *bytes = size;
-    }
-    return code;
 }

@@ -244,20 +244,7 @@ const char *vulkan_problem(void) {
 
 /* ---- opening */
 
-/* A header that Vulkan defines stands before them. Drivers are to refuse what is not theirs: better not to try it. */
-static bool are_ours(cl_device_id device, const struct vulkan_pipelines *pipelines) {
-    const VkPhysicalDeviceProperties *properties = &device->properties;
-    VkPipelineCacheHeaderVersionOne header;
-    if (!pipelines || pipelines->bytes < sizeof header) {
-        return false;
-    }
-    memcpy(&header, pipelines->data, sizeof header);
-    return header.headerSize <= pipelines->bytes && header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
-           header.vendorID == properties->vendorID && header.deviceID == properties->deviceID &&
-           !memcmp(header.pipelineCacheUUID, properties->pipelineCacheUUID, sizeof header.pipelineCacheUUID);
-}
-
-cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pipelines, cl_context context) {
+cl_int vulkan_open_device(cl_device_id device, cl_context context) {
     const float priority = 1.0f;
     const char *reflection = VK_KHR_SHADER_NON_SEMANTIC_INFO_EXTENSION_NAME;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
@@ -270,17 +257,11 @@ cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pi
                                        .pQueueCreateInfos = &queue,
                                        .enabledExtensionCount = device->enables_reflection,
                                        .ppEnabledExtensionNames = &reflection};
-    const bool kept = are_ours(device, pipelines);
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
-                                             .initialDataSize = kept ? pipelines->bytes : 0,
-                                             .pInitialData = kept ? pipelines->data : NULL};
-    VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
-    if (VULKAN_MADE(result, context->handle)) {
-        return vulkan_failed(context, result, "vkCreateDevice");
+    const VkResult result = vkCreateDevice(device->physical, &create, NULL, &context->handle);
+    if (!VULKAN_MADE(result, context->handle)) {
+        vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
     }
-    vkGetDeviceQueue(context->handle, device->family, 0, &context->queue);
-    result = vkCreatePipelineCache(context->handle, &cache, NULL, &context->pipelines);
-    return vulkan_failed(context, VULKAN_MADE(result, context->pipelines), "vkCreatePipelineCache");
+    return vulkan_failed(context, result, "vkCreateDevice");
 }
 
 /* ---- what OpenCL asks */

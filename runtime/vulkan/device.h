@@ -12,5 +12,5 @@ struct _cl_device_id *vulkan_devices(unsigned *count);
 /* Why there is no device, or which one was left out and why, and what to do; NULL where there is nothing to say. */
 const char *vulkan_problem(void);
 
-/* A device as OpenCL knows it, with a queue, and with pipelines that were kept, which may be NULL. *context is NULL on failure. Needs no lock. */
-cl_int vulkan_open_device(cl_device_id device, const struct vulkan_pipelines *pipelines, cl_context context);
+/* Opens the device with a queue for the context. context->handle is NULL on failure. Needs no lock. */
+cl_int vulkan_open_device(cl_device_id device, cl_context context);

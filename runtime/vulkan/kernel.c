@@ -154,7 +154,7 @@ static VkResult create_pipeline(cl_kernel kernel, const uint32_t local[3], VkPip
                   .pSpecializationInfo = &constants},
         .layout = kernel->layout,
     };
-    return vkCreateComputePipelines(context->handle, context->pipelines, 1, &info, NULL, handle);
+    return vkCreateComputePipelines(context->handle, VK_NULL_HANDLE, 1, &info, NULL, handle);
 }
 
 /* Finds the kernel's pipeline for such work-groups, or makes it. */

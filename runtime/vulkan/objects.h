@@ -60,8 +60,7 @@ struct _cl_context {
     cl_device_id device;
     pthread_mutex_t lock;
     VkDevice handle;
-    VkQueue queue; /* on which all command queues submit */
-    VkPipelineCache pipelines;
+    VkQueue queue;           /* on which all command queues submit */
     cl_command_queue queues; /* a list */
     cl_mem visible;          /* a list of the buffers that the host sees */
     cl_mem nothing;          /* what kernels get for a buffer that is NULL */

@@ -70,7 +70,6 @@ const cl_icd_dispatch vulkan_dispatch = {
     .clGetDeviceInfo = clGetDeviceInfo,
     .clCreateContext = clCreateContext,
     .clReleaseContext = clReleaseContext,
-    .clGetContextInfo = clGetContextInfo,
     .clCreateCommandQueue = clCreateCommandQueue,
     .clReleaseCommandQueue = clReleaseCommandQueue,
     .clGetCommandQueueInfo = clGetCommandQueueInfo,

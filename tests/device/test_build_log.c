@@ -22,22 +22,29 @@ static const char text[] = "#line 1 \"a.cl\"\n"
 
 static void assert_located(const char *log, const char *expected) {
     char *located = build_log_locate(text, log);
-    assert_non_null(located);
     assert_string_equal(located, expected);
     free(located);
 }
 
-static void lines_of_all_files_become_those_of_one(void **state) {
+static void lines_of_all_files_get_the_place_in_one(void **state) {
     (void)state;
-    /* NVIDIA, Mesa, AMD's comgr, Intel, and older styles */
-    assert_located("<kernel>:6:4: error: use of undeclared identifier 'x'\nint b2;\n   ^\n",
-                   "b.cl:2:4: error: use of undeclared identifier 'x'\nint b2;\n   ^\n");
-    assert_located("input.cl:2:5: warning: unused", "a.cl:1:5: warning: unused");
-    assert_located("/tmp/comgr-1/input/CompileSource:3:1: error: x", "a.cl:2:1: error: x");
-    assert_located("1:5:1: error: x\n3 errors generated.\n", "b.cl:1:1: error: x\n3 errors generated.\n");
-    assert_located("error (6:12): no such thing", "error (b.cl:2:12): no such thing");
-    assert_located("ptxas error at line 6, near x", "ptxas error at line 2 of b.cl, near x");
-    assert_located("note: <kernel>:5:1: here\r\n<kernel>:6:1: there", "note: b.cl:1:1: here\r\nb.cl:2:1: there");
+    static const struct {
+        const char *log, *place;
+    } cases[] = {
+        {"<kernel>:6:4: error: use of undeclared identifier 'x'", "b.cl:2"}, /* NVIDIA, Mesa */
+        {"input.cl:2:5: warning: unused", "a.cl:1"},
+        {"/tmp/comgr-1/input/CompileSource:3:1: error: x", "a.cl:2"}, /* AMD's comgr */
+        {"1:5:1: error: x", "b.cl:1"},                                /* Intel */
+        {"error (6:12): no such thing", "b.cl:2"},
+        {"ptxas error at line 6, near x", "b.cl:2"},
+        {"note: <kernel>:5:1: here", "b.cl:1"},
+    };
+    char log[200], expected[200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(log, sizeof log, "%s\r\nint b2;\n   ^\n", cases[i].log);
+        snprintf(expected, sizeof expected, "%s [%s]\nint b2;\n   ^\n", cases[i].log, cases[i].place);
+        assert_located(log, expected);
+    }
 }
 
 static void other_lines_stay(void **state) {
@@ -61,7 +68,7 @@ static void other_lines_stay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_of_all_files_become_those_of_one),
+        cmocka_unit_test(lines_of_all_files_get_the_place_in_one),
         cmocka_unit_test(other_lines_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -476,7 +476,7 @@ static void test_error_names(void **state) {
     (void)state;
     assert_string_equal(device_error_name(CL_SUCCESS), "CL_SUCCESS");
     assert_string_equal(device_error_name(CL_OUT_OF_RESOURCES), "CL_OUT_OF_RESOURCES");
-    assert_string_equal(device_error_name(CL_INVALID_DEVICE_PARTITION_COUNT), "CL_INVALID_DEVICE_PARTITION_COUNT");
+    assert_string_equal(device_error_name(CL_INVALID_WORK_GROUP_SIZE), "CL_INVALID_WORK_GROUP_SIZE");
     assert_string_equal(device_error_name(-12345), "OpenCL error -12345");
 }
 

@@ -75,7 +75,7 @@ static void what_devices_and_compilers_say_is_shown(void **state) {
     assert_non_null(strstr(child_message(), "\n  | line one\\x1b[31m\n  | forged"));
     assert_non_null(strstr(child_message(), "\n  | line two\n"));
     assert_failed(train_where("HC_LOG", "<kernel>:3:1: error: it is not to be", "uncompiled"), 1,
-                  "  | common.cl:2:1: error: it is not to be");
+                  "  | <kernel>:3:1: error: it is not to be [common.cl:2]");
     setenv("XDG_CACHE_HOME", scratch_path("cache"), 1);
 }
 

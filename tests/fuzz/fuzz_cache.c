@@ -1,4 +1,4 @@
-/* Any bytes as a compiled program in the cache folder (a Vulkan device's pipelines are kept like one, too), and as files of CLBlast's
+/* Any bytes as a compiled program in the cache folder, and as files of CLBlast's
  * tuners. */
 #include "runtime/device/programs.h"
 #include "runtime/files/files.h"

@@ -109,7 +109,6 @@ struct failing {
 static const struct failing failing[] = {
     {"vkCreateDevice", -3, "cannot create a context: CL_INVALID_OPERATION (vkCreateDevice: VK_ERROR_INIT",
      AT_START},
-    {"vkCreatePipelineCache", -1, "vkCreatePipelineCache: VK_ERROR_OUT_OF_HOST_MEMORY", AT_START},
     {"vkCreateSemaphore", -2, "cannot create a command queue: CL_MEM_OBJECT_ALLOCATION_FAILURE", AT_START},
     {"vkCreateCommandPool", -1, "cannot create a command queue: CL_OUT_OF_HOST_MEMORY", AT_START},
     {"vkAllocateCommandBuffers", -2, "cannot create a command queue: CL_MEM_OBJECT_ALLOCATION_FAILURE", AT_START},
