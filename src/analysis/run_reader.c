@@ -4,7 +4,6 @@
 #include "runtime/system/distribution.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/training/record_lines.h"
 #include "src/training/run_log.h"
 #include <limits.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "src/evaluation/score_documents.h"
 #include "src/measuring/score_windows.h"
 #include "src/settings/type_choice.h"
-#include "src/training/estimate_loss.h"
+#include "src/training/batch_sampler.h"
 #include "src/training/same_job.h"
 #include "src/training/train_model.h"
 #include <inttypes.h>

@@ -1,9 +1,8 @@
 /* hc_train: trains a GPT with a residual variant. */
 #include "runtime/system/message.h"
 #include "src/programs/program.h"
-#include "src/training/resumed_settings.h"
 #include "src/training/same_job.h"
-#include "src/training/train_settings.h"
+#include "src/training/train.h"
 #include <stdlib.h>
 
 static struct program program = {

@@ -1,5 +1,7 @@
 #include "src/training/batch_sampler.h"
 #include "runtime/system/error.h"
+#include "runtime/system/interrupt.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,10 +20,10 @@ int batch_sampler_create(struct batch_sampler *sampler, const struct token_file 
         .shape = shape,
         .global_rows = global_rows,
         .vocab_size = vocab_size,
-        .x = malloc(2 * tokens * sizeof *sampler->x),
+        .x = memory_allocate(2 * tokens, sizeof *sampler->x),
     };
-    sampler->y = sampler->x ? sampler->x + tokens : NULL;
-    return sampler->x ? 0 : error_set("out of memory");
+    sampler->y = sampler->x + tokens;
+    return 0;
 }
 
 void batch_sampler_release(struct batch_sampler *sampler) {
@@ -47,4 +49,52 @@ int batch_sampler_read(const struct batch_sampler *sampler, int64_t iteration, i
         }
     }
     return 0;
+}
+
+/* ---- estimates */
+
+static int batch_loss(struct gpt *gpt, const struct batch_sampler *sampler, int64_t index, double *loss) {
+    float value = 0.0f;
+    if (batch_sampler_read(sampler, index, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y)) {
+        return -1;
+    }
+    gpt_zero_loss(gpt);
+    gpt_forward(gpt, (struct gpt_pass){.dropout = false});
+    gpt_loss(gpt, 1.0f, false);
+    const int status = gpt_read_results(gpt, &value, NULL);
+    *loss = (double)value;
+    return status;
+}
+
+/* This rank's share of the batches: losses [batches] stay 0 where they are another's. */
+static int share_losses(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler,
+                        int64_t batches, struct progress *progress, double *losses) {
+    for (int64_t i = ranks->index; i < batches && !interrupt_requested(); i += ranks->count) {
+        if (batch_loss(gpt, sampler, i, &losses[i])) {
+            return -1;
+        }
+        if (progress) {
+            progress_show(progress, "batches", i + 1, batches, "", false);
+        }
+    }
+    return 0;
+}
+
+int estimate_loss(struct gpt *gpt, const struct ranks *ranks, const struct batch_sampler *sampler, int64_t batches,
+                  struct progress *progress, double *loss) {
+    double *losses = memory_zeroed((size_t)batches + 1, sizeof *losses);
+    int status = share_losses(gpt, ranks, sampler, batches, progress, losses);
+    if (status == 0) {
+        losses[batches] = interrupt_requested();
+        status = ranks_sum(ranks, losses, (size_t)batches + 1);
+    }
+    if (status == 0 && losses[batches] > 0.0) {
+        status = error_set("interrupted");
+    }
+    *loss = 0.0;
+    for (int64_t i = 0; status == 0 && i < batches; i++) {
+        *loss += losses[i] / (double)batches;
+    }
+    free(losses);
+    return status;
 }

@@ -4,7 +4,7 @@
 #include "runtime/files/event_file.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/measuring/h_statistics.h"
-#include "src/training/train_settings.h"
+#include "src/training/train.h"
 #include <stdint.h>
 #include <stdio.h>
 
@@ -44,3 +44,15 @@ int run_log_close(struct run_log *log);
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
 int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds);
 int run_log_statistics(struct run_log *log, const struct h_statistics *statistics, int64_t iteration);
+
+/* ---- reading the lines of metrics.jsonl and h_statistics.jsonl, which may be of any size and have damaged lines */
+
+struct record_line {
+    uint64_t number; /* from 1 */
+    uint64_t end;    /* bytes of the file up to here, with its newline */
+    json_t *object;  /* NULL: the line is no object with an "iter" that can be an iteration */
+};
+
+/* Reads an open file from where it stands and calls `take` with each line; a last one without a newline, which is
+ * still being written or was torn, is left out. 0, or -1 with an error text that has no path. */
+int record_lines_read(FILE *file, void (*take)(void *context, const struct record_line *line), void *context);

@@ -1,11 +1,78 @@
-/* The training loop: sampling, gradient accumulation, optimiser, evaluation, checkpoints, logs. */
+/* What a training run is told: the options of the programs that train, hc_train and hc_bench, and their targets. */
 #pragma once
 
+#include "runtime/options/options.h"
 #include "runtime/ranks/ranks.h"
-#include "src/training/train_settings.h"
+#include "src/model/optimizer.h"
+#include "src/settings/settings.h"
+
+/* The words of choices, and what they are called here. */
+#define EVAL_BATCHES_WORDS "auto|whole|sampled|by_seed"
+enum eval_batches_word { EVAL_BATCHES_AUTO, EVAL_BATCHES_WHOLE, EVAL_BATCHES_SAMPLED, EVAL_BATCHES_BY_SEED };
+#define RECOMPUTE_WORDS "off|layer"
+enum recompute_word { RECOMPUTE_OFF, RECOMPUTE_LAYER };
+#define ALLREDUCE_TYPE_WORDS "fp32|bf16" /* the first of enum element_type */
+
+struct train_settings {
+    struct model_config model; /* train_options_apply sets its variant from the next line */
+    int residual;              /* number for residual_at */
+    struct optimizer_settings optimizer;
+    struct device_settings device;
+    char *data_dir, *out_dir, *init_from;
+    int64_t max_iters, batch_size, gradient_accumulation_steps;
+    int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
+    int64_t statistics_interval; /* 0: none */
+    int64_t seed;
+    int dtype;                             /* enum element_type, or TYPE_AUTO until a device is open */
+    int allreduce_dtype;                   /* enum element_type */
+    int recompute;                         /* enum recompute_word */
+    int eval_batches;                      /* enum eval_batches_word */
+    double allreduce_bucket, rank_timeout; /* MiB, seconds */
+    bool shard_optimizer;
+    bool tensorboard, plan_only, list_residuals, start_over, accept_new_data;
+    bool evaluation_changed;         /* a resumed run's validation losses are of other tokens than before */
+    char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
+    int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
+    bool extended;                   /* a resumed run is given more max_iters than it had */
+    const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
+    size_t spec_count;
+};
+
+/* Appends the options whose targets are in *settings. */
+void train_options(struct train_settings *settings, struct option_table *table);
+
+/* Call after parsing: sets the variant, and the table itself, which must stay as long as the settings. */
+void train_options_apply(struct train_settings *settings, const struct option_table *table);
+
+/* What --list-residuals asks for, on stdout. */
+int train_options_list_residuals(void);
+
+/* Whether the command line or a config file sets the option, by its name with underscores. */
+bool train_settings_given(const struct train_settings *settings, const char *name);
+
+/* Whether the run goes on from a checkpoint of its own. */
+bool train_settings_resume(const struct train_settings *settings);
+
+/* ---- a run */
 
 /* As exit statuses of programs. */
 enum train_result { TRAIN_DONE, TRAIN_FAILED, TRAIN_WRONG /* settings */, TRAIN_INTERRUPTED = 130 };
+
+/* After the command line has been applied. With init_from = resume what is given now lies over what the run has
+ * in out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so
+ * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say.
+ *
+ * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
+ *
+ * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given later (schedule.h).
+ *
+ * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
+ * given, for this process.
+ *
+ * TRAIN_DONE; TRAIN_FAILED where the run has no checkpoint that can be read; TRAIN_WRONG for settings that are
+ * wrong. */
+enum train_result resumed_settings_apply(struct option_table *table, struct train_settings *settings,
+                                         const struct options_given *given);
 
 /* Runs to max_iters, together with the other ranks. On TRAIN_FAILED and TRAIN_WRONG the error text, which all ranks
  * have then, says what happened; a failure of one rank alone ends the job before. On interruption a checkpoint has

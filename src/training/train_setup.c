@@ -7,7 +7,6 @@
 #include "src/checkpoint/config_file.h"
 #include "src/settings/schedule.h"
 #include "src/settings/type_choice.h"
-#include "src/training/estimate_loss.h"
 #include "src/training/same_job.h"
 #include "src/training/train_model.h"
 #include "src/training/trainer.h"
@@ -15,6 +14,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PRINT(trainer, ...) message_print((trainer)->console, __VA_ARGS__)
 
 bool trainer_is_first(const struct trainer *trainer) {
     return trainer->ranks->index == 0;
@@ -26,22 +27,11 @@ static int fail_usage(struct trainer *trainer) {
     return -1;
 }
 
-/* ---- settings */
-
-/* A resumed run has its own schedule already. */
-static int complete_schedule(struct trainer *trainer) {
-    struct train_settings *settings = trainer->settings;
-    if (train_settings_resume(settings)) {
-        return 0;
-    }
-    schedule_complete(settings->specs, settings->spec_count, settings->max_iters, &settings->optimizer,
-                      trainer->console);
-    return schedule_check(&settings->optimizer) ? fail_usage(trainer) : 0;
-}
-
 static bool is_scratch(const struct train_settings *settings) {
     return strcmp(settings->init_from, "scratch") == 0;
 }
+
+/* ---- the model of a checkpoint */
 
 static int check_same_model(const char *folder, const struct train_settings *settings,
                             const struct model_config *saved) {
@@ -57,8 +47,8 @@ static int check_same_model(const char *folder, const struct train_settings *set
     return 0;
 }
 
-/* A checkpoint brings its model: settings given beside it must agree, but the vocabulary of Hugging Face's models
- * may be enlarged. */
+/* Takes the model's settings from the checkpoint: settings given beside it must agree, but the vocabulary of Hugging Face's models may
+ * be enlarged. */
 static int take_model_of(const char *folder, struct train_settings *settings) {
     struct model_config saved;
     const struct residual_setting *setting;
@@ -83,11 +73,14 @@ static int take_model_of(const char *folder, struct train_settings *settings) {
     return 0;
 }
 
-/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. */
+/* ---- data and their vocabulary */
+
+/* A model that was trained on one tokenizer's tokens makes no sense of another's. Either may not be known. A resumed run goes on with the
+ * data that it has, which are compared by their digests. */
 static int check_tokenizer(const struct trainer *trainer) {
     const char *of_data = trainer->data.tokenizer, *of_model = trainer->settings->model.tokenizer;
     if (train_settings_resume(trainer->settings) || !*of_data || !*of_model || strcmp(of_data, of_model) == 0) {
-        return 0; /* a resumed run goes on with the data that it has, which are compared by their digests */
+        return 0;
     }
     const bool prepares = strcmp(of_model, "byte") == 0 || strcmp(of_model, "gpt2") == 0;
     return error_set("%s has tokens of \"%s\", the model has tokens of \"%s\": prepare the text with %s%s",
@@ -102,63 +95,32 @@ static void warn_unused_vocabulary(const struct trainer *trainer) {
     if (!is_scratch(trainer->settings) || data->vocab_size == 0 || vocabulary <= 2 * data->vocab_size) {
         return;
     }
-    message_print(trainer->console, "warning  vocabulary %" PRId64 ", of which the data use %" PRId64, vocabulary,
-                  data->vocab_size);
-    if (*data->tokenizer) {
-        message_print(trainer->console, " (tokens of \"%s\")", data->tokenizer);
-    }
-    message_print(trainer->console, ": leave vocab_size out%s\n",
-                  strcmp(data->tokenizer, "byte") == 0 ? ", or prepare the text with hc_prepare --tokenizer gpt2"
-                                                       : "");
+    const bool named = *data->tokenizer, bytes = strcmp(data->tokenizer, "byte") == 0;
+    PRINT(trainer,
+          "warning  vocabulary %" PRId64 ", of which the data use %" PRId64 "%s%s%s: leave vocab_size out%s\n",
+          vocabulary, data->vocab_size, named ? " (tokens of \"" : "", data->tokenizer, named ? "\")" : "",
+          bytes ? ", or prepare the text with hc_prepare --tokenizer gpt2" : "");
 }
 
-/* The vocabulary of the data, unless the user or a checkpoint says another. */
-static int choose_vocabulary(struct trainer *trainer) {
-    struct model_config *model = &trainer->settings->model;
-    if (check_tokenizer(trainer)) {
-        return -1;
-    }
-    if (model->vocab_size == 0) {
-        model->vocab_size = data_set_model_vocabulary(&trainer->data);
-    }
-    if (model->vocab_size == 0) {
-        return data_set_fail_without_vocabulary(trainer->settings->data_dir);
-    }
-    if (trainer->data.vocab_size > model->vocab_size) {
-        return error_set("%s has a vocabulary of %" PRId64 " tokens, the model one of %" PRId64
-                         ": give vocab_size = %" PRId64 " or more",
-                         trainer->settings->data_dir, trainer->data.vocab_size, model->vocab_size,
-                         trainer->data.vocab_size);
-    }
-    warn_unused_vocabulary(trainer);
-    if (!*model->tokenizer) {
-        memcpy(model->tokenizer, trainer->data.tokenizer, sizeof model->tokenizer);
-    }
-    return 0;
-}
-
+/* Opens the data, and takes their vocabulary unless the user or a checkpoint says another. */
 static int open_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    return data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || choose_vocabulary(trainer)
-               ? -1
-               : 0;
-}
-
-/* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would
- * remove checkpoints. It holds one run: starting another in it would mix their checkpoints and records. What it
- * holds is asked when it is this process's, so that nothing comes between. */
-static int take_out_dir(struct trainer *trainer) {
-    const struct train_settings *settings = trainer->settings;
-    if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
-        (!train_settings_resume(settings) && !files_exist(settings->out_dir))) {
-        return 0;
-    }
-    if (run_folder_open(&trainer->folder, settings->out_dir) || run_folder_check_links(trainer->folder.path.text)) {
+    const struct data_set *data = &trainer->data;
+    struct model_config *model = &trainer->settings->model;
+    if (data_set_open(settings->data_dir, settings->eval_iters > 0, &trainer->data) || check_tokenizer(trainer)) {
         return -1;
     }
-    return train_settings_resume(settings) || settings->start_over
-               ? 0
-               : run_folder_check_free(trainer->folder.path.text);
+    model->vocab_size = model->vocab_size ? model->vocab_size : data_set_model_vocabulary(data);
+    if (model->vocab_size == 0) {
+        return data_set_fail_without_vocabulary(settings->data_dir);
+    }
+    if (data->vocab_size > model->vocab_size) {
+        return error_set("%s has a vocabulary of %" PRId64 " tokens, the model one of %" PRId64
+                         ": give vocab_size = %" PRId64 " or more",
+                         settings->data_dir, data->vocab_size, model->vocab_size, data->vocab_size);
+    }
+    warn_unused_vocabulary(trainer);
+    return *model->tokenizer ? 0 : model_config_set_tokenizer(model, data->tokenizer);
 }
 
 /* ---- model and device */
@@ -166,62 +128,48 @@ static int take_out_dir(struct trainer *trainer) {
 static void print_model(const struct trainer *trainer) {
     const struct model_config *model = &trainer->settings->model;
     const struct parameters *parameters = &trainer->gpt.parameters;
-    message_print(trainer->console, "model    %s", model->residual->name);
+    PRINT(trainer, "model    %s", model->residual->name);
     if (!residual_is_plain(model->residual)) {
-        message_print(trainer->console, " with %" PRId64 " streams", model->n_streams);
+        PRINT(trainer, " with %" PRId64 " streams", model->n_streams);
     }
-    message_print(trainer->console,
-                  ": %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
-                  " tokens of context, vocabulary %" PRId64 "\n",
-                  model->n_layer, model->n_head, model->n_embd, model->block_size, model->vocab_size);
-    message_print(trainer->console,
-                  "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64
-                  ") in hyper-connections\n",
-                  (double)parameters->total, parameters->total, (double)parameters->auxiliary,
-                  parameters->auxiliary);
+    PRINT(trainer,
+          ": %" PRId64 " layers, %" PRId64 " heads, %" PRId64 " channels, %" PRId64
+          " tokens of context, vocabulary %" PRId64 "\n",
+          model->n_layer, model->n_head, model->n_embd, model->block_size, model->vocab_size);
+    PRINT(trainer,
+          "         %.4g parameters (%" PRIu64 "), of which %.4g auxiliary (%" PRIu64 ") in hyper-connections\n",
+          (double)parameters->total, parameters->total, (double)parameters->auxiliary, parameters->auxiliary);
     if (trainer->gpt.options.type != ELEMENT_FP32) {
-        message_print(trainer->console, "         activations in %s, master weights and optimiser in fp32\n",
-                      element_name(trainer->gpt.options.type));
+        PRINT(trainer, "         activations in %s, master weights and optimiser in fp32\n",
+              element_name(trainer->gpt.options.type));
     }
-    message_print(trainer->console, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
+    PRINT(trainer, "memory%s\n", trainer->ranks->count > 1 ? "   of each rank" : "");
     memory_plan_print(&trainer->gpt.plan, trainer->console);
 }
 
+/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot be known here. */
 static void print_ranks(const struct trainer *trainer) {
     const struct ranks *ranks = trainer->ranks;
-    if (ranks->count == 1) {
-        return;
+    const struct device *device = &trainer->compute->device;
+    if (ranks->count > 1) {
+        PRINT(trainer, "ranks    %d on %d host%s, %" PRId64 " micro-batch%s each", ranks->count, ranks->hosts,
+              ranks->hosts == 1 ? "" : "s", trainer->micro_steps, trainer->micro_steps == 1 ? "" : "es");
+        if (device->is_cpu) {
+            PRINT(trainer, "; %u core%s for rank 0", host_cores(), host_cores() == 1 ? "" : "s");
+        }
+        fputc('\n', trainer->console);
     }
-    message_print(trainer->console, "ranks    %d on %d host%s, %" PRId64 " micro-batch%s each", ranks->count,
-                  ranks->hosts, ranks->hosts == 1 ? "" : "s", trainer->micro_steps,
-                  trainer->micro_steps == 1 ? "" : "es");
-    if (trainer->compute->device.is_cpu) {
-        message_print(trainer->console, "; %u core%s for rank 0", host_cores(), host_cores() == 1 ? "" : "s");
-    }
-    fputc('\n', trainer->console);
-}
-
-/* Two ranks on one GPU would fight for it; the user should know. Which GPUs a launcher shows to which rank cannot
- * be told from here. */
-static void warn_shared_device(const struct trainer *trainer) {
-    const struct compute *compute = trainer->compute;
-    const int ranks = trainer->ranks->local_count;
-    if (!compute->device.is_gpu || ranks <= (int)compute->device.gpus) {
-        return;
-    }
-    if (compute->device.gpus == 1) {
-        message_print(
-            trainer->console,
-            "warning  %d ranks on %s see one GPU: unless the launcher shows each another one, they share it\n",
-            ranks, trainer->ranks->host);
-    } else {
-        message_print(trainer->console, "warning  %d ranks share %u GPUs on %s\n", ranks, compute->device.gpus,
-                      trainer->ranks->host);
+    if (device->is_gpu && ranks->local_count > (int)device->gpus) {
+        PRINT(trainer, "warning  %d ranks on %s ", ranks->local_count, ranks->host);
+        if (device->gpus == 1) {
+            PRINT(trainer, "see one GPU: unless the launcher shows each another one, they share it\n");
+        } else {
+            PRINT(trainer, "share %u GPUs\n", device->gpus);
+        }
     }
 }
 
-/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one.
- * Collective. */
+/* From here on the settings have the type of activations that was chosen: a resumed run goes on with that one. Collective. */
 static int open_device(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     struct type_choice choice;
@@ -232,8 +180,8 @@ static int open_device(struct trainer *trainer) {
     }
     settings->dtype = (int)choice.type;
     if (trainer_is_first(trainer)) {
-        message_print(trainer->console, "device   %s (%s), products by %s\n", trainer->compute->device.name,
-                      trainer->compute->device.platform_name, gemm_description(trainer->compute));
+        PRINT(trainer, "device   %s (%s), products by %s\n", trainer->compute->device.name,
+              trainer->compute->device.platform_name, gemm_description(trainer->compute));
         type_choice_print(&choice, trainer->console);
     }
     return 0;
@@ -246,12 +194,74 @@ static int plan_model(struct trainer *trainer) {
         return -1;
     }
     print_ranks(trainer);
-    warn_shared_device(trainer);
     print_model(trainer);
     return memory_plan_check(&trainer->gpt.plan, &trainer->compute->device);
 }
 
-/* ---- state, files */
+/* ---- where the run stands */
+
+static void forget_best(struct training_state *state) {
+    state->best_val_loss = HUGE_VAL;
+    state->best_iteration = -1;
+}
+
+/* Prints what goes on otherwise than it was planned. */
+static void print_resumed(const struct trainer *trainer, const char *folder) {
+    const struct train_settings *settings = trainer->settings;
+    const struct optimizer_settings *optimizer = &settings->optimizer;
+    if (trainer->state.iteration >= settings->stop_at) {
+        PRINT(trainer,
+              "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
+              folder, trainer->state.iteration, settings->stop_at);
+    } else if (settings->stop_at < settings->max_iters) {
+        PRINT(trainer, "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
+              settings->stop_at, settings->max_iters);
+    }
+    if (settings->extended && optimizer->lr_decay_iters < settings->max_iters) {
+        PRINT(trainer,
+              "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
+              ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
+              settings->max_iters, optimizer->lr_decay_iters, optimizer->min_lr);
+    }
+}
+
+static int resume(struct trainer *trainer, const char *folder) {
+    struct train_settings *settings = trainer->settings;
+    struct training_state *state = &trainer->state;
+    if (checkpoint_resume(folder, &trainer->gpt, state)) {
+        return error_prefix("cannot resume from %s", folder);
+    }
+    if (checkpoint_iteration_of(strrchr(folder, '/') + 1) != state->iteration) {
+        return error_set("%s is of iteration %" PRId64 ": give the folder its name back, ckpt-%" PRId64, folder,
+                         state->iteration, state->iteration);
+    }
+    if (train_settings_given(settings, "seed") && state->seed != (uint64_t)settings->seed) {
+        return error_set("%s was trained with seed %" PRIu64 ": a resumed run keeps it, leave seed out", folder,
+                         state->seed);
+    }
+    settings->seed = (int64_t)state->seed;
+    if (settings->evaluation_changed && state->best_iteration >= 0) {
+        forget_best(state);
+        PRINT(trainer, "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
+    }
+    trainer->saved_at = state->iteration;
+    trainer->saved_evaluation = state->evaluated_at;
+    trainer->seconds_before = state->seconds;
+    print_resumed(trainer, folder);
+    return 0;
+}
+
+static int initialise(struct trainer *trainer, const char *folder) {
+    struct train_settings *settings = trainer->settings;
+    trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
+    forget_best(&trainer->state);
+    if (is_scratch(settings)) {
+        return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
+                                     (uint64_t)settings->seed);
+    }
+    return train_settings_resume(settings) ? resume(trainer, folder)
+                                           : checkpoint_load_weights(folder, &trainer->gpt);
+}
 
 /* Digests are "" where there is no file, or none was kept. */
 static bool is_another(const char *before, const char *now) {
@@ -262,16 +272,14 @@ static bool is_another(const char *before, const char *now) {
 static int take_file(const struct trainer *trainer, const char *folder, const char *name,
                      char before[CHECKSUM_SIZE], const char now[CHECKSUM_SIZE]) {
     const struct train_settings *settings = trainer->settings;
-    const bool another = is_another(before, now);
-    if (another && !settings->accept_new_data) {
-        return error_set(
-            "%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
-            "or give --accept-new-data if the run shall go on with this one",
-            settings->data_dir, name, folder);
-    }
-    if (another) {
-        message_print(trainer->console, "data     %s/%s is another file than before, as accepted\n",
-                      settings->data_dir, name);
+    if (is_another(before, now)) {
+        if (!settings->accept_new_data) {
+            return error_set(
+                "%s/%s is not the file that %s was trained on: losses would not compare. Put that file back, "
+                "or give --accept-new-data if the run shall go on with this one",
+                settings->data_dir, name, folder);
+        }
+        PRINT(trainer, "data     %s/%s is another file than before, as accepted\n", settings->data_dir, name);
     }
     if (*now) {
         memcpy(before, now, CHECKSUM_SIZE);
@@ -279,16 +287,10 @@ static int take_file(const struct trainer *trainer, const char *folder, const ch
     return 0;
 }
 
-static void forget_best(struct training_state *state) {
-    state->best_val_loss = HUGE_VAL;
-    state->best_iteration = -1;
-}
-
 static int take_data(struct trainer *trainer, const char *folder) {
     struct training_state *state = &trainer->state;
     if (train_settings_resume(trainer->settings) && !*state->train_digest) {
-        message_print(trainer->console, "data     not compared: %s is of an older version, which kept no digests\n",
-                      folder);
+        PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
     }
     if (is_another(state->val_digest, trainer->val_digest)) {
         forget_best(state);
@@ -299,12 +301,11 @@ static int take_data(struct trainer *trainer, const char *folder) {
                : 0;
 }
 
-/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are
- * to take their place must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's
- * folder counts, since all ranks must do the same. */
+/* The weights with the lowest loss may be of a later iteration than the checkpoint that is resumed: those that are to take their place
+ * must be better still, on the same tokens. Where they are gone the next ones take it. Rank 0's folder counts, since all ranks must do
+ * the same. */
 static int take_best(struct trainer *trainer) {
-    struct training_state *state = &trainer->state;
-    struct training_state best = {.best_iteration = -1};
+    struct training_state *state = &trainer->state, best = {.best_iteration = -1};
     if (trainer_is_first(trainer) && train_settings_resume(trainer->settings)) {
         const struct path path = path_of("%s/" CHECKPOINT_BEST, trainer->folder.path.text);
         if (!files_exist(path.text)) {
@@ -323,108 +324,73 @@ static int take_best(struct trainer *trainer) {
     return ranks_broadcast(trainer->ranks, state, sizeof *state);
 }
 
-static int resume(struct trainer *trainer, const char *folder) {
-    struct train_settings *settings = trainer->settings;
-    if (checkpoint_resume(folder, &trainer->gpt, &trainer->state)) {
-        return error_prefix("cannot resume from %s", folder);
-    }
-    const int64_t named = checkpoint_iteration_of(strrchr(folder, '/') + 1);
-    if (named != trainer->state.iteration) {
-        return error_set("%s is of iteration %" PRId64 ": give the folder its name back, ckpt-%" PRId64, folder,
-                         trainer->state.iteration, trainer->state.iteration);
-    }
-    if (train_settings_given(settings, "seed") && trainer->state.seed != (uint64_t)settings->seed) {
-        return error_set("%s was trained with seed %" PRIu64 ": a resumed run keeps it, leave seed out", folder,
-                         trainer->state.seed);
-    }
-    settings->seed = (int64_t)trainer->state.seed;
-    if (settings->evaluation_changed && trainer->state.best_iteration >= 0) {
-        forget_best(&trainer->state);
-        message_print(trainer->console,
-                      "evaluate other tokens than before: the next evaluation makes a new ckpt-best\n");
-    }
-    trainer->saved_at = trainer->state.iteration;
-    trainer->saved_evaluation = trainer->state.evaluated_at;
-    trainer->seconds_before = trainer->state.seconds;
-    if (trainer->state.iteration >= settings->stop_at) {
-        message_print(trainer->console,
-                      "%s is at iteration %" PRId64 " and max_iters is %" PRId64
-                      ": give a larger --max-iters to go on\n",
-                      folder, trainer->state.iteration, settings->stop_at);
-    } else if (settings->stop_at < settings->max_iters) {
-        message_print(trainer->console,
-                      "stops    at iteration %" PRId64 " this time; max_iters of the run stays %" PRId64 "\n",
-                      settings->stop_at, settings->max_iters);
-    }
-    if (settings->extended && settings->optimizer.lr_decay_iters < settings->max_iters) {
-        message_print(trainer->console,
-                      "schedule max_iters is %" PRId64 " now, and lr_decay_iters is %" PRId64
-                      ": from there on the learning rate is min_lr = %g (--lr-decay-iters N changes that)\n",
-                      settings->max_iters, settings->optimizer.lr_decay_iters, settings->optimizer.min_lr);
-    }
-    return 0;
-}
+/* ---- batches */
 
-static int initialise(struct trainer *trainer, const char *folder) {
-    struct train_settings *settings = trainer->settings;
-    trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
-    forget_best(&trainer->state);
-    if (is_scratch(settings)) {
-        return parameters_initialise(trainer->compute, &trainer->gpt.parameters, &settings->model,
-                                     (uint64_t)settings->seed);
-    }
-    return train_settings_resume(settings) ? resume(trainer, folder)
-                                           : checkpoint_load_weights(folder, &trainer->gpt);
-}
-
+/* `rows`: sequences of an iteration. */
 static int open_sampler(const struct trainer *trainer, struct batch_sampler *sampler, const struct token_file *file,
-                        const char *split, uint64_t seed, const char *purpose, int64_t batches) {
+                        uint64_t seed, const char *purpose, int64_t rows) {
     const struct train_settings *settings = trainer->settings;
     const struct token_shape shape = {settings->batch_size, settings->model.block_size};
-    return batch_sampler_create(sampler, file, seed, purpose, shape, batches * shape.batch,
-                                (uint32_t)settings->model.vocab_size)
-               ? error_prefix("%s/%s.bin", settings->data_dir, split)
+    return batch_sampler_create(sampler, file, seed, purpose, shape, rows, (uint32_t)settings->model.vocab_size)
+               ? error_prefix("%s/%s.bin", settings->data_dir, file == trainer->data.val ? "val" : "train")
                : 0;
 }
 
 /* `auto` scores the whole validation split where it has at most this many times the tokens of eval_iters batches. */
 enum { WHOLE_SPLIT_RATIO = 8 };
 
-/* Decides which tokens evaluations are of, and says so. */
+/* Decides which tokens evaluations are of, and prints it. */
 static int open_evaluation(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const struct data_set *data = &trainer->data;
     const bool by_seed = settings->eval_batches == EVAL_BATCHES_BY_SEED;
     const uint64_t seed = by_seed ? trainer->state.seed : ESTIMATE_SEED, whole = token_file_count(data->val);
-    const double sampled =
-        (double)settings->eval_iters * (double)settings->batch_size * (double)settings->model.block_size;
+    const int64_t rows = settings->batch_size;
+    const double sampled = (double)settings->eval_iters * (double)rows * (double)settings->model.block_size;
     trainer->whole_val =
         settings->eval_batches == EVAL_BATCHES_WHOLE ||
         (settings->eval_batches == EVAL_BATCHES_AUTO && (double)whole <= WHOLE_SPLIT_RATIO * sampled);
-    if (open_sampler(trainer, &trainer->estimate_train, data->train, "train", seed, ESTIMATE_PURPOSE("train"), 1) ||
+    if (open_sampler(trainer, &trainer->estimate_train, data->train, seed, ESTIMATE_PURPOSE("train"), rows) ||
         (!trainer->whole_val &&
-         open_sampler(trainer, &trainer->estimate_val, data->val, "val", seed, ESTIMATE_PURPOSE("val"), 1))) {
+         open_sampler(trainer, &trainer->estimate_val, data->val, seed, ESTIMATE_PURPOSE("val"), rows))) {
         return -1;
     }
     const char *places = by_seed ? "at places that depend on the seed" : "at the same places for every seed";
     if (trainer->whole_val) {
-        message_print(trainer->console,
-                      "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
-                      settings->eval_iters, places);
+        PRINT(trainer, "evaluate all %" PRIu64 " tokens of val.bin; of train.bin %" PRId64 " batches %s\n", whole,
+              settings->eval_iters, places);
     } else {
-        message_print(trainer->console,
-                      "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
-                      settings->eval_iters, sampled, whole, places);
+        PRINT(trainer, "evaluate %" PRId64 " batches of each split (%.0f of %" PRIu64 " tokens of val.bin) %s\n",
+              settings->eval_iters, sampled, whole, places);
     }
     return 0;
 }
 
 static int open_samplers(struct trainer *trainer) {
-    return open_sampler(trainer, &trainer->train, trainer->data.train, "train", trainer->state.seed, "train",
-                        trainer->settings->gradient_accumulation_steps) ||
+    const int64_t rows = trainer->settings->gradient_accumulation_steps * trainer->settings->batch_size;
+    return open_sampler(trainer, &trainer->train, trainer->data.train, trainer->state.seed, "train", rows) ||
                    (trainer->data.val && open_evaluation(trainer))
                ? -1
                : 0;
+}
+
+/* ---- the run directory */
+
+/* Takes the run directory if it is there, before anything is read of it: another process may be writing, and would remove checkpoints. It
+ * holds one run: starting another in it would mix their checkpoints and records. What it holds is looked at when it is this process's, so
+ * that nothing comes between. */
+static int take_out_dir(struct trainer *trainer) {
+    const struct train_settings *settings = trainer->settings;
+    if (!trainer_is_first(trainer) || settings->plan_only || trainer->folder.descriptor >= 0 ||
+        (!train_settings_resume(settings) && !files_exist(settings->out_dir))) {
+        return 0;
+    }
+    if (run_folder_open(&trainer->folder, settings->out_dir) || run_folder_check_links(trainer->folder.path.text)) {
+        return -1;
+    }
+    return train_settings_resume(settings) || settings->start_over
+               ? 0
+               : run_folder_check_free(trainer->folder.path.text);
 }
 
 /* With the program's version and the device's name as comments, of one line each whatever the driver calls it. Another version may
@@ -444,8 +410,8 @@ static int write_settings(const struct trainer *trainer, const char *folder) {
     return status;
 }
 
-/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can
- * be: an earlier run may go. */
+/* All that could be wrong has been found by now, on all ranks, and when the settings have been written the rest can be: an earlier run
+ * may go. */
 static int open_run_directory(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     if (!trainer_is_first(trainer)) {
@@ -463,44 +429,44 @@ static int open_run_directory(struct trainer *trainer) {
 
 /* ---- all of it */
 
-/* The checkpoint to begin with is part of the run that is to go. */
-static int check_is_elsewhere(const struct train_settings *settings) {
-    const bool inside =
-        !is_scratch(settings) && files_are_same(path_of("%s/..", settings->init_from).text, settings->out_dir);
-    return inside
-               ? error_set("--start-over would remove %s, which the new run begins with: choose another --out-dir",
-                           settings->init_from)
-               : 0;
-}
-
-/* The newest checkpoint, now that no other process can change that; its settings have been read already. */
-static char *find_resumed(const struct train_settings *settings) {
-    char *newest = checkpoint_newest(settings->out_dir);
-    if (newest && settings->resumed_from && strcmp(newest, settings->resumed_from) != 0) {
-        error_set("another process has just written %s: give the command again", newest);
-        free(newest);
-        return NULL;
+/* Finds the checkpoint to begin with; *folder stays NULL for none. That of a resumed run is the newest, now that no other process can
+ * change which that is; its settings have been read already. */
+static int find_checkpoint(const struct train_settings *settings, char **folder) {
+    if (is_scratch(settings)) {
+        return 0;
     }
-    return newest;
+    if (!train_settings_resume(settings)) {
+        *folder = memory_string(settings->init_from);
+        return settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)
+                   ? error_set(
+                         "--start-over would remove %s, which the new run begins with: choose another --out-dir",
+                         *folder)
+                   : 0;
+    }
+    *folder = checkpoint_newest(settings->out_dir);
+    if (*folder && settings->resumed_from && strcmp(*folder, settings->resumed_from) != 0) {
+        return error_set("another process has just written %s: give the command again", *folder);
+    }
+    return *folder ? 0 : -1;
 }
 
-/* What can be known without a device; *folder is the checkpoint to begin with, NULL for none. */
+/* What can be known without a device. */
 static int read_inputs(struct trainer *trainer, char **folder) {
     struct train_settings *settings = trainer->settings;
-    if (settings->start_over && train_settings_resume(settings)) {
+    const bool resumes = train_settings_resume(settings);
+    if (settings->start_over && resumes) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
         return fail_usage(trainer);
     }
-    if (complete_schedule(trainer) || take_out_dir(trainer) ||
-        (settings->start_over && check_is_elsewhere(settings))) {
-        return -1;
+    if (!resumes) { /* a resumed run has its schedule already */
+        schedule_complete(settings->specs, settings->spec_count, settings->max_iters, &settings->optimizer,
+                          trainer->console);
+        if (schedule_check(&settings->optimizer)) {
+            return fail_usage(trainer);
+        }
     }
-    if (train_settings_resume(settings)) {
-        *folder = find_resumed(settings);
-    } else if (!is_scratch(settings)) {
-        *folder = memory_string(settings->init_from);
-    }
-    if ((!is_scratch(settings) && !*folder) || (*folder && take_model_of(*folder, settings))) {
+    if (take_out_dir(trainer) || find_checkpoint(settings, folder) ||
+        (*folder && take_model_of(*folder, settings))) {
         return -1;
     }
     if (data_parallel_divide(settings->gradient_accumulation_steps, trainer->ranks, &trainer->micro_steps)) {
@@ -529,10 +495,8 @@ static int prepare_run(struct trainer *trainer, const char *folder) {
 
 int trainer_set_up(struct trainer *trainer) {
     char *folder = NULL;
-    trainer->console = trainer_is_first(trainer) ? stderr : fopen("/dev/null", "we");
-    if (!trainer->console) {
-        trainer->console = stderr;
-    }
+    FILE *nowhere = trainer_is_first(trainer) ? NULL : fopen("/dev/null", "we");
+    trainer->console = nowhere ? nowhere : stderr;
     int status = ranks_agree(trainer->ranks, read_inputs(trainer, &folder)) || open_device(trainer) ||
                  ranks_agree(trainer->ranks, plan_model(trainer));
     if (status == 0 && !trainer->settings->plan_only) {

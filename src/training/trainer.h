@@ -9,7 +9,7 @@
 #include "src/training/data_set.h"
 #include "src/training/run_folder.h"
 #include "src/training/run_log.h"
-#include "src/training/train_settings.h"
+#include "src/training/train.h"
 #include <stdio.h>
 
 struct trainer {

@@ -5,7 +5,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/message.h"
 #include "src/measuring/score_windows.h"
-#include "src/training/estimate_loss.h"
+#include "src/training/batch_sampler.h"
 #include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
