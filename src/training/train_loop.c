@@ -1,4 +1,3 @@
-#include "src/training/train.h"
 #include "runtime/device/profiler.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
@@ -6,6 +5,7 @@
 #include "runtime/system/message.h"
 #include "src/measuring/score_windows.h"
 #include "src/training/batch_sampler.h"
+#include "src/training/train.h"
 #include "src/training/train_model.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
