@@ -452,8 +452,7 @@ static bool is_through(struct collective *collective, size_t index) {
         return neighbours_reached(ranks, NEIGHBOUR_FILLED, number);
     case STAGE_ADDING:
     case STAGE_GATHERING:
-        collective->failed |=
-            range_messages_advance(messages_of(collective, index), &done, &collective->times.sent) != 0;
+        collective->failed |= range_messages_advance(messages_of(collective, index), &done) != 0;
         return done;
     case STAGE_SUMMED:
         return neighbours_reached(ranks, NEIGHBOUR_SUMMED, number);

@@ -31,17 +31,17 @@ struct ranks {
 /* A job of one rank, without MPI. */
 extern const struct ranks ranks_alone;
 
-/* Tells whether this process is in an MPI job now. */
-bool ranks_are_joined(void);
+/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none. Call it once, early in main. */
+int job_start(struct ranks *ranks);
+
+/* Leaves the job. Collective. */
+void job_stop(struct ranks *ranks);
 
 /* Call after a failure. If it is this rank's alone, so that the others wait and do not know, prints the error
  * under the program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one
  * rank only. Where several ranks come here at once (all wait for one that is silent), the lowest prints and ends
  * the job. */
 void ranks_end_others(const struct ranks *ranks, const char *program);
-
-/* Ends the whole job with this exit status. Returns only if there is no job. */
-void ranks_abort(const struct ranks *ranks, int status);
 
 /* Collective: returns 0 if the status of every rank is 0. Else all return -1 with the error text of one rank that
  * failed, headed by its rank and host unless every rank has failed, and ranks->agreed is set. `status` must be
@@ -101,24 +101,10 @@ static inline struct element_range range_part(struct element_range range, int co
     return (struct element_range){range.offset + first, rest < each ? rest : each};
 }
 
-/* Returns the place of the part that rank `index` of a group owns. If the group's size is a power of two, the
- * place is `index` with its bits reversed, so that ranks whose indices agree in the last bits own adjacent parts
- * (range_messages.h). */
-static inline int range_place(int count, int index) {
-    int place = 0;
-    if (count & (count - 1)) {
-        return index;
-    }
-    for (int bit = 1; bit < count; bit *= 2) {
-        place = 2 * place + ((index & bit) != 0);
-    }
-    return place;
-}
-
 /* Returns the part of a range that this rank owns: of its node's part, the part of its place across nodes. */
 static inline struct element_range ranks_own_part(const struct ranks *ranks, struct element_range range) {
     const struct element_range part = range_part(range, ranks->node.count, ranks->node.index);
-    return range_part(part, ranks->cross_node.count, range_place(ranks->cross_node.count, ranks->cross_node.index));
+    return range_part(part, ranks->cross_node.count, ranks->cross_node.index);
 }
 
 /* Returns the elements of the largest part that a rank owns. */

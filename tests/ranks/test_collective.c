@@ -10,8 +10,8 @@
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
-#include "runtime/ranks/job.h"
 #include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
@@ -131,19 +131,9 @@ static enum collective_kind kind_of(size_t range, uint64_t round) {
     return (enum collective_kind)(round % 4 < 3 ? round % 4 : range % 3);
 }
 
-/* In bfloat16 sums by halves (range_messages.h) are rounded in every step. */
-static float tolerance_of(struct element_range range, bool narrow) {
-    const struct element_range near = range_part(range, ranks.node.count, 0);
-    const uint64_t part = range_part(near, ranks.cross_node.count, 0).count;
-    const int count = ranks.cross_node.count;
-    const bool halves = count > 2 && (count & (count - 1)) == 0 && part * sizeof(uint16_t) < 65536;
-    return narrow && halves ? (float)ranks.count / 128.0f : 0.0f;
-}
-
 static void check_range(const float *values, size_t which, uint64_t round, struct rounding rounding) {
     const struct element_range range = ranges[which];
     const enum collective_kind kind = kind_of(which, round);
-    const float tolerance = kind == COLLECTIVE_ALL_GATHER ? 0.0f : tolerance_of(range, rounding.sums);
     struct element_range owned[64];
     gather_owners(range, owned);
     for (uint64_t at = range.offset; at < range.offset + range.count; at++) {
@@ -152,7 +142,7 @@ static void check_range(const float *values, size_t which, uint64_t round, struc
             continue;
         }
         const float right = expected(kind, owner, at, round, rounding);
-        if (memcmp(&values[at], &right, sizeof right) != 0 && !(fabsf(values[at] - right) < tolerance)) {
+        if (memcmp(&values[at], &right, sizeof right) != 0) {
             fail_msg("rank %d of %d, kind %d, element %d: %.9g instead of %.9g", ranks.index, ranks.count,
                      (int)kind, (int)at, (double)values[at], (double)right);
         }
@@ -339,7 +329,7 @@ int main(int argc, char **argv) {
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     compute_close(compute);
     if (failed) {
-        ranks_abort(&ranks, 1); /* the others may wait for this one */
+        ranks_end_others(&ranks, "test_collective"); /* they may wait for this one */
     }
     job_stop(&ranks);
     return failed ? 1 : 0;
