@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/ranks/collective.h"
-#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/job.h"
 
 /* Rates in bytes a second, times in seconds. */
 struct machine {

@@ -1,5 +1,5 @@
 #include "runtime/ranks/collective.h"
-#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/job.h"
 #include "runtime/ranks/pairwise_sum.h"
 #include "runtime/ranks/range_memory.h"
 #include "runtime/ranks/range_messages.h"

@@ -1,5 +1,5 @@
 #include "runtime/ranks/range_memory.h"
-#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <stdlib.h>

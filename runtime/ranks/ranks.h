@@ -25,17 +25,17 @@ struct ranks {
      * ranks that share memory with it; `cross_node` is its column, one rank of each node. If there is no shared
      * memory, or nodes differ in their number of ranks, each rank is a node of its own. */
     struct rank_group node, cross_node;
-    struct neighbours *neighbours; /* shared memory of the node, see neighbours.h; NULL without a job */
+    struct neighbours *neighbours; /* shared memory of the node, see job.h; NULL without a job */
 };
 
 /* A job of one rank, without MPI. */
 extern const struct ranks ranks_alone;
 
-/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none. Call it once, early in main. */
-int job_start(struct ranks *ranks);
+/* Whether this process is in an MPI job now. */
+bool ranks_are_joined(void);
 
-/* Leaves the job. Collective. */
-void job_stop(struct ranks *ranks);
+/* Ends the whole job, if there is one, with status 1. */
+void ranks_abort(void);
 
 /* Call after a failure. If it is this rank's alone, so that the others wait and do not know, prints the error
  * under the program's name and ends the whole job. Does nothing if all ranks have the error, or if there is one

@@ -1,6 +1,6 @@
 #include "src/programs/program.h"
 #include "runtime/device/device.h"
-#include "runtime/ranks/ranks.h"
+#include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"

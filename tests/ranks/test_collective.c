@@ -10,7 +10,7 @@
 
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
-#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/job.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
@@ -329,7 +329,7 @@ int main(int argc, char **argv) {
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     compute_close(compute);
     if (failed) {
-        ranks_end_others(&ranks, "test_collective"); /* they may wait for this one */
+        ranks_abort(); /* the others may wait for this one */
     }
     job_stop(&ranks);
     return failed ? 1 : 0;

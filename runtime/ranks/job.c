@@ -1,9 +1,10 @@
-#include "runtime/ranks/neighbours.h"
+#include "runtime/ranks/job.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A rank's counters, in shared memory. */
 struct tally {
@@ -147,7 +148,7 @@ static int meet(struct ranks *ranks, const struct introduction *introduction, st
     return 0;
 }
 
-int neighbours_find(struct ranks *ranks, int first_here) {
+static int find_neighbours(struct ranks *ranks, int first_here) {
     const int per_host = ranks_per_host(ranks);
     const size_t count = (size_t)ranks->count;
     struct introduction introduction = {.host = per_host ? ranks->index / per_host * per_host : first_here};
@@ -164,7 +165,7 @@ int neighbours_find(struct ranks *ranks, int first_here) {
     return status;
 }
 
-void neighbours_release(struct ranks *ranks) {
+static void release_neighbours(struct ranks *ranks) {
     struct neighbours *neighbours = ranks->neighbours;
     if (!neighbours) {
         return;
@@ -212,4 +213,76 @@ void neighbours_name_late(const struct ranks *ranks, enum neighbour_count kind, 
 
 uint64_t *neighbours_ranges(const struct ranks *ranks) {
     return &ranks->neighbours->ranges;
+}
+
+/* ---- joining and leaving the job */
+
+/* Set by the launchers of Open MPI, MPICH and Intel MPI, MVAPICH2 and those that speak PMIx for every rank. Without
+ * one of them MPI would start a daemon of its own for this single process. */
+static bool is_launched(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "PMIX_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (getenv(names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* This process's rank in a communicator, and its size. Returns MPI's code. */
+static int place_in(MPI_Comm communicator, int *index, int *count) {
+    const int code = MPI_Comm_rank(communicator, index);
+    return code ? code : MPI_Comm_size(communicator, count);
+}
+
+/* Ranks on this host, by a communicator of those that may share memory; hosts, as those that are first on theirs.
+ */
+static int find_hosts(struct ranks *ranks) {
+    MPI_Comm local;
+    int first_here = ranks->index;
+    if (ranks_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, ranks->index, MPI_INFO_NULL, &local),
+                    "cannot tell the ranks of this host")) {
+        return -1;
+    }
+    int code = place_in(local, &ranks->local_index, &ranks->local_count);
+    code = code ? code : MPI_Bcast(&first_here, 1, MPI_INT, 0, local);
+    MPI_Comm_free(&local);
+    double first = ranks->local_index == 0;
+    if (ranks_check(code, "cannot tell the ranks of this host") || ranks_sum(ranks, &first, 1)) {
+        return -1;
+    }
+    ranks->hosts = (int)first;
+    return find_neighbours(ranks, first_here);
+}
+
+int job_start(struct ranks *ranks) {
+    int provided;
+    *ranks = ranks_alone;
+    if (gethostname(ranks->host, sizeof ranks->host - 1) != 0) {
+        memcpy(ranks->host, ranks_alone.host, sizeof ranks->host);
+    }
+    if (!is_launched()) {
+        return 0;
+    }
+    /* Over one TCP connection Open MPI 4 lets large messages wait for each other: 61 % of a gigabit wire, 95 % over
+     * four. What the user or mpirun has set stays. */
+    setenv("OMPI_MCA_btl_tcp_links", "4", 0);
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+        return error_set("cannot start MPI, though this process was started by its launcher");
+    }
+    memory_before_exit(ranks_abort); /* or ranks that wait for this one would wait forever */
+    if (ranks_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "cannot have MPI report errors") ||
+        ranks_check(place_in(MPI_COMM_WORLD, &ranks->index, &ranks->count), "cannot tell the ranks of this job")) {
+        return -1;
+    }
+    return find_hosts(ranks);
+}
+
+void job_stop(struct ranks *ranks) {
+    release_neighbours(ranks);
+    if (ranks_are_joined()) {
+        MPI_Finalize();
+    }
+    *ranks = ranks_alone;
 }

@@ -1,21 +1,21 @@
-/* Shared memory between the ranks of a node: each maps the others' (host_memory.h), and publishes its progress as
- * counters that only grow. */
+/* The MPI job of this process: joining and leaving it, and shared memory between the ranks of a node: each maps the others'
+ * (host_memory.h), and publishes its progress as counters that only grow. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/host_memory.h"
 
+/* Joins the job that mpirun started, or sets *ranks to ranks_alone if there is none, and finds out which ranks share memory. Call it once,
+ * early in main. HCTRAIN_RANKS_PER_HOST=N in the environment divides the ranks of a single host into nodes of N, for trials. */
+int job_start(struct ranks *ranks);
+
+/* Leaves the job. Collective. */
+void job_stop(struct ranks *ranks);
+
 /* Sorts ranks by host: table [count] becomes the ranks of the first host, then those of the second, and so on.
  * hosts [count] names each rank's host by a number below `count`. Returns the number of ranks of each host; where
  * hosts differ in it, returns 1 and table is 0, 1, 2 ... */
 int neighbours_sort(const int *hosts, int count, int *table);
-
-/* Finds out which ranks share memory, and sets ranks->node, ranks->cross_node and ranks->neighbours. Collective;
- * job_start calls it once. first_here is the lowest rank of this host. HCTRAIN_RANKS_PER_HOST=N in the
- * environment divides the ranks of a single host into nodes of N, for trials. neighbours_release frees also what
- * a failure leaves. */
-int neighbours_find(struct ranks *ranks, int first_here);
-void neighbours_release(struct ranks *ranks);
 
 /* Counters of ranges since the beginning of the job, by the progress that a rank has made with them. */
 enum neighbour_count {
