@@ -7,6 +7,7 @@
 #include "runtime/system/spawn.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_model.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -37,73 +38,64 @@ struct comparison {
 
 /* ---- which */
 
-/* "shc:4" */
-static int read_case(struct comparison *all, struct ranks *ranks, const char *text, size_t length) {
-    char name[32];
-    char *end;
-    const size_t name_length = strcspn(text, ":,");
+/* "shc:4", which it takes apart */
+static int read_case(struct comparison *all, struct ranks *ranks, char *text) {
+    struct train_settings train = all->settings->train;
+    struct bench_model model;
+    char *streams = strchr(text, ':'), *end = NULL;
     struct bench_case *one = &all->cases[all->count];
     if (all->count == MOST_CASES) {
         return error_set("--compare takes %d variants at most", MOST_CASES);
     }
-    snprintf(name, sizeof name, "%.*s", (int)(name_length < 31 ? name_length : 31), text);
-    *one = (struct bench_case){.residual = residual_find(name), .streams = all->settings->train.model.n_streams};
-    if (!one->residual) {
-        return error_set("--compare: '%.*s' is no residual variant: give some of %s, with streams as in shc:4, "
-                         "separated by commas",
-                         (int)length, text, residual_names());
+    if (streams) {
+        *streams++ = '\0';
     }
-    if (name_length < length) {
-        one->streams = strtol(text + name_length + 1, &end, 10);
-        if (end != text + length || one->streams < 1 || one->streams > RESIDUAL_MAX_STREAMS) {
-            return error_set("--compare: '%.*s': streams are a number from 1 to %d", (int)length, text,
+    *one = (struct bench_case){.residual = residual_find(text), .streams = train.model.n_streams};
+    if (!one->residual) {
+        return error_set(
+            "--compare: '%s' is no residual variant: give some of %s, with streams as in shc:4, separated "
+            "by commas",
+            text, residual_names());
+    }
+    if (streams) {
+        one->streams = strtol(streams, &end, 10);
+        if (end == streams || *end || one->streams < 1 || one->streams > RESIDUAL_MAX_STREAMS) {
+            return error_set("--compare: '%s:%s': streams are a number from 1 to %d", text, streams,
                              RESIDUAL_MAX_STREAMS);
         }
     }
-    if (residual_is_plain(one->residual)) {
-        one->streams = 1;
-    }
+    one->streams = residual_is_plain(one->residual) ? 1 : one->streams;
     all->count++;
-    struct train_settings train = all->settings->train;
-    struct bench_model model;
     train.model.residual = one->residual;
     train.model.n_streams = one->streams;
     return bench_model_check(&model, &train, ranks);
 }
 
 static int read_cases(struct comparison *all, struct ranks *ranks) {
-    const char *text = all->settings->compare;
-    for (;;) {
-        const size_t length = strcspn(text, ",");
-        if (read_case(all, ranks, text, length)) {
-            return -1;
-        }
-        if (!text[length]) {
-            return 0;
-        }
-        text += length + 1;
+    char *copy = memory_string(all->settings->compare), *rest = copy, *text;
+    int status = 0;
+    while (status == 0 && (text = strsep(&rest, ","))) {
+        status = read_case(all, ranks, text);
     }
+    free(copy);
+    return status;
 }
 
 /* ---- processes */
 
-static int spawn(struct bench_case *one, char **arguments, int socket) {
-    const int code = spawn_program(&one->process, "/proc/self/exe", arguments,
-                                   &(struct spawn_place){.in = socket, .out = socket, .err = -1});
-    if (code) {
-        one->process = 0;
-        return error_set("cannot start a process for %s: %s", one->residual->name, strerror(code));
-    }
-    return 0;
-}
-
 /* With a socket whose other end is the process's stdin and stdout. */
-static int connect_process(struct bench_case *one, char **arguments) {
+static int start_process(struct bench_case *one, char **arguments) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
         return error_set_errno("cannot make a socket");
     }
-    int status = spawn(one, arguments, ends[1]);
+    errno = spawn_program(&one->process, "/proc/self/exe", arguments,
+                          &(struct spawn_place){.in = ends[1], .out = ends[1], .err = -1});
+    int status = 0;
+    if (errno) {
+        one->process = 0;
+        status = error_set_errno("cannot start a process for %s", one->residual->name);
+    }
     close(ends[1]);
     one->from = fdopen(ends[0], "r");
     if (!one->from) {
@@ -123,7 +115,7 @@ static int start(struct bench_case *one, const char *type, int argc, char **argv
         "--compare=",  "--json=", "--step-on-demand",      "--residual", (char *)one->residual->name,
         "--n-streams", streams,   type ? "--dtype" : NULL, (char *)type};
     memcpy(arguments + argc, more, sizeof more);
-    const int status = connect_process(one, arguments);
+    const int status = start_process(one, arguments);
     free(arguments);
     return status;
 }
@@ -218,6 +210,7 @@ static int run_rounds(struct comparison *all) {
     return 0;
 }
 
+/* The first case with plain residuals; NULL: there is none. */
 static const struct bench_case *find_plain(const struct comparison *all) {
     for (size_t i = 0; i < all->count; i++) {
         if (residual_is_plain(all->cases[i].residual)) {
@@ -227,13 +220,14 @@ static const struct bench_case *find_plain(const struct comparison *all) {
     return NULL;
 }
 
-/* Ratios are taken within a round, where the machine was the same. */
+/* Ratios are taken within a round, where the machine was the same, and before timing_of sorts the seconds. */
 static void conclude(struct comparison *all) {
     const size_t steps = (size_t)all->settings->steps;
     const struct bench_case *plain = find_plain(all);
     for (size_t i = 0; plain && i < all->count; i++) {
+        struct bench_case *one = &all->cases[i];
         for (size_t k = 0; k < steps; k++) {
-            all->cases[i].ratios[k] = all->cases[i].seconds[k] / plain->seconds[k];
+            one->ratios[k] = one->seconds[k] / plain->seconds[k];
         }
     }
     for (size_t i = 0; i < all->count; i++) {

@@ -1,4 +1,4 @@
-/* hc_analyze: what the paper shows, of runs and checkpoints of one's own. */
+/* hc_analyze: the paper's tables and plots of runs and checkpoints. */
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
@@ -15,10 +15,11 @@
 
 static struct program program = {
     .info.name = "hc_analyze",
-    .info.summary = "Shows what the paper shows, of your own runs: reads the records of run directories, measures "
-                    "the residual matrices H_res of their checkpoints on samples of a token file, and writes "
-                    "OUT/report.html, one page with everything in it, OUT/figures/ with each picture as SVG, PNG, "
-                    "gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
+    .info.summary =
+        "Makes the paper's tables and plots of your own runs: reads the logs of run directories, measures the "
+        "residual matrices H_res of their checkpoints on samples of a token file, and writes "
+        "OUT/report.html, one page with everything in it, OUT/figures/ with each plot as SVG, PNG, "
+        "gnuplot's script and CSV, and OUT/analysis.json with all numbers.",
     .info.usage = "--out OUT [OPTIONS] RUN_CHECKPOINT_OR_FOLDER_OF_RUNS...",
     .info.examples = "hc_analyze --out report --data-dir data/corpus/gcide out/rc out/mhc out/shc\n"
                      "hc_analyze --out report --data-dir data/mine --all-checkpoints out/shc\n"
@@ -73,15 +74,15 @@ static bool has_streams(const json_t *json) {
 static int analyze_all(struct compute *compute, const struct settings *settings, struct analyze_settings *analyze) {
     json_t *last = NULL;
     int result = 0;
-    bool told = false;
+    bool warned = false;
     do {
         analyze->before = last;
         json_t *json = analyze_run(compute, analyze);
         result = json ? write_results(settings, json) : -1;
-        if (result == 0 && !told && !analyze->data_dir && has_streams(json)) {
+        if (result == 0 && !warned && !analyze->data_dir && has_streams(json)) {
             message_print(stderr,
                           "H_res was not measured: give --data-dir DIR with the token files of these runs\n");
-            told = true;
+            warned = true;
         }
         json_decref(last);
         last = json;
@@ -123,21 +124,22 @@ int main(int argc, char **argv) {
         HEADING("What to measure"),
         TEXT("out", &settings.out, NULL, "folder of the results, made if missing"),
         TEXT("data_dir", &settings.data_dir, NULL,
-             "folder of token files to measure H_res on; without it only the records of runs are read"),
+             "folder of token files to measure H_res on; without it only the logs of runs are read"),
         CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of its files"),
         INT("samples", &settings.samples, "1024", 1, 1e9,
             "sequences of block_size tokens, spread evenly over the file"),
         INT("batch_size", &settings.batch_size, "8", 1, 1e6, "sequences at a time"),
         BOOL("all_checkpoints", &settings.all_checkpoints, "false",
              "measure every checkpoint of a run directory, not only the newest"),
-        TEXT("bench", &settings.bench, NULL,
-             "what hc_bench --compare --json wrote: throughput and auxiliary parameters against streams"),
         TEXT(
-            "baselines", &settings.baselines, "rc,identity",
-            "residual variants, separated by commas, that the others' losses are subtracted from at the same seed"),
+            "bench", &settings.bench, NULL,
+            "file of hc_bench --compare --json: adds plots of throughput and auxiliary parameters against streams"),
+        TEXT("baselines", &settings.baselines, "rc,identity",
+             "residual variants, separated by commas, whose losses are subtracted from the others' at the same "
+             "seed"),
         INT("watch", &settings.watch, "0", 0, 1e6,
-            "do it again after so many seconds, until Ctrl-C, and wait for runs that have not begun; an open page "
-            "loads itself again. 0: once"),
+            "repeat after this many seconds, until Ctrl-C, and wait for runs that have not begun; an open page "
+            "reloads itself. 0: once"),
         DEVICE_OPTIONS(&settings.device),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {

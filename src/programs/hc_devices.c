@@ -1,4 +1,4 @@
-/* hc_devices: what OpenCL devices there are, and what each --device word would pick. */
+/* hc_devices: lists OpenCL devices, and shows which one each --device word picks. */
 #include "runtime/device/device.h"
 #include "runtime/device/vulkan_driver.h"
 #include "runtime/system/error.h"
@@ -12,7 +12,7 @@ static struct program program = {
     .info.name = "hc_devices",
     .info.summary =
         "Lists the OpenCL devices of this machine, numbered as --device N takes them, and shows which of them each "
-        "word that --device takes would pick for this process. Exit status 1 means that there is none.",
+        "word that --device takes picks for this process. Exit status 1 means that there is none.",
     .info.usage = "[OPTIONS]",
     .info.examples = "hc_devices\nRUSTICL_ENABLE=llvmpipe hc_devices",
     .computes = true,
@@ -38,11 +38,11 @@ static void print_address(const struct device *devices, size_t count, size_t ind
     putchar('\n');
 }
 
-/* What products of 16 bits run on, beside fp32's instructions. */
-static void print_units(const struct cpu_units *units) {
+/* The CPU's instructions for 16-bit types. */
+static void print_low_precision(const struct cpu_units *units) {
     const char *bf16 = units->names[ELEMENT_BF16], *fp16 = units->names[ELEMENT_FP16];
     if (!*bf16 && !*fp16) {
-        message_print(stdout, "   16 bits       no units of this CPU multiply them: fp32 is faster\n");
+        message_print(stdout, "   16 bits       this CPU has no instructions for them: fp32 is faster\n");
     }
     if (*bf16) {
         message_print(stdout, "   bf16          %s\n", bf16);
@@ -68,7 +68,7 @@ static void print_device(const struct device *devices, size_t count, size_t inde
     message_print(stdout, "   work-groups   up to %zu work-items, %.0f KiB of local memory\n",
                   device->max_work_group, (double)device->local_bytes / 1024.0);
     if (device->native_kernels) {
-        print_units(&device->units);
+        print_low_precision(&device->units);
     }
     message_print(stdout, "   host kernels  %s\n", device->native_kernels ? "yes: --gemm cblas works" : "no");
 }
@@ -140,7 +140,7 @@ static int print_all(void) {
         error_set_errno("cannot write");
         return PROGRAM_FAILED;
     }
-    error_clear(); /* what there is to say of no device is on stdout */
+    error_clear(); /* stdout has it */
     return count ? PROGRAM_DONE : PROGRAM_FAILED;
 }
 

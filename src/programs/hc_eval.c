@@ -1,4 +1,4 @@
-/* hc_eval: numbers for a checkpoint that can be compared with those of other models. */
+/* hc_eval: losses and perplexities of a checkpoint, comparable with those of other models. */
 #include "runtime/files/files.h"
 #include "runtime/system/message.h"
 #include "src/evaluation/eval.h"
@@ -9,19 +9,20 @@
 static struct program program = {
     .info.name = "hc_eval",
     .info.summary =
-        "Scores a checkpoint. With --data: mean loss and perplexity on train.bin or val.bin. Windows of block_size "
-        "tokens follow each other without overlap, and each token but the file's first is predicted once, from "
-        "those before it in its window, as hc_train does with eval_batches = whole; with --eval-iters N the mean "
-        "is that of "
-        "N batches at fixed places instead, as with eval_batches = sampled (give the run's --batch-size for the "
-        "same "
-        "number).\n"
+        "Scores a checkpoint.\n"
+        "With --data: mean loss and perplexity on train.bin or val.bin. Windows of block_size tokens follow each "
+        "other "
+        "without overlap, and each token but the file's first is predicted once, from those before it in its "
+        "window, "
+        "as hc_train does with eval_batches = whole. --eval-iters N takes N batches at fixed places instead, as "
+        "eval_batches = sampled does; with the run's --batch-size the numbers are the same.\n"
         "With FILE...: perplexity of documents per word, byte and token, and bits per byte, as EleutherAI's "
         "lm-evaluation-harness computes them from rolling log-likelihoods: each document by itself behind "
         "<|endoftext|>, windows of block_size tokens, a last window that reaches back for context, and a softmax "
-        "over the tokenizer's tokens only. Text files are one document each; names in .jsonl, .ndjson or .json are "
-        "JSON lines, a document in --field of each; all may be gzip or zstd, and - is standard input.\n"
-        "Under mpirun the ranks share the work, to the same figures.",
+        "over the tokenizer's tokens only. Text files are one document each; files named .jsonl, .ndjson or .json "
+        "are "
+        "JSON lines, with a document in --field of each line; all may be gzip or zstd, and - is standard input.\n"
+        "Under mpirun the ranks share the work, with the same results.",
     .info.usage = "--checkpoint DIR (--data DIR | FILE...) [OPTIONS]",
     .info.examples =
         "hc_eval --checkpoint out/shc/ckpt-best --data data/mine --split val\n"
@@ -39,7 +40,7 @@ static int run(struct eval_settings *settings) {
     settings->files = program.arguments;
     settings->file_count = program.argument_count;
     const enum eval_result result = eval_run(settings, ranks);
-    if (result == EVAL_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the figures") : 0)) {
+    if (result == EVAL_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the results") : 0)) {
         return PROGRAM_FAILED;
     }
     if (result == EVAL_INTERRUPTED && ranks->index == 0) {
@@ -57,24 +58,23 @@ int main(int argc, char **argv) {
             "windows of block_size tokens that a rank computes at a time (more, if they are shorter); with "
             "--eval-iters, the sequences of a batch"),
         TEXT("json", &settings.json, NULL,
-             "write the figures to this file as JSON too; -: to standard output instead of text"),
+             "write the results to this file as JSON, too; -: to standard output instead of text"),
         HEADING("Token files"),
         TEXT("data", &settings.data, NULL, "folder with train.bin, val.bin (hc_prepare)"),
-        CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of them"),
+        CHOICE("split", &settings.split, "val", SPLIT_WORDS, "which of the two files"),
         INT("eval_iters", &settings.eval_iters, "0", 0, 1e9,
-            "so many batches at fixed places in it, as hc_train takes them; 0: all of it"),
+            "score this many batches at fixed places, as hc_train takes them; 0: the whole file"),
         INT("seed", &settings.seed, "-1", -1, 9e15,
             "score the batches that a run with this seed and eval_batches = by_seed used; -1: the batches of all "
-            "other "
-            "runs"),
+            "other runs"),
         HEADING("Documents"),
         CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
-               "a document is a file, or a line of JSON lines; auto goes by the names"),
-        TEXT("field", &settings.field, "text", "of JSON lines: the field that has the text"),
+               "files: each file is a document; jsonl: each line of a file; auto: by the files' names"),
+        TEXT("field", &settings.field, "text", "JSON lines: the field that has the text"),
         TEXT("count_field", &settings.count_field, NULL,
-             "of JSON lines: the field whose words and bytes count, where that is not the text that is scored"),
+             "JSON lines: the field whose words and bytes are counted, if that is not the text that is scored"),
         CHOICE("invalid", &settings.invalid, "error", INVALID_WORDS,
-               "what is not UTF-8 is an error, or becomes U+FFFD as in Python"),
+               "text that is not UTF-8: an error, or replaced by U+FFFD as in Python"),
         INT("limit", &settings.limit, "0", 0, 9e15, "score the first N documents only; 0: all"),
         TEXT("per_document", &settings.per_document, NULL, "write a line of JSON for each document to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer),

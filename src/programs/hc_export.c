@@ -10,9 +10,10 @@
 
 static struct program program = {
     .info.name = "hc_export",
-    .info.summary = "Writes a checkpoint as a folder for others: for Hugging Face's transformers (GPT2LMHeadModel, "
-                    "models with plain residual connections), or for PyTorch alone, with a model.py that runs "
-                    "every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
+    .info.summary =
+        "Writes a checkpoint for other programs: as a folder for Hugging Face's transformers (GPT2LMHeadModel, "
+        "models with plain residual connections), or for PyTorch alone, with a model.py that runs "
+        "every variant. No device is needed. hc_train --init-from reads both kinds of folders.",
     .info.usage = "--checkpoint DIR --out DIR [OPTIONS]",
     .info.examples = "hc_export --checkpoint out/rc/ckpt-best --out gpt2-mine\n"
                      "hc_export --checkpoint out/shc/ckpt-best --out shc-mine --format torch\n"
@@ -63,8 +64,8 @@ int main(int argc, char **argv) {
         CHOICE("format", &settings.format, "hf", "hf|torch",
                "hf: for transformers, rc models only; torch: with model.py, all variants"),
         INT("vocab_size", &settings.vocab_size, "0", 0, 1 << 24,
-            "rows of the token embedding to keep; 0 keeps all, but with hf and GPT-2's tokens the 50257 that are "
-            "no padding"),
+            "rows of the token embedding to keep; 0: all, or the 50257 that are no padding for hf with GPT-2's "
+            "tokens"),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         program.status = run(&settings);

@@ -58,10 +58,10 @@ int main(int argc, char **argv) {
         TEXT("batch", &settings.batch, NULL,
              "safetensors file with x and y, I32 [B, T] (with --train [iterations, micro, B, T])"),
         TEXT("out", &settings.out, NULL, "file to write (with --train a folder)"),
-        BOOL("logits", &settings.logits, "false", "write the logits too"),
+        BOOL("logits", &settings.logits, "false", "write the logits, too"),
         BOOL("grad", &settings.grad, "true",
              "run the backward pass and write gradients; --no-grad leaves them out"),
-        BOOL("streams", &settings.streams, "false", "write the streams that enter each sublayer too"),
+        BOOL("streams", &settings.streams, "false", "write the streams that enter each sublayer, too"),
         BOOL("train", &settings.train, "false",
              "run optimiser steps on the batches; writes model.safetensors and losses.json"),
     };

@@ -25,20 +25,20 @@ struct program {
     struct program_info info;
     bool computes;        /* uses an OpenCL device */
     bool is_job;          /* may run under mpirun; only rank 0 has a stdout then */
-    bool takes_arguments; /* that are no options */
+    bool takes_arguments; /* beside options */
 
     /* Set by program_begin: */
     int status;
-    const char *const *arguments; /* [argument_count] that are no options, if it takes any */
+    const char *const *arguments; /* [argument_count], beside options */
     size_t argument_count;
     struct ranks ranks; /* of the job, or this process alone */
     struct option_spec *specs;
     size_t spec_count;
-    struct options_given *given; /* what was said on the command line */
+    struct options_given *given; /* the command line */
 };
 
 /* Parses the command line and joins the job. False where there is nothing more to do: after --help and --version,
- * and after errors, as program->status tells. Collective in a job. */
+ * and after errors, see program->status. Collective in a job. */
 bool program_begin(struct program *program, struct option_spec *specs, size_t count, int argc, char **argv);
 
 /* Whether a step of a job has gone well on all ranks; `status` is this rank's, and goes to program->status, which

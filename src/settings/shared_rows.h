@@ -10,19 +10,19 @@
         TEXT("device", &(settings)->device, "auto",                                                                \
              "auto, gpu, cpu, pocl, vulkan, vulkan:N, a number or part of a name as hc_devices lists them"),       \
         CHOICE("gemm", &(settings)->gemm, "auto", GEMM_WORDS,                                                      \
-               "matrix products: CLBlast on any device, the host's BLAS on CPU devices, a GPU's matrix units (of " \
-               "16-bit operands), kernels in plain OpenCL C, or oneDNN (on Intel's GPUs and for 16 bits on CPUs "  \
-               "with units for them, where auto takes it, and on any CPU)"),                                       \
+               "what computes GEMMs. auto: the fastest that works; clblast: any device; cblas: the host's BLAS, "  \
+               "on CPUs; mma: a GPU's matrix cores, 16-bit types; portable: our own kernels, any device; onednn: " \
+               "Intel's GPUs, and CPUs, best where they have bf16 instructions"),                                  \
         TEXT("clblast_parameters", &(settings)->clblast_parameters, "",                                            \
-             "file that a tuner of CLBlast wrote (clblast_tuner_xgemm), or folder of such files: fast parameters " \
-             "for "                                                                                                \
-             "GEMMs of CLBlast on this device")
+             "file that a tuner of CLBlast wrote (clblast_tuner_xgemm), or a folder of such files: fast "          \
+             "parameters of CLBlast for "                                                                          \
+             "this device")
 #define PROFILE_OPTION(settings)                                                                                   \
     PROCESS_BOOL("profile", &(settings)->profile, "time every kernel: a table at the end, and a Chrome trace file")
 
 /* type: an int *, for an enum element_type or TYPE_AUTO; initial: the default's word */
 #define TYPE_OPTION(type, initial)                                                                                 \
     CHOICE("dtype", type, initial, TYPE_WORDS,                                                                     \
-           "what activations, their gradients and the weights in matrix products are stored in; sums, master "     \
-           "weights and the optimiser's moments are fp32 in any case. auto: bf16 on GPUs whose matrix units pass " \
-           "a test at the start, and on CPUs that have some in models of 256 channels and more, fp32 elsewhere")
+           "type of activations, their gradients and the low-precision weights in GEMMs; sums, master weights "    \
+           "and the optimizer's moments are always fp32. auto: bf16 where a GPU's matrix cores pass a test, or a " \
+           "CPU has bf16 instructions and the model at least 256 channels; else fp32")

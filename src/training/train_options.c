@@ -35,7 +35,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("seed", &settings->seed, "1337", 0, 9e15, "of initial weights, batches and dropout"),
         HEADING("Model"),
         CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
-        PROCESS_BOOL("list_residuals", &settings->list_residuals, "say what each residual connection is, and stop"),
+        PROCESS_BOOL("list_residuals", &settings->list_residuals, "describe the residual connections, and stop"),
     };
     const struct option_spec middle[] = {
         TYPE_OPTION(&settings->dtype, "auto"),

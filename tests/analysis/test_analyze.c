@@ -52,13 +52,39 @@ static void make_run(const char *run) {
     assert_int_equal(fclose(file), 0);
 }
 
+/* What a test has read of the results; freed behind it, and the results removed. */
+static char *kept[64];
+static size_t kept_count;
+static json_t *results;
+
 static char *read_out(const char *name) {
     size_t bytes;
     char *text = scratch_read(scratch_path(in_run("out", name)), &bytes);
     if (!text) {
         fail_msg("there is no %s", name);
     }
-    return text;
+    assert_true(kept_count < sizeof kept / sizeof *kept);
+    return kept[kept_count++] = text;
+}
+
+static const json_t *read_analysis(void) {
+    json_decref(results);
+    return results = json_loads(read_out("analysis.json"), 0, NULL);
+}
+
+static int clean(void **state) {
+    (void)state;
+    while (kept_count > 0) {
+        free(kept[--kept_count]);
+    }
+    json_decref(results);
+    results = NULL;
+    return files_exist(scratch_path("out")) ? files_remove_folder(scratch_path("out")) : 0;
+}
+
+/* A scratch path that stays valid. */
+static char *path_of_run(const char *name) {
+    return kept[kept_count++] = strdup(scratch_path(name));
 }
 
 static void assert_holds(const char *text, const char *part) {
@@ -67,11 +93,7 @@ static void assert_holds(const char *text, const char *part) {
     }
 }
 
-static void remove_out(void) {
-    assert_int_equal(files_remove_folder(scratch_path("out")), 0);
-}
-
-static void records_become_numbers_tables_and_pictures(void **state) {
+static void records_become_numbers_tables_and_plots(void **state) {
     (void)state;
     static const char *const pictures[] = {"loss.svg", "loss.png", "loss.gp", "loss.csv", "gradient_norm.svg"};
     make_run("one");
@@ -81,10 +103,10 @@ static void records_become_numbers_tables_and_pictures(void **state) {
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         char name[64];
         snprintf(name, sizeof name, "figures/%s", pictures[i]);
-        free(read_out(name));
+        read_out(name);
     }
-    char *text = read_out("analysis.json"), *csv = read_out("figures/loss.csv"), *page = read_out("report.html");
-    json_t *json = json_loads(text, 0, NULL), *runs = json_object_get(json, "runs");
+    const char *csv = read_out("figures/loss.csv"), *page = read_out("report.html");
+    const json_t *runs = json_object_get(read_analysis(), "runs");
     assert_int_equal(json_array_size(runs), 2);
     const json_t *record = json_object_get(json_array_get(runs, 1), "record"),
                  *final = json_object_get(record, "final");
@@ -100,11 +122,6 @@ static void records_become_numbers_tables_and_pictures(void **state) {
     assert_holds(page, "<th><button type=\"button\">wiki</button></th>");
     assert_holds(page, "<td>123.46</td>");
     assert_null(strstr(page, "http-equiv"));
-    json_decref(json);
-    free(text);
-    free(csv);
-    free(page);
-    remove_out();
 }
 
 /* Runs that differ in the seed alone, or in when they write what, are of one kind and have one entry in legends. */
@@ -119,17 +136,15 @@ static void repeats_are_of_one_kind(void **state) {
                  0},
                 {"d", "", 3},
                 {"e", "", 4}};
+    const char *paths[5];
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         make_run(runs[i].name);
         scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
-    }
-    char paths[5][512];
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s", scratch_path(runs[i].name));
+        paths[i] = path_of_run(runs[i].name);
     }
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
-    char *text = read_out("analysis.json"), *script = read_out("figures/loss.gp");
-    json_t *json = json_loads(text, 0, NULL);
+    const char *script = read_out("figures/loss.gp");
+    const json_t *json = read_analysis();
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         const json_t *run = json_array_get(json_object_get(json, "runs"), i);
         assert_int_equal(json_integer_value(json_object_get(run, "kind")), runs[i].kind);
@@ -137,10 +152,6 @@ static void repeats_are_of_one_kind(void **state) {
     assert_holds(script, "title 'shc (2 runs)'");
     assert_null(strstr(script, "title 'c'"));
     assert_holds(script, "title 'd'");
-    json_decref(json);
-    free(text);
-    free(script);
-    remove_out();
 }
 
 /* A run of a variant with a seed whose last validation loss, and lowest one but for 0.5, is at iteration `last`. */
@@ -186,18 +197,16 @@ static void variants_are_compared_at_the_same_seed(void **state) {
                 {"young", "residual = \"shc\"\nlr = 1\nseed = 4\n", 5, 7.0},
                 {"hc-1", "residual = \"hc\"\nlr = 1\nseed = 1\n", 9, 3.0},
                 {"mhc-5", "residual = \"mhc\"\nlr = 1\nseed = 5\n", 9, 3.0}};
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        make_seed(runs[i].name, runs[i].settings, runs[i].last, runs[i].loss);
-    }
-    char paths[11][512];
+    const char *paths[11];
     for (size_t i = 0; i < 11; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s", scratch_path(runs[i].name));
+        make_seed(runs[i].name, runs[i].settings, runs[i].last, runs[i].loss);
+        paths[i] = path_of_run(runs[i].name);
     }
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4], paths[5], paths[6], paths[7],
                              paths[8], paths[9], paths[10]),
                      0);
-    char *text = read_out("analysis.json"), *page = read_out("report.html");
-    json_t *json = json_loads(text, 0, NULL);
+    const char *page = read_out("report.html");
+    const json_t *json = read_analysis();
     const json_t *shc = variant_of(json, 2), *to_rc = difference_of(shc, "rc");
     assert_int_equal(json_array_size(json_object_get(shc, "left_out")), 2);
     assert_estimate(json_object_get(shc, "final"), 3.22, 0.273257);
@@ -216,10 +225,6 @@ static void variants_are_compared_at_the_same_seed(void **state) {
     assert_holds(page, "mhc has no difference to rc: no runs of the same seed.");
     assert_holds(page, "Too few pairs: one alone has no interval.");
     assert_holds(page, "Evaluation batches of these runs depend on the seed");
-    json_decref(json);
-    free(text);
-    free(page);
-    remove_out();
     assert_int_equal(ANALYZE("--baselines", "hc, nonsense", paths[0], paths[9]), 1);
     assert_holds(child_message(), "--baselines: 'nonsense' is no residual variant");
 }
@@ -229,21 +234,15 @@ static void evaluation_batches_are_the_same(void **state) {
     (void)state;
     make_seed("fixed-1", "residual = \"rc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 3.0);
     make_seed("fixed-2", "residual = \"hc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 4.0);
-    char first[512], second[512], third[512];
-    snprintf(first, sizeof first, "%s", scratch_path("fixed-1"));
-    snprintf(second, sizeof second, "%s", scratch_path("fixed-2"));
-    snprintf(third, sizeof third, "%s", scratch_path("shc-1"));
+    const char *first = path_of_run("fixed-1"), *second = path_of_run("fixed-2"), *third = path_of_run("shc-1");
     assert_int_equal(ANALYZE(first, second), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     assert_holds(page, "<td>+1.0000 (one pair)</td>");
     assert_null(strstr(page, "depend on the seed"));
-    free(page);
     assert_int_equal(ANALYZE(first, third), 0);
     page = read_out("report.html");
     assert_holds(page, "depend on the seed");
     assert_null(strstr(page, "one pair"));
-    free(page);
-    remove_out();
 }
 
 /* Compares a run of hc with one of rc whose settings end with these lines; the report. */
@@ -298,9 +297,7 @@ static void baselines_are_of_runs_that_compare(void **state) {
             assert_null(strstr(page, "has no difference to"));
             assert_null(strstr(page, "is compared with"));
         }
-        free(page);
     }
-    remove_out();
 }
 
 /* Runs that name one folder of data by two paths are of one kind. */
@@ -311,13 +308,9 @@ static void data_have_several_paths(void **state) {
     make_seed("paths/rc-2", "residual = \"rc\"\nseed = 2\ndata_dir = \"/\"\n", 9, 3.5);
     make_seed("paths/rc-3", "residual = \"rc\"\nseed = 3\ndata_dir = \"/dev\"\n", 9, 9.0);
     assert_int_equal(ANALYZE(scratch_path("paths")), 0);
-    char *text = read_out("analysis.json");
-    json_t *json = json_loads(text, 0, NULL);
+    const json_t *json = read_analysis();
     assert_estimate(json_object_get(variant_of(json, 0), "final"), 3.25, 12.7062 * 0.25);
     assert_int_equal(json_integer_value(json_object_get(variant_of(json, 1), "kind")), 2);
-    json_decref(json);
-    free(text);
-    remove_out();
 }
 
 /* With baselines of two sizes, each variant is compared with the one of its size, and with none where it has none. */
@@ -328,19 +321,16 @@ static void baselines_are_of_the_same_size(void **state) {
     make_seed("sizes/hc-L", "residual = \"hc\"\nseed = 1\nn_layer = 24\nlearning_rate = 1\n", 9, 2.0);
     make_seed("sizes/hc-M", "residual = \"hc\"\nseed = 1\nn_layer = 12\nlearning_rate = 2\n", 9, 2.5);
     assert_int_equal(ANALYZE(scratch_path("sizes")), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     assert_holds(page, "<td>-0.5000 (one pair)</td>");
     assert_null(strstr(page, "<td>-1.0000 (one pair)</td>"));
     assert_holds(page, "hc-L has no difference to rc: rc-M has another n_layer (12 instead of 24).");
-    free(page);
     make_seed("sizes/rc-L", "residual = \"rc\"\nseed = 1\nn_layer = 24\nlearning_rate = 3\n", 9, 2.9);
     assert_int_equal(ANALYZE(scratch_path("sizes")), 0);
     page = read_out("report.html");
     assert_holds(page, "<td>-0.5000 (one pair)</td>");
     assert_holds(page, "<td>-0.9000 (one pair)</td>");
     assert_holds(page, "hc-L is compared with rc although rc-L has another learning_rate (3 instead of 1).");
-    free(page);
-    remove_out();
 }
 
 /* The labels of the vertical axis of a picture, which end at the axis, as numbers do and names in legends do not. */
@@ -352,7 +342,6 @@ static size_t read_labels(const char *picture, char labels[][32], size_t most) {
         snprintf(labels[count], sizeof labels[count], "%.*s", label ? (int)strcspn(label + 6, "<") : 0, label + 6);
         count += strtod(labels[count], &rest) != 0.0 && *rest == '\0';
     }
-    free(text);
     return count;
 }
 
@@ -385,7 +374,6 @@ static void labels_tell_tics_apart(void **state) {
             fail_msg("from %g by %g a step: labels such as %s are too long", cases[i][0], cases[i][1], labels[0]);
         }
     }
-    remove_out();
 }
 
 /* A run of two sublayers with a seed, at iterations 0 and 10: streams' cosines are 1 and `last`. */
@@ -401,16 +389,16 @@ static void make_statistics(const char *name, const char *residual, int seed, do
     scratch_write(in_run(name, "h_statistics.jsonl"), text, strlen(text));
 }
 
-/* Pictures of H_res show means over seeds, in panels with one axis, which is fitted to them. */
-static void pictures_of_h_are_over_all_seeds(void **state) {
+/* Plots of H_res show means over seeds, in panels with one axis, which is fitted to them. */
+static void plots_of_h_are_over_all_seeds(void **state) {
     (void)state;
     make_folder("h");
     make_statistics("h/mhc-1", "mhc", 1, 0.97);
     make_statistics("h/shc-1", "shc", 1, 0.90);
     make_statistics("h/shc-2", "shc", 2, 0.92);
     assert_int_equal(ANALYZE(scratch_path("h")), 0);
-    char *script = read_out("figures/similarity.gp"), *csv = read_out("figures/similarity.csv"),
-         *page = read_out("report.html");
+    const char *script = read_out("figures/similarity.gp"), *csv = read_out("figures/similarity.csv"),
+               *page = read_out("report.html");
     assert_holds(csv, "mhc-1,10,1,0.97\n");
     assert_holds(csv, "shc (2 runs),10,1,0.91\n");
     assert_null(strstr(csv, "shc-1"));
@@ -418,42 +406,32 @@ static void pictures_of_h_are_over_all_seeds(void **state) {
     assert_holds(script, "dt 1+layer%2");
     assert_null(strstr(strstr(script, "yrange") + 1, "yrange"));
     assert_holds(page, "shc (2 runs): median 0.910");
-    free(script);
-    free(csv);
-    free(page);
-    remove_out();
 }
 
 /* Beside all iterations stand the later two thirds, where means over seeds have an axis of their own, and there is a form of
  * the picture for phones. */
-static void later_losses_have_a_picture(void **state) {
+static void later_losses_have_a_plot(void **state) {
     (void)state;
     assert_int_equal(ANALYZE(scratch_path("h")), 0);
-    char *script = read_out("figures/loss.gp"), *page = read_out("report.html");
+    const char *script = read_out("figures/loss.gp"), *page = read_out("report.html");
     assert_holds(script, "later = 83.3333333\n");
     assert_holds(script, "plot $later_steps0 with lines");
     assert_holds(script, "$later_steps1 with lines");
     assert_null(strstr(script, "$later_steps2"));
-    free(read_out("figures/loss-narrow.svg"));
+    read_out("figures/loss-narrow.svg");
     assert_holds(page, "<source media=\"(max-width: 40rem)\" width=\"350\"");
-    free(script);
-    free(page);
-    remove_out();
 }
 
 static void names_cannot_write_the_page(void **state) {
     (void)state;
     make_run("<b>'$x");
     assert_int_equal(ANALYZE(scratch_path("<b>'$x")), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     assert_null(strstr(page, "<b>"));
     assert_holds(page, "<td>?b???x</td>");
-    free(page);
-    remove_out();
 }
 
 static void bad_records_are_named(void **state) {
-    (void)state;
     make_folder("bad");
     scratch_write("bad/metrics.jsonl", "{\"iter\":0,\"loss\":1}\nnonsense\n", 29);
     assert_int_equal(ANALYZE(scratch_path("bad")), 0);
@@ -463,7 +441,7 @@ static void bad_records_are_named(void **state) {
     assert_int_equal(ANALYZE(scratch_path("bad")), 1);
     assert_holds(child_message(),
                  "bad/metrics.jsonl: 1 line passed over that is no record of a run (the first is line 1)");
-    remove_out();
+    clean(state);
     scratch_write("bad/metrics.jsonl", "", 0);
     scratch_write("bad/eval-x.json", "{", 1);
     assert_int_equal(ANALYZE(scratch_path("bad")), 1);
@@ -479,17 +457,15 @@ static void a_run_that_has_not_begun_is_a_row(void **state) {
     make_folder("begun");
     scratch_write("begun/settings.conf", "seed = 1\n# device: cpu-x <b>\n", 28);
     assert_int_equal(ANALYZE(scratch_path("begun")), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     assert_holds(page, "<td>begun</td>");
     assert_holds(page, "<td class=\"text\">cpu-x ?b?</td>");
     assert_null(strstr(page, "<img"));
-    free(page);
-    remove_out();
 }
 
 /* Checkpoints with streams have matrices that only data can measure; without streams, or without a checkpoint, there is
  * nothing to say. */
-static void a_report_without_data_says_what_it_lacks(void **state) {
+static void a_report_without_data_reports_what_it_lacks(void **state) {
     (void)state;
     static const char config[] = "{\"residual\": \"%s\", \"n_streams\": %d, \"n_layer\": 1, \"n_head\": 1, "
                                  "\"n_embd\": 8, \"block_size\": 8, \"vocab_size\": 256}";
@@ -505,23 +481,20 @@ static void a_report_without_data_says_what_it_lacks(void **state) {
     scratch_write("lacking/ckpt-9/config.json", text, (size_t)snprintf(text, sizeof text, config, "shc", 4));
     assert_int_equal(ANALYZE(scratch_path("lacking")), 0);
     assert_holds(child_message(), words);
-    remove_out();
 }
 
 /* Of a folder, the runs in it, numbers in their names by value; where there is nothing, what was looked for. */
 static void a_folder_of_runs_stands_for_them(void **state) {
-    (void)state;
     make_folder("all");
     make_folder("all/other");
     make_run("all/shc-10");
     make_run("all/shc-2");
     assert_int_equal(ANALYZE(scratch_path("all")), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     const char *second = strstr(page, "<td>shc-2</td>"), *tenth = strstr(page, "<td>shc-10</td>");
     assert_true(second && tenth && second < tenth);
     assert_null(strstr(page, "<td>other</td>"));
-    free(page);
-    remove_out();
+    clean(state);
     assert_int_equal(ANALYZE(scratch_path("all/other")), 1);
     assert_holds(child_message(), "all/other: no run is here: neither this folder nor one in it has metrics.jsonl");
     make_folder("mute");
@@ -538,17 +511,14 @@ static void evaluations_of_documents_are_a_run(void **state) {
     make_folder("documents");
     scratch_write("documents/eval-wiki.json", evaluation, strlen(evaluation));
     assert_int_equal(ANALYZE(scratch_path("documents")), 0);
-    char *page = read_out("report.html");
+    const char *page = read_out("report.html");
     assert_holds(page, "<td>documents</td>");
     assert_holds(page, "<td>123.46</td>");
-    free(page);
     make_run("documents/inner");
     assert_int_equal(ANALYZE(scratch_path("documents")), 0);
     page = read_out("report.html");
     assert_holds(page, "<td>inner</td>");
     assert_null(strstr(page, "<td>documents</td>"));
-    free(page);
-    remove_out();
 }
 
 /* Waits until the report holds a text, for half a minute, which is much longer than it takes. */
@@ -571,11 +541,8 @@ static void await_report(pid_t child, const char *part) {
 /* --watch waits for runs whose folders are not there or are empty, and for what will be in them; without it they are an error. */
 static void watching_begins_before_the_run(void **state) {
     (void)state;
-    char out[256], folder[256], empty[256];
     make_folder("empty");
-    snprintf(empty, sizeof empty, "%s", scratch_path("empty"));
-    snprintf(out, sizeof out, "%s", scratch_path("out"));
-    snprintf(folder, sizeof folder, "%s", scratch_path("new"));
+    const char *out = path_of_run("out"), *folder = path_of_run("new"), *empty = path_of_run("empty");
     const char *const arguments[] = {HC_PROGRAMS "/hc_analyze", "--out", out, "--watch", "1", folder, empty, NULL};
     assert_int_equal(ANALYZE(folder), 1);
     const pid_t child = child_start(CHILD_UNLIMITED, arguments);
@@ -590,43 +557,41 @@ static void watching_begins_before_the_run(void **state) {
     assert_true(child_finish_within(child, 30) >= 0);
     assert_holds(child_message(), "new: it is not there yet");
     assert_holds(child_message(), "empty: no run is here yet");
-    remove_out();
 }
 
 static void without_gnuplot_there_are_numbers(void **state) {
     (void)state;
-    char *kept = strdup(getenv("PATH"));
+    char *path = strdup(getenv("PATH"));
     make_run("three");
     setenv("PATH", "/nowhere", 1);
     const int status = ANALYZE(scratch_path("three"));
-    setenv("PATH", kept, 1);
-    free(kept);
+    setenv("PATH", path, 1);
+    free(path);
     assert_int_equal(status, 1);
     assert_holds(child_message(), "gnuplot-nox");
-    free(read_out("analysis.json"));
-    remove_out();
+    read_out("analysis.json");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records_become_numbers_tables_and_pictures),
-        cmocka_unit_test(repeats_are_of_one_kind),
-        cmocka_unit_test(variants_are_compared_at_the_same_seed),
-        cmocka_unit_test(evaluation_batches_are_the_same),
-        cmocka_unit_test(baselines_are_of_runs_that_compare),
-        cmocka_unit_test(baselines_are_of_the_same_size),
-        cmocka_unit_test(data_have_several_paths),
-        cmocka_unit_test(labels_tell_tics_apart),
-        cmocka_unit_test(pictures_of_h_are_over_all_seeds),
-        cmocka_unit_test(later_losses_have_a_picture),
-        cmocka_unit_test(names_cannot_write_the_page),
-        cmocka_unit_test(bad_records_are_named),
-        cmocka_unit_test(a_run_that_has_not_begun_is_a_row),
-        cmocka_unit_test(a_report_without_data_says_what_it_lacks),
-        cmocka_unit_test(a_folder_of_runs_stands_for_them),
-        cmocka_unit_test(evaluations_of_documents_are_a_run),
-        cmocka_unit_test(watching_begins_before_the_run),
-        cmocka_unit_test(without_gnuplot_there_are_numbers),
+        cmocka_unit_test_teardown(records_become_numbers_tables_and_plots, clean),
+        cmocka_unit_test_teardown(repeats_are_of_one_kind, clean),
+        cmocka_unit_test_teardown(variants_are_compared_at_the_same_seed, clean),
+        cmocka_unit_test_teardown(evaluation_batches_are_the_same, clean),
+        cmocka_unit_test_teardown(baselines_are_of_runs_that_compare, clean),
+        cmocka_unit_test_teardown(baselines_are_of_the_same_size, clean),
+        cmocka_unit_test_teardown(data_have_several_paths, clean),
+        cmocka_unit_test_teardown(labels_tell_tics_apart, clean),
+        cmocka_unit_test_teardown(plots_of_h_are_over_all_seeds, clean),
+        cmocka_unit_test_teardown(later_losses_have_a_plot, clean),
+        cmocka_unit_test_teardown(names_cannot_write_the_page, clean),
+        cmocka_unit_test_teardown(bad_records_are_named, clean),
+        cmocka_unit_test_teardown(a_run_that_has_not_begun_is_a_row, clean),
+        cmocka_unit_test_teardown(a_report_without_data_reports_what_it_lacks, clean),
+        cmocka_unit_test_teardown(a_folder_of_runs_stands_for_them, clean),
+        cmocka_unit_test_teardown(evaluations_of_documents_are_a_run, clean),
+        cmocka_unit_test_teardown(watching_begins_before_the_run, clean),
+        cmocka_unit_test_teardown(without_gnuplot_there_are_numbers, clean),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }
