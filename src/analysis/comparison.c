@@ -124,11 +124,8 @@ static void add_variant(struct comparison *comparison, size_t kind) {
 
 /* ---- differences */
 
-/* How the settings of a baseline's run differ from those of a variant's run. */
-struct contrast {
-    size_t count;            /* of all settings that differ */
-    json_t *noted, *barring; /* names of those that a reader has to know of, and that forbid a comparison; owned */
-};
+/* What follows from a setting that differs. */
+enum difference { UNIMPORTANT, NOTED, BARRING };
 
 static bool is_listed(const char *name, const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -139,83 +136,70 @@ static bool is_listed(const char *name, const char *const *names, size_t count) 
     return false;
 }
 
-/* Where the name of a setting that differs belongs. NULL: it is of the residual connection, which is what is compared, or
- * training does the same with either value. noted: variants need learning rates of their own, and others change losses by
- * rounding. barring: all others. */
-static json_t *place_of(const struct contrast *contrast, const char *name) {
+/* UNIMPORTANT: it is of the residual connection, which is compared, or training does the same with either value. NOTED: a reader has to
+ * know of it, since variants need learning rates of their own, and others change losses by rounding. BARRING: all others, which
+ * forbid a comparison. */
+static enum difference kind_of(const char *name) {
     static const char *const unimportant[] = {
         "seed",         "residual",        "n_streams",           "stream_expand",   "stream_reduce",
         "log_interval", "tensorboard",     "statistics_interval", "rank_timeout",    "checkpoint_interval",
         "recompute",    "shard_optimizer", "keep_checkpoints",    "allreduce_bucket"};
     static const char *const noted[] = {"learning_rate", "min_lr",          "dtype",        "device",
                                         "gemm",          "allreduce_dtype", "eval_interval"};
-    if (is_listed(name, unimportant, sizeof unimportant / sizeof *unimportant) ||
-        residual_setting_at(residual_setting_find(name), NULL)) {
-        return NULL;
-    }
-    return is_listed(name, noted, sizeof noted / sizeof *noted) ? contrast->noted : contrast->barring;
+    return is_listed(name, unimportant, sizeof unimportant / sizeof *unimportant) ||
+                   residual_setting_at(residual_setting_find(name), NULL)
+               ? UNIMPORTANT
+           : is_listed(name, noted, sizeof noted / sizeof *noted) ? NOTED
+                                                                  : BARRING;
 }
 
 /* Whether a setting's values mean different things. eval_iters do not where evaluations are of the whole split. */
 static bool differs(const json_t *run, const json_t *other, const char *name) {
-    const json_t *ours = json_object_get(settings_of(run), name),
-                 *theirs = json_object_get(settings_of(other), name);
-    const bool both_whole = strcmp(batches_of(run), "whole") == 0 && strcmp(batches_of(other), "whole") == 0;
+    const json_t *ours = json_object_get(settings_of(run), name);
     if (strcmp(name, "eval_batches") == 0) {
         return strcmp(batches_of(run), batches_of(other)) != 0;
     }
-    if (both_whole && strcmp(name, "eval_iters") == 0) {
+    if (strcmp(name, "eval_iters") == 0 && strcmp(batches_of(run), "whole") == 0 &&
+        strcmp(batches_of(other), "whole") == 0) {
         return false;
     }
-    return !ours || !theirs || !json_equal(ours, theirs);
+    return !json_equal(ours, json_object_get(settings_of(other), name));
 }
 
-static struct contrast contrast_make(const json_t *run, const json_t *other) {
-    struct contrast contrast = {0, json_array(), json_array()};
+/* The number of settings that differ, those that forbid a comparison many times. The names of those, and of those that a reader has to
+ * know of, are appended to lists, which may be NULL. */
+static size_t contrast(const json_t *run, const json_t *other, json_t *barring, json_t *noted) {
+    enum { MUCH = 1 << 16 };
     json_t *names = json_object(), *value;
     const char *name;
+    size_t distance = 0;
     json_object_update(names, (json_t *)settings_of(run));
     json_object_update_missing(names, (json_t *)settings_of(other));
     json_object_foreach(names, name, value) {
         if (differs(run, other, name)) {
-            contrast.count++;
-            json_array_append_new(place_of(&contrast, name), json_string(name));
+            const enum difference kind = kind_of(name);
+            distance += kind == BARRING ? MUCH + 1 : 1;
+            json_array_append_new(kind == BARRING ? barring : kind == NOTED ? noted : NULL, json_string(name));
         }
     }
     json_decref(names);
-    return contrast;
-}
-
-static void contrast_release(struct contrast *contrast) {
-    json_decref(contrast->noted);
-    json_decref(contrast->barring);
-    *contrast = (struct contrast){0};
-}
-
-static bool is_nearer(const struct contrast *a, const struct contrast *b) {
-    const size_t ours = json_array_size(a->barring), theirs = json_array_size(b->barring);
-    return ours < theirs || (ours == theirs && a->count < b->count);
+    return distance;
 }
 
 static const json_t *first_run(const struct comparison *comparison, const json_t *variant) {
     return json_array_get(comparison->runs, (size_t)run_number(variant, "kind"));
 }
 
-/* The nearest variant of this name, and how its settings differ, which the caller releases; NULL: there is none. */
-static const json_t *find_baseline(const struct comparison *comparison, const json_t *variant, const char *name,
-                                   struct contrast *nearest) {
+/* The nearest variant of this name; NULL: there is none. */
+static const json_t *find_baseline(const struct comparison *comparison, const json_t *variant, const char *name) {
     const json_t *best = NULL, *other;
-    size_t i;
+    size_t least = SIZE_MAX, i;
     json_array_foreach(comparison->variants, i, other) {
         if (other != variant && strcmp(json_string_value(json_object_get(other, "residual")), name) == 0) {
-            struct contrast contrast = contrast_make(first_run(comparison, variant), first_run(comparison, other));
-            if (!best || is_nearer(&contrast, nearest)) {
-                contrast_release(nearest);
-                *nearest = contrast;
-                best = other;
-            } else {
-                contrast_release(&contrast);
-            }
+            const size_t distance =
+                contrast(first_run(comparison, variant), first_run(comparison, other), NULL, NULL);
+            best = distance < least ? other : best;
+            least = distance < least ? distance : least;
         }
     }
     return best;
@@ -285,25 +269,25 @@ static void add_numbers(const struct comparison *comparison, const json_t *varia
 }
 
 static void add_difference(const struct comparison *comparison, json_t *variant, const char *name) {
-    struct contrast contrast = {0};
-    const json_t *base = strcmp(json_string_value(json_object_get(variant, "residual")), name) == 0
-                             ? NULL
-                             : find_baseline(comparison, variant, name, &contrast);
-    if (base) {
-        const json_t *run = first_run(comparison, variant), *other = first_run(comparison, base);
-        json_t *difference = json_object();
-        json_object_set_new(json_object_get(variant, "differences"), name, difference);
-        json_object_set(difference, "kind", json_object_get(base, "kind"));
-        if (json_array_size(contrast.barring) > 0) {
-            json_object_set_new(difference, "why", describe(run, other, contrast.barring));
-        } else {
-            add_numbers(comparison, variant, base, difference);
-            if (json_array_size(contrast.noted) > 0) {
-                json_object_set_new(difference, "settings", describe(run, other, contrast.noted));
-            }
+    const json_t *base = find_baseline(comparison, variant, name), *run = first_run(comparison, variant);
+    if (!base || strcmp(json_string_value(json_object_get(variant, "residual")), name) == 0) {
+        return;
+    }
+    json_t *difference = json_object(), *barring = json_array(), *noted = json_array();
+    const json_t *other = first_run(comparison, base);
+    contrast(run, other, barring, noted);
+    json_object_set_new(json_object_get(variant, "differences"), name, difference);
+    json_object_set(difference, "kind", json_object_get(base, "kind"));
+    if (json_array_size(barring) > 0) {
+        json_object_set_new(difference, "why", describe(run, other, barring));
+    } else {
+        add_numbers(comparison, variant, base, difference);
+        if (json_array_size(noted) > 0) {
+            json_object_set_new(difference, "settings", describe(run, other, noted));
         }
     }
-    contrast_release(&contrast);
+    json_decref(barring);
+    json_decref(noted);
 }
 
 /* ---- all of it */

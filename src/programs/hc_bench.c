@@ -9,11 +9,13 @@
 static struct program program = {
     .info.name = "hc_bench",
     .info.summary =
-        "Measures training steps of a model on random tokens: time, tokens/s, memory; with --profile each kernel, "
-        "with --compare several residual variants side by side, with --ranks how a step divides into computation, "
-        "communication that computation does not hide, and the rest; --roofline estimates from "
-        "data sheets how long a step takes on a GPU, which need not be there. Takes all options of "
-        "hc_train, so that its config files can be used; under mpirun all ranks measure together.",
+        "Measures training steps of a model on random tokens: time, tokens/s, memory. --profile adds each kernel; "
+        "--compare measures several residual variants side by side; --ranks divides a step into computation, "
+        "communication that computation does not hide, and the rest; --roofline estimates from data sheets how "
+        "long "
+        "a step takes on a GPU, which need not be there. Takes all options of hc_train, so that its config files "
+        "can "
+        "be used; under mpirun all ranks measure together.",
     .info.usage = "[--config FILE]... [OPTIONS]",
     .info.examples = "hc_bench --config configs/small.conf --residual mhc --device pocl --profile\n"
                      "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
@@ -28,16 +30,17 @@ static struct program program = {
 static void bench_options(struct bench_settings *settings, struct option_table *table) {
     const struct option_spec own[] = {
         HEADING("Measuring"),
-        INT("steps", &settings->steps, "10", 1, 1e6, "optimiser steps that are measured"),
-        INT("warmup", &settings->warmup, "2", 0, 1e6, "steps before those"),
+        INT("steps", &settings->steps, "10", 1, 1e6, "optimiser steps to measure"),
+        INT("warmup", &settings->warmup, "2", 0, 1e6, "steps before those, not measured"),
         BOOL("ranks", &settings->ranks, "false",
              "split a step into computation, exposed communication and the rest"),
         TEXT("json", &settings->json, "", "file for the timings, in seconds"),
         TEXT("compare", &settings->compare, "",
              "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
-             "process of its own, a step each in turn (a round). The column 'to rc' is the step's time divided by "
-             "rc's "
-             "in the same round, median of the rounds, which is not the quotient of the medians in other columns"),
+             "process of "
+             "its own, which all take a step in turn (a round). The column 'to rc' is a step's time divided by "
+             "rc's in "
+             "the same round, median of the rounds: not the quotient of two medians"),
         BOOL("step_on_demand", &settings->step_on_demand, "false",
              "measure a step for each line of stdin and answer with a line of JSON: for programs that compare",
              .former = "turns"),
@@ -46,10 +49,12 @@ static void bench_options(struct bench_settings *settings, struct option_table *
              "is needed",
              .former = "ledger"),
         TEXT("as", &settings->as, "",
-             "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl, whose shape kernels take; "
-             "without, the device's own, if it is one of these"),
+             "for --roofline: a6000, h100, h200, mi300x, rx7900xtx, arc770 or pocl; default: that of --device, if "
+             "it is "
+             "one of these"),
         BOOL("roofline_run", &settings->roofline_runs, "false",
-             "for --roofline: run the step, too, in that shape on --device", .former = "ledger_run"),
+             "for --roofline: run the step, too, on --device, with kernels in the shape for that GPU",
+             .former = "ledger_run"),
     };
     options_append(table, own, COUNT(own));
     train_options(&settings->train, table);
@@ -59,7 +64,7 @@ static void bench_options(struct bench_settings *settings, struct option_table *
 static int check_modes(const struct bench_settings *settings) {
     const bool compares = *settings->compare;
     if (settings->step_on_demand && (compares || *settings->json)) {
-        return error_set("--step-on-demand talks on stdin and stdout: leave --compare and --json out");
+        return error_set("--step-on-demand uses stdin and stdout: leave --compare and --json out");
     }
     if (settings->roofline &&
         (settings->step_on_demand || settings->ranks || compares || program.ranks.count > 1)) {
@@ -67,10 +72,10 @@ static int check_modes(const struct bench_settings *settings) {
                          "--ranks and mpirun out");
     }
     if (!settings->roofline && *settings->as) {
-        return error_set("--as says for which device --roofline counts: give --roofline, too, or leave it out");
+        return error_set("--as names the device of --roofline: give --roofline, too, or leave it out");
     }
     if (!settings->roofline && settings->roofline_runs) {
-        return error_set("--roofline-run runs what --roofline counts: give --roofline, too, or leave it out");
+        return error_set("--roofline-run runs the step of --roofline: give --roofline, too, or leave it out");
     }
     return 0;
 }

@@ -52,19 +52,10 @@ static void make_run(const char *run) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* What a test has read of the results; freed behind it, and the results removed. */
-static char *kept[64];
-static size_t kept_count;
-static json_t *results;
+static json_t *results; /* of the last test that read them */
 
 static char *read_out(const char *name) {
-    size_t bytes;
-    char *text = scratch_read(scratch_path(in_run("out", name)), &bytes);
-    if (!text) {
-        fail_msg("there is no %s", name);
-    }
-    assert_true(kept_count < sizeof kept / sizeof *kept);
-    return kept[kept_count++] = text;
+    return scratch_text(scratch_path(in_run("out", name)), NULL);
 }
 
 static const json_t *read_analysis(void) {
@@ -72,19 +63,12 @@ static const json_t *read_analysis(void) {
     return results = json_loads(read_out("analysis.json"), 0, NULL);
 }
 
+/* Behind each test. */
 static int clean(void **state) {
     (void)state;
-    while (kept_count > 0) {
-        free(kept[--kept_count]);
-    }
     json_decref(results);
     results = NULL;
     return files_exist(scratch_path("out")) ? files_remove_folder(scratch_path("out")) : 0;
-}
-
-/* A scratch path that stays valid. */
-static char *path_of_run(const char *name) {
-    return kept[kept_count++] = strdup(scratch_path(name));
 }
 
 static void assert_holds(const char *text, const char *part) {
@@ -140,7 +124,7 @@ static void repeats_are_of_one_kind(void **state) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         make_run(runs[i].name);
         scratch_write(in_run(runs[i].name, "settings.conf"), runs[i].settings, strlen(runs[i].settings));
-        paths[i] = path_of_run(runs[i].name);
+        paths[i] = scratch_path(runs[i].name);
     }
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4]), 0);
     const char *script = read_out("figures/loss.gp");
@@ -200,7 +184,9 @@ static void variants_are_compared_at_the_same_seed(void **state) {
     const char *paths[11];
     for (size_t i = 0; i < 11; i++) {
         make_seed(runs[i].name, runs[i].settings, runs[i].last, runs[i].loss);
-        paths[i] = path_of_run(runs[i].name);
+    }
+    for (size_t i = 0; i < 11; i++) {
+        paths[i] = scratch_path(runs[i].name);
     }
     assert_int_equal(ANALYZE(paths[0], paths[1], paths[2], paths[3], paths[4], paths[5], paths[6], paths[7],
                              paths[8], paths[9], paths[10]),
@@ -234,7 +220,7 @@ static void evaluation_batches_are_the_same(void **state) {
     (void)state;
     make_seed("fixed-1", "residual = \"rc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 3.0);
     make_seed("fixed-2", "residual = \"hc\"\nseed = 1\neval_batches = \"whole\"\n", 9, 4.0);
-    const char *first = path_of_run("fixed-1"), *second = path_of_run("fixed-2"), *third = path_of_run("shc-1");
+    const char *first = scratch_path("fixed-1"), *second = scratch_path("fixed-2"), *third = scratch_path("shc-1");
     assert_int_equal(ANALYZE(first, second), 0);
     const char *page = read_out("report.html");
     assert_holds(page, "<td>+1.0000 (one pair)</td>");
@@ -542,7 +528,7 @@ static void await_report(pid_t child, const char *part) {
 static void watching_begins_before_the_run(void **state) {
     (void)state;
     make_folder("empty");
-    const char *out = path_of_run("out"), *folder = path_of_run("new"), *empty = path_of_run("empty");
+    const char *out = scratch_path("out"), *folder = scratch_path("new"), *empty = scratch_path("empty");
     const char *const arguments[] = {HC_PROGRAMS "/hc_analyze", "--out", out, "--watch", "1", folder, empty, NULL};
     assert_int_equal(ANALYZE(folder), 1);
     const pid_t child = child_start(CHILD_UNLIMITED, arguments);

@@ -153,12 +153,10 @@ static void test_compare(void **state) {
     assert_float_equal(number(json_array_get(cases, 1), "ratio_to_rc"), 1.0, 0);
     assert_true(number(json_array_get(cases, 0), "ratio_to_rc") > 0.1);
     json_decref(json);
-    char *text = scratch_read(output, &(size_t){0});
-    assert_non_null(text);
+    const char *text = scratch_text(output, NULL);
     assert_non_null(strstr(text, "vocabulary 300 (as given)"));
     assert_non_null(strstr(text, "of GEMM  the model's FLOPs a second"));
     assert_non_null(strstr(text, "to rc    time of a step divided by that of rc in the same round"));
-    free(text);
 }
 
 /* Writes a folder of prepared data, as far as hc_bench reads one, and returns its path. */
@@ -183,7 +181,6 @@ static void assert_vocabulary(double wanted, const char *words, const char *opti
     if (!text || !strstr(text, words)) {
         fail_msg("no '%s' in: %s", words, text ? text : "(nothing)");
     }
-    free(text);
 }
 
 /* The vocabulary is the one that hc_train would take: what is given, or the data's, with GPT-2's rounded up. The folder
@@ -201,16 +198,14 @@ static void test_vocabulary(void **state) {
     assert_failed(CHILD_RUN(program, "--data-dir", scratch_path("nowhere")), 2, "nowhere/meta.json does not exist");
     assert_done(CHILD_RUN_WRITING(output, program, SMALL, "", "--steps", "1", "--warmup", "0", "--vocab-size", "0",
                                   "--data-dir", data_of("same", same)));
-    char *text = scratch_read(output, &(size_t){0});
-    assert_non_null(text);
+    const char *text = scratch_text(output, NULL);
     assert_non_null(strstr(text, "vocabulary 300 (of the data)"));
-    free(text);
 }
 
 /* A line in, a line out; what is known first and last. */
-static void test_turns(void **state) {
+static void test_step_on_demand(void **state) {
     (void)state;
-    const char *output = scratch_path("turns");
+    const char *output = scratch_path("steps");
     const char *const shell[] = {"/bin/sh",          "-c", "printf 'a\\n\\n' | \"$0\" \"$@\"", program, SMALL, "",
                                  "--step-on-demand", NULL};
     assert_done(child_finish(child_start_writing(output, CHILD_UNLIMITED, shell)));
@@ -234,8 +229,8 @@ static void test_turns(void **state) {
 
 static void test_errors(void **state) {
     (void)state;
-    const char *path = scratch_path("none/figures.json");
-    assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/figures.json");
+    const char *path = scratch_path("none/timings.json");
+    assert_failed(CHILD_RUN(program, SMALL, path, "--steps", "1"), 1, "none/timings.json");
     assert_failed(CHILD_RUN(program, "--steps", "0"), 2, "steps");
     assert_failed(CHILD_RUN(program, "--compare", "rc,nonsense"), 2, "'nonsense' is no residual variant");
     assert_failed(CHILD_RUN(program, "--compare", "shc:9"), 2, "streams are a number from 1 to 8");
@@ -255,7 +250,7 @@ int main(void) {
         cmocka_unit_test(test_recomputing_needs_less_memory),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_step_on_demand),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);

@@ -1,5 +1,5 @@
-/* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's figures against the plain
- * model in double precision, on documents of all lengths; the same figures for any batch size and number of ranks;
+/* hc_eval: windows and word counts against cases worked by hand; a small checkpoint's metrics against the plain
+ * model in double precision, on documents of all lengths; the same metrics for any batch size and number of ranks;
  * training's val_loss; and input that it must refuse. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +124,7 @@ static void test_words_are_counted_as_python_does(void **state) {
     }
 }
 
-static void test_figures_without_a_divisor_are_none(void **state) {
+static void test_metrics_without_a_divisor_are_none(void **state) {
     (void)state;
     const struct perplexity_sums nothing = {.words = 1}, unlikely = {1000, 1, 4000, -1e4};
     json_t *json = json_object();
@@ -217,18 +217,21 @@ static void test_memory_for_long_sequences_is_used_for_short_ones(void **state) 
 
 /* ---- documents */
 
-static json_t *read_figures(const char *name) {
-    json_t *json = NULL;
-    small_model_require(json_file_read(scratch_path(name), 1 << 20, &json));
-    return json;
-}
-
-static double figure(const json_t *json, const char *name) {
+static double number(const json_t *json, const char *name) {
     const json_t *value = json_object_get(json, name);
     if (!json_is_number(value)) {
-        fail_msg("no number '%s' in the figures", name);
+        fail_msg("no number '%s' in the results", name);
     }
     return json_number_value(value);
+}
+
+/* One of the results in a file. */
+static double metric(const char *file, const char *name) {
+    json_t *json = NULL;
+    small_model_require(json_file_read(scratch_path(file), 1 << 20, &json));
+    const double value = number(json, name);
+    json_decref(json);
+    return value;
 }
 
 static void assert_near(const char *name, double found, double expected, double tolerance) {
@@ -264,26 +267,26 @@ static void check_line(const json_t *line, size_t index, struct perplexity_sums 
     make_document(index, text);
     const struct perplexity_sums sums = {lengths[index], perplexity_words(text, lengths[index]), lengths[index],
                                          plain_likelihood(text, lengths[index])};
-    assert_true(figure(line, "document") == (double)(index + 1));
-    assert_true(figure(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
-    assert_true(figure(line, "tokens") == (double)sums.tokens && figure(line, "bytes") == (double)sums.bytes);
-    assert_true(figure(line, "words") == (double)sums.words);
-    assert_near("log_likelihood", figure(line, "log_likelihood"), sums.log_likelihood, TOLERANCE);
+    assert_true(number(line, "document") == (double)(index + 1));
+    assert_true(number(line, "line") == (double)(index + 1 + (index >= 3))); /* one is blank */
+    assert_true(number(line, "tokens") == (double)sums.tokens && number(line, "bytes") == (double)sums.bytes);
+    assert_true(number(line, "words") == (double)sums.words);
+    assert_near("log_likelihood", number(line, "log_likelihood"), sums.log_likelihood, TOLERANCE);
     if (sums.tokens > 0) {
-        assert_near("loss", figure(line, "loss"), -sums.log_likelihood / (double)sums.tokens, TOLERANCE);
+        assert_near("loss", number(line, "loss"), -sums.log_likelihood / (double)sums.tokens, TOLERANCE);
     } else {
         assert_true(json_is_null(json_object_get(line, "loss")));
     }
     perplexity_add(total, &sums);
 }
 
-static void test_documents_have_the_figures_of_the_plain_model(void **state) {
+static void test_documents_have_the_metrics_of_the_plain_model(void **state) {
     (void)state;
     char lines[4 * MOST_BYTES];
     const char *source = scratch_write("documents.jsonl", lines, make_lines(lines, sizeof lines));
-    assert_done(EVAL("--json", scratch_path("figures.json"), "--per-document", scratch_path("each.jsonl"), source));
-    size_t bytes, index = 0;
-    char *each = scratch_read(scratch_path("each.jsonl"), &bytes);
+    assert_done(EVAL("--json", scratch_path("metrics.json"), "--per-document", scratch_path("each.jsonl"), source));
+    size_t index = 0;
+    char *each = scratch_text(scratch_path("each.jsonl"), NULL);
     struct perplexity_sums total = {0};
     for (char *line = each, *end; (end = strchr(line, '\n')); line = end + 1, index++) {
         json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
@@ -292,34 +295,28 @@ static void test_documents_have_the_figures_of_the_plain_model(void **state) {
         check_line(json, index, &total);
         json_decref(json);
     }
-    free(each);
     assert_int_equal(index, DOCUMENTS);
-    json_t *figures = read_figures("figures.json");
-    assert_true(figure(figures, "documents") == DOCUMENTS && figure(figures, "vocabulary") == BYTES);
-    assert_true(figure(figures, "words") == (double)total.words);
+    assert_true(metric("metrics.json", "documents") == DOCUMENTS && metric("metrics.json", "vocabulary") == BYTES);
+    assert_true(metric("metrics.json", "words") == (double)total.words);
     const double likelihood = total.log_likelihood;
-    assert_near("log_likelihood", figure(figures, "log_likelihood"), likelihood, TOLERANCE);
-    assert_near("word_perplexity", figure(figures, "word_perplexity"), exp(-likelihood / (double)total.words),
-                1e-4);
-    assert_near("byte_perplexity", figure(figures, "byte_perplexity"), exp(-likelihood / (double)total.bytes),
-                TOLERANCE);
-    assert_near("bits_per_byte", figure(figures, "bits_per_byte"), -likelihood / (double)total.bytes / log(2),
-                TOLERANCE);
-    assert_near("token_perplexity", figure(figures, "token_perplexity"), exp(-likelihood / (double)total.tokens),
-                TOLERANCE);
-    json_decref(figures);
+    assert_near("log_likelihood", metric("metrics.json", "log_likelihood"), likelihood, TOLERANCE);
+    assert_near("word_perplexity", metric("metrics.json", "word_perplexity"),
+                exp(-likelihood / (double)total.words), 1e-4);
+    assert_near("byte_perplexity", metric("metrics.json", "byte_perplexity"),
+                exp(-likelihood / (double)total.bytes), TOLERANCE);
+    assert_near("bits_per_byte", metric("metrics.json", "bits_per_byte"),
+                -likelihood / (double)total.bytes / log(2), TOLERANCE);
+    assert_near("token_perplexity", metric("metrics.json", "token_perplexity"),
+                exp(-likelihood / (double)total.tokens), TOLERANCE);
 }
 
-static double likelihood_of(const char *figures) {
-    json_t *json = read_figures(figures);
-    const double found = figure(json, "log_likelihood");
-    json_decref(json);
-    return found;
+static double likelihood_of(const char *file) {
+    return metric(file, "log_likelihood");
 }
 
 static void test_batches_change_rounding_only(void **state) {
     (void)state;
-    const double expected = likelihood_of("figures.json");
+    const double expected = likelihood_of("metrics.json");
     static const char *const sizes[] = {"1", "3", "64"};
     for (size_t i = 0; i < 3; i++) {
         assert_done(EVAL("--batch-size", sizes[i], "--json", scratch_path("batches.json"),
@@ -354,10 +351,9 @@ static void test_words_and_bytes_may_be_those_of_another_field(void **state) {
     static const char line[] = "{\"text\": \"a b\", \"page\": \" a @-@ b\\n\"}\n";
     const char *source = scratch_write("fields.jsonl", line, sizeof line - 1);
     assert_done(EVAL("--count-field", "page", "--json", scratch_path("fields.json"), source));
-    json_t *figures = read_figures("fields.json");
-    assert_true(figure(figures, "tokens") == 3 && figure(figures, "words") == 5 && figure(figures, "bytes") == 9);
-    assert_near("log_likelihood", figure(figures, "log_likelihood"), plain_likelihood("a b", 3), TOLERANCE);
-    json_decref(figures);
+    assert_true(metric("fields.json", "tokens") == 3 && metric("fields.json", "words") == 5 &&
+                metric("fields.json", "bytes") == 9);
+    assert_near("log_likelihood", metric("fields.json", "log_likelihood"), plain_likelihood("a b", 3), TOLERANCE);
 }
 
 static void test_what_is_not_utf8_can_be_replaced(void **state) {
@@ -378,7 +374,7 @@ static void test_what_is_not_utf8_can_be_replaced(void **state) {
 
 static double whole_split_of_the_plain_model(size_t *predicted) {
     size_t bytes;
-    char *data = scratch_read(scratch_path("data/val.bin"), &bytes);
+    const char *data = scratch_text(scratch_path("data/val.bin"), &bytes);
     const size_t count = bytes / 2 - 1;
     int32_t tokens[CONTEXT + 1];
     double losses[CONTEXT], sum = 0.0;
@@ -392,7 +388,6 @@ static double whole_split_of_the_plain_model(size_t *predicted) {
             sum += losses[i];
         }
     }
-    free(data);
     *predicted = count;
     return sum / (double)count;
 }
@@ -404,15 +399,11 @@ static void test_a_split_has_the_loss_of_the_plain_model(void **state) {
     const char *output = scratch_path("split.txt");
     assert_done(CHILD_RUN_WRITING(output, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--data",
                                   scratch_path("data"), "--json", scratch_path("split.json")));
-    char *text = scratch_read(output, &(size_t){0});
-    assert_non_null(text);
-    assert_non_null(strstr(text, "split             val.bin, the whole file\nloss (nats/token) "));
-    free(text);
-    json_t *figures = read_figures("split.json");
-    assert_true(figure(figures, "tokens") == (double)predicted);
-    assert_near("loss", figure(figures, "loss"), expected, TOLERANCE);
-    assert_near("perplexity", figure(figures, "perplexity"), exp(expected), TOLERANCE);
-    json_decref(figures);
+    assert_non_null(
+        strstr(scratch_text(output, NULL), "split             val.bin, the whole file\nloss (nats/token) "));
+    assert_true(metric("split.json", "tokens") == (double)predicted);
+    assert_near("loss", metric("split.json", "loss"), expected, TOLERANCE);
+    assert_near("perplexity", metric("split.json", "perplexity"), exp(expected), TOLERANCE);
 }
 
 /* Writes "broken": the checkpoint, all of whose weights are NaN. */
@@ -421,44 +412,37 @@ static void break_checkpoint(void) {
     uint64_t header;
     const float nan = NAN;
     assert_int_equal(mkdir(scratch_path("broken"), 0700), 0);
-    char *config = scratch_read(scratch_path("run/ckpt-20/config.json"), &bytes);
-    assert_non_null(config);
+    const char *config = scratch_text(scratch_path("run/ckpt-20/config.json"), &bytes);
     scratch_write("broken/config.json", config, bytes);
-    free(config);
-    char *tensors = scratch_read(scratch_path("run/ckpt-20/model.safetensors"), &bytes);
-    assert_non_null(tensors);
+    char *tensors = scratch_text(scratch_path("run/ckpt-20/model.safetensors"), &bytes);
     memcpy(&header, tensors, sizeof header);
     const size_t at = sizeof header + (size_t)header;
     for (size_t i = at; i + sizeof nan <= bytes; i += sizeof nan) {
         memcpy(tensors + i, &nan, sizeof nan);
     }
     scratch_write("broken/model.safetensors", tensors, bytes);
-    free(tensors);
 }
 
-/* A loss that is no number is an error, in every form of data, and leaves no file of figures. */
+/* A loss that is no number is an error, in every form of data, and leaves no file of results. */
 static void test_weights_that_are_not_finite_are_an_error(void **state) {
     (void)state;
-    const char *figures = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
+    const char *results = scratch_path("broken.json"), *document = scratch_write("text.txt", "some text", 9);
     break_checkpoint();
 #define BROKEN(...)                                                                                                \
     assert_failed(CHILD_RUN(eval_program, "--checkpoint", scratch_path("broken"), "--device", "pocl", "--json",    \
-                            figures, __VA_ARGS__),                                                                 \
+                            results, __VA_ARGS__),                                                                 \
                   FAILED, "the loss is nan: the checkpoint has weights that are not finite")
     BROKEN("--data", scratch_path("data"));
     BROKEN("--data", scratch_path("data"), "--eval-iters", "1");
     BROKEN(document);
-    assert_false(files_exist(figures));
+    assert_false(files_exist(results));
 }
 
 static void assert_places(const char *seed, const char *words) {
     const char *output = scratch_path("places.txt");
     assert_done(CHILD_RUN_WRITING(output, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--data",
                                   scratch_path("data"), "--eval-iters", "1", "--seed", seed));
-    char *text = scratch_read(output, &(size_t){0});
-    assert_non_null(text);
-    assert_non_null(strstr(text, words));
-    free(text);
+    assert_non_null(strstr(scratch_text(output, NULL), words));
 }
 
 static void test_places_of_batches_are_named(void **state) {
@@ -476,9 +460,8 @@ static void test_batches_by_seed_are_those_of_training(void **state) {
     for (size_t i = 0; i < 2; i++) {
         assert_done(EVAL("--data", scratch_path("data"), "--split", splits[i], "--eval-iters", "3", "--batch-size",
                          "4", "--seed", "5", "--json", scratch_path("estimate.json")));
-        json_t *figures = read_figures("estimate.json");
-        assert_near(splits[i], figure(figures, "loss"), figure(last, i == 0 ? "val_loss" : "train_loss"), 1e-8);
-        json_decref(figures);
+        assert_near(splits[i], metric("estimate.json", "loss"), number(last, i == 0 ? "val_loss" : "train_loss"),
+                    1e-8);
     }
     json_decref(lines);
 }
@@ -497,17 +480,14 @@ static void test_a_checkpoint_names_its_tokenizer(void **state) {
 
 /* Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among
  * the cores that a rank has in ways that round differently. */
-static void test_figures_do_not_depend_on_the_number_of_ranks(void **state) {
+static void test_metrics_do_not_depend_on_the_number_of_ranks(void **state) {
     (void)state;
     static const char *const counts[] = {"1", "2", "3"};
     for (size_t i = 0; i < 3; i++) {
         assert_done(EVAL_ON(counts[i], "--batch-size", "1", "--per-document", scratch_path("ranks.jsonl"), "--json",
                             scratch_path("ranks.json"), scratch_path("documents.jsonl")));
         assert_done(EVAL_ON(counts[i], "--data", scratch_path("data"), "--json", scratch_path("split-ranks.json")));
-        json_t *figures = read_figures("split-ranks.json"), *alone = read_figures("split.json");
-        assert_near("loss", figure(figures, "loss"), figure(alone, "loss"), 1e-7);
-        json_decref(figures);
-        json_decref(alone);
+        assert_near("loss", metric("split-ranks.json", "loss"), metric("split.json", "loss"), 1e-7);
         if (i == 0) {
             assert_int_equal(rename(scratch_path("ranks.jsonl"), scratch_path("ranks-alone.jsonl")), 0);
         } else {
@@ -536,15 +516,12 @@ static void test_wrong_usage_is_explained(void **state) {
 /* Neither file of results appears, and one that is there stays. */
 static void assert_unwritten(int status, const char *text) {
     assert_failed(status, FAILED, text);
-    assert_false(files_exist(scratch_path("refused/figures.json")));
+    assert_false(files_exist(scratch_path("refused/metrics.json")));
     assert_int_equal(scratch_entries(scratch_path("refused")), 1);
-    size_t bytes;
-    char *old = scratch_read(scratch_path("refused/each.jsonl"), &bytes);
-    assert_string_equal(old, "old");
-    free(old);
+    assert_string_equal(scratch_text(scratch_path("refused/each.jsonl"), NULL), "old");
 }
 #define UNWRITTEN(text, ...)                                                                                       \
-    assert_unwritten(EVAL("--json", scratch_path("refused/figures.json"), "--per-document",                        \
+    assert_unwritten(EVAL("--json", scratch_path("refused/metrics.json"), "--per-document",                        \
                           scratch_path("refused/each.jsonl"), __VA_ARGS__),                                        \
                      text)
 
@@ -576,7 +553,7 @@ static void test_an_interrupted_evaluation_leaves_nothing(void **state) {
     const pid_t child =
         child_start(CHILD_UNLIMITED,
                     (const char *const[]){eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--json",
-                                          scratch_path("stopped/figures.json"), source, NULL});
+                                          scratch_path("stopped/metrics.json"), source, NULL});
     for (int waited = 0; scratch_entries(scratch_path("stopped")) == 0 && waited < 20000; waited += 5) {
         wait_ms(5);
     }
@@ -588,9 +565,8 @@ static void test_an_interrupted_evaluation_leaves_nothing(void **state) {
 static void test_a_truncated_file_is_refused(void **state) {
     (void)state;
     size_t bytes;
-    char *whole = scratch_read(scratch_path("lines.ndjson.gz"), &bytes);
+    const char *whole = scratch_text(scratch_path("lines.ndjson.gz"), &bytes);
     scratch_write("cut.ndjson.gz", whole, bytes - 9);
-    free(whole);
     REFUSED(FAILED, "cut.ndjson.gz:", "--field", "body", scratch_path("cut.ndjson.gz"));
 }
 
@@ -603,7 +579,7 @@ static void test_waiting_for_text_can_be_interrupted(void **state) {
     const pid_t child =
         child_start(CHILD_UNLIMITED,
                     (const char *const[]){eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", "--json",
-                                          scratch_path("waiting/figures.json"), pipe, NULL});
+                                          scratch_path("waiting/metrics.json"), pipe, NULL});
     const int writer = open(pipe, O_WRONLY); /* waits until it is opened for reading */
     assert_true(writer >= 0);
     wait_ms(200);
@@ -617,7 +593,7 @@ static void test_bad_places_are_refused(void **state) {
     (void)state;
     const char *source = scratch_path("first.txt");
     REFUSED(FAILED, "is no plain file", "--json", "/dev/null", source);
-    REFUSED(FAILED, "no/such/figures.json", "--json", scratch_path("no/such/figures.json"), source);
+    REFUSED(FAILED, "no/such/metrics.json", "--json", scratch_path("no/such/metrics.json"), source);
     REFUSED(FAILED, "first.txt is an input of this command", "--json", source, source);
     REFUSED(FAILED, "name the same file", "--json", scratch_path("x"), "--per-document", scratch_path("x"), source);
     REFUSED(FAILED, "nowhere/val.bin does not exist: make it with hc_prepare", "--data", scratch_path("nowhere"));
@@ -667,9 +643,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_are_those_of_the_convention),
         cmocka_unit_test(test_words_are_counted_as_python_does),
-        cmocka_unit_test(test_figures_without_a_divisor_are_none),
+        cmocka_unit_test(test_metrics_without_a_divisor_are_none),
         cmocka_unit_test(test_memory_for_long_sequences_is_used_for_short_ones),
-        cmocka_unit_test(test_documents_have_the_figures_of_the_plain_model),
+        cmocka_unit_test(test_documents_have_the_metrics_of_the_plain_model),
         cmocka_unit_test(test_batches_change_rounding_only),
         cmocka_unit_test(test_forms_of_input_are_alike),
         cmocka_unit_test(test_words_and_bytes_may_be_those_of_another_field),
@@ -680,7 +656,7 @@ int main(void) {
         cmocka_unit_test(test_batches_by_seed_are_those_of_training),
         cmocka_unit_test(test_a_checkpoint_names_its_tokenizer),
 #ifdef HC_MPIRUN
-        cmocka_unit_test(test_figures_do_not_depend_on_the_number_of_ranks),
+        cmocka_unit_test(test_metrics_do_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(test_an_error_of_rank_0_is_everybodys),
 #endif
         cmocka_unit_test(test_wrong_usage_is_explained),

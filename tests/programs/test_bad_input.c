@@ -201,10 +201,8 @@ static void copy_file(const char *name) {
     size_t bytes;
     snprintf(from, sizeof from, "whole/ckpt-2/%s", name);
     snprintf(to, sizeof to, "damaged/ckpt-2/%s", name);
-    char *text = scratch_read(scratch_path(from), &bytes);
-    assert_non_null(text);
+    const char *text = scratch_text(scratch_path(from), &bytes);
     scratch_write(to, text, bytes);
-    free(text);
 }
 
 static void take(const char *name) {
@@ -215,15 +213,13 @@ static void take(const char *name) {
         copy_file(names[i]);
     }
     snprintf(path, sizeof path, "whole/ckpt-2/%s", name);
-    content = scratch_read(scratch_path(path), &content_bytes);
-    assert_non_null(content);
+    content = scratch_text(scratch_path(path), &content_bytes);
 }
 
 static void put(const char *name, size_t bytes) {
     char path[128];
     snprintf(path, sizeof path, "damaged/ckpt-2/%s", name);
     scratch_write(path, content, bytes);
-    free(content);
 }
 
 /* Overwrites the first place of a text in the content. */
@@ -288,28 +284,31 @@ static void missing_files_are_named(void **state) {
     }
 }
 
+/* A file of the checkpoint with one text in place of another of the same length. */
+struct change {
+    const char *file, *old, *new, *text; /* text: of the error */
+};
+
+static void assert_changes_refused(const struct change *changes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        take(changes[i].file);
+        replace(changes[i].old, changes[i].new);
+        put(changes[i].file, content_bytes);
+        ASSERT_NOT_STARTED(changes[i].text);
+    }
+}
+
 static void tensors_of_another_model_are_named(void **state) {
     (void)state;
-    take("model.safetensors");
-    replace("ln_f.weight", "ln_g.weight");
-    put("model.safetensors", content_bytes);
-    ASSERT_NOT_STARTED("tensor 'transformer.ln_f.weight' is missing");
-    take("model.safetensors");
-    replace("[48,16]", "[16,48]"); /* attn.c_attn.weight */
-    put("model.safetensors", content_bytes);
-    ASSERT_NOT_STARTED("tensor 'transformer.h.0.attn.c_attn.weight' has another shape");
-    take("config.json");
-    replace("\"bias\": false", "\"bias\": true ");
-    put("config.json", content_bytes);
-    ASSERT_NOT_STARTED("tensors, the model");
-    take("config.json");
-    replace("\"n_layer\": 1", "\"n_layer\": 2");
-    put("config.json", content_bytes);
-    ASSERT_NOT_STARTED("was saved with another n_layer than the one given");
-    take("config.json");
-    replace("\"shc\"", "\"mhc\"");
-    put("config.json", content_bytes);
-    ASSERT_NOT_STARTED("model.safetensors has ");
+    static const struct change changes[] = {
+        {"model.safetensors", "ln_f.weight", "ln_g.weight", "tensor 'transformer.ln_f.weight' is missing"},
+        {"model.safetensors", "[48,16]", "[16,48]",
+         "tensor 'transformer.h.0.attn.c_attn.weight' has another shape"},
+        {"config.json", "\"bias\": false", "\"bias\": true ", "tensors, the model"},
+        {"config.json", "\"n_layer\": 1", "\"n_layer\": 2", "was saved with another n_layer than the one given"},
+        {"config.json", "\"shc\"", "\"mhc\"", "model.safetensors has "},
+    };
+    assert_changes_refused(changes, sizeof changes / sizeof *changes);
 }
 
 static void config_that_is_no_config_is_refused(void **state) {
@@ -327,9 +326,7 @@ static void config_that_is_no_config_is_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         take("config.json");
-        free(content);
-        content = strdup(texts[i][0]);
-        put("config.json", strlen(texts[i][0]));
+        scratch_write("damaged/ckpt-2/config.json", texts[i][0], strlen(texts[i][0]));
         ASSERT_NOT_STARTED(texts[i][1]);
     }
     assert_says(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
@@ -339,15 +336,15 @@ static void config_that_is_no_config_is_refused(void **state) {
 static void tokens_of_another_tokenizer_are_refused(void **state) {
     (void)state;
     static const char gpt2[] = "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}", none[] = "{\"vocab_size\": 256}";
-    take("config.json");
-    replace("\"byte\"", "\"gpt2\"");
-    put("config.json", content_bytes);
-    ASSERT_NOT_STARTED("data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with "
-                       "hc_prepare --tokenizer gpt2\n");
-    take("config.json");
-    replace("\"byte\"", "\"char\"");
-    put("config.json", content_bytes);
-    ASSERT_NOT_STARTED("the model has tokens of \"char\": prepare the text with the model's tokenizer\n");
+    static const struct change changes[] = {
+        {"config.json", "\"byte\"", "\"gpt2\"",
+         "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with hc_prepare "
+         "--tokenizer "
+         "gpt2\n"},
+        {"config.json", "\"byte\"", "\"char\"",
+         "the model has tokens of \"char\": prepare the text with the model's tokenizer\n"},
+    };
+    assert_changes_refused(changes, 2);
     write_data("words", 2000, 2000, 1);
     scratch_write("words/meta.json", gpt2, strlen(gpt2));
     REFUSED(FAILED,
@@ -411,11 +408,9 @@ static void text_that_cannot_be_printed_is_an_error(void **state) {
                                        scratch_path("whole/ckpt-2"), "--max-new-tokens", "3", "--prompt", "ab"),
                      0);
     size_t bytes;
-    char *text = scratch_read(scratch_path("sampled"), &bytes);
-    assert_non_null(text);
+    const char *text = scratch_text(scratch_path("sampled"), &bytes);
     assert_int_equal(bytes, 2 + 3 + 1); /* and a newline */
     assert_memory_equal(text, "ab", 2);
-    free(text);
 }
 
 /* ---- batches for hc_probe */
@@ -475,11 +470,7 @@ static void probe_that_cannot_write_leaves_the_old_results(void **state) {
         scratch_write(file, "old", 3);
         assert_says(child_finish(child_start(10000, arguments)), FAILED, "File too large");
         assert_non_null(strstr(child_message(), "what was there before is untouched"));
-        size_t bytes;
-        char *text = scratch_read(scratch_path(file), &bytes);
-        assert_non_null(text);
-        assert_string_equal(text, "old");
-        free(text);
+        assert_string_equal(scratch_text(scratch_path(file), NULL), "old");
         assert_int_equal(scratch_entries(folder), entries);
     }
 }

@@ -60,23 +60,23 @@ static void help_and_version_leave_no_trace(void **state) {
     assert_true(files_exist(scratch_path("cache")));
 }
 
-static void bench_takes_tune_minutes_from_config_files(void **state) {
+static void bench_takes_its_options_from_config_files(void **state) {
     (void)state;
     /* Settings that contradict each other are refused after the config file has been taken. */
-    const char *path = scratch_write("bench.conf", "tune_minutes = 1\n", 17);
+    const char *path = scratch_write("bench.conf", "steps = 1\n", 10);
     assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
                      WRONG_USAGE);
-    assert_non_null(strstr(child_message(), "--step-on-demand talks on stdin and stdout"));
-    path = scratch_write("bench.conf", "tune_minutes = x\n", 17);
+    assert_non_null(strstr(child_message(), "--step-on-demand uses stdin and stdout"));
+    path = scratch_write("bench.conf", "steps = x\n", 10);
     assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
                      WRONG_USAGE);
-    assert_non_null(strstr(child_message(), "bench.conf:1: tune_minutes = 'x' is not a whole number"));
+    assert_non_null(strstr(child_message(), "bench.conf:1: steps = 'x' is not a whole number"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_version_leave_no_trace),
-        cmocka_unit_test(bench_takes_tune_minutes_from_config_files),
+        cmocka_unit_test(bench_takes_its_options_from_config_files),
     };
     return cmocka_run_group_tests(tests, scratch_begin, scratch_end);
 }

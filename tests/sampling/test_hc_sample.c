@@ -70,11 +70,9 @@ static int begin(void **state) {
 
 static size_t printed_bytes;
 
-/* What the last call of SAMPLE printed, NUL-terminated; the caller's to free. */
+/* The output of the last call of SAMPLE, NUL-terminated. */
 static char *printed(void) {
-    char *text = scratch_read(scratch_path("out"), &printed_bytes);
-    assert_non_null(text);
-    return text;
+    return scratch_text(scratch_path("out"), &printed_bytes);
 }
 
 #define SAMPLE_STATUS(checkpoint, ...)                                                                             \
@@ -106,12 +104,9 @@ static void bytes_come_as_they_are(void **state) {
     assert_int_equal(text[printed_bytes - 1], '\n');
     char *again = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50");
     assert_memory_equal(text, again, 53);
-    free(again);
     again = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50", "--seed", "2");
     assert_memory_not_equal(text, again, 53);
-    free(again);
-    free(text);
-    free(SAMPLE("bytes", "--max-new-tokens", "0"));
+    SAMPLE("bytes", "--max-new-tokens", "0");
     assert_int_equal(printed_bytes, 1);
 }
 
@@ -135,10 +130,7 @@ static void samples_come_one_after_the_other(void **state) {
                              "--batch-size", sizes[i]);
         assert_int_equal(printed_bytes, 5 * 43 + 4 * line);
         assert_memory_equal(other, five, printed_bytes);
-        free(other);
     }
-    free(one);
-    free(five);
 }
 
 static void a_stop_text_ends_samples(void **state) {
@@ -154,8 +146,6 @@ static void a_stop_text_ends_samples(void **state) {
     char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--stop", stop);
     assert_int_equal(printed_bytes, first - whole + 1);
     assert_memory_equal(text, whole, printed_bytes - 1);
-    free(text);
-    free(whole);
 }
 
 static void prompts_come_from_files(void **state) {
@@ -163,16 +153,13 @@ static void prompts_come_from_files(void **state) {
     char *expected = SAMPLE("bytes", "--prompt", "ab\nc", "--max-new-tokens", "20");
     char *text = SAMPLE("bytes", "--prompt-file", scratch_write("prompt", "ab\nc", 4), "--max-new-tokens", "20");
     assert_string_equal(text, expected);
-    free(text);
     char command[1024];
     snprintf(command, sizeof command,
              "printf 'ab\\nc' | '%s' --device pocl --checkpoint '%s' --max-new-tokens 20 --prompt-file -",
              sample_program, scratch_path("bytes"));
     text = done(CHILD_RUN_WRITING(scratch_path("out"), "/bin/sh", "-c", command));
     assert_string_equal(text, expected);
-    free(text);
-    free(expected);
-    free(SAMPLE("bytes", "--prompt-file", scratch_write("zeros", "\0\0\0", 3), "--max-new-tokens", "2"));
+    SAMPLE("bytes", "--prompt-file", scratch_write("zeros", "\0\0\0", 3), "--max-new-tokens", "2");
     assert_int_equal(printed_bytes, 3 + 2 + 1);
 }
 
@@ -196,7 +183,6 @@ static void an_interrupted_text_is_ended(void **state) {
     assert_true(printed_bytes > 100);
     assert_memory_equal(text, "ab", 2);
     assert_int_equal(text[printed_bytes - 1], '\n');
-    free(text);
 }
 
 /* ---- GPT-2's tokens */
@@ -212,8 +198,6 @@ static void text_is_utf8(void **state) {
     char *other = SAMPLE("gpt2", "--prompt", "\xc3\xa9 w", "--max-new-tokens", "200", "--temperature", "3");
     unsetenv("HCTRAIN_VOCAB_FILE");
     assert_string_equal(other, text);
-    free(other);
-    free(text);
 }
 
 /* With 258 tokens to choose from, the end of text comes soon. */
@@ -223,7 +207,6 @@ static void the_end_of_text_ends_samples(void **state) {
         SAMPLE("gpt2", "--vocab-file", scratch_path("ranks"), "--max-new-tokens", "20000", "--temperature", "100");
     assert_true(printed_bytes < 15000);
     assert_null(strstr(text, "endoftext"));
-    free(text);
 }
 
 static void vocabularies_that_are_not_there_are_named(void **state) {
@@ -236,7 +219,7 @@ static void vocabularies_that_are_not_there_are_named(void **state) {
                    "the model has 257 tokens and the tokenizer 'gpt2' 258");
     assert_refused(SAMPLE_STATUS("unnamed"), FAILED,
                    "does not say which tokenizer its 257 tokens are of: give --tokenizer byte");
-    free(SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2"));
+    SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2");
     assert_int_equal(printed_bytes, 3);
     assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,
                    "the prompt: byte 1 of the text is not UTF-8");

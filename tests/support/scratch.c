@@ -1,5 +1,6 @@
 #include "tests/support/scratch.h"
 #include "runtime/files/files.h"
+#include "runtime/system/memory.h"
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 enum { PATHS = 32, PATH_BYTES = 512, MOST_BYTES = 1 << 28 };
 
 static char folder[64];
+static char **texts; /* of scratch_text, owned */
+static size_t text_count;
 
 int scratch_begin(void **state) {
     (void)state;
@@ -19,6 +22,11 @@ int scratch_begin(void **state) {
 
 int scratch_end(void **state) {
     (void)state;
+    while (text_count > 0) {
+        free(texts[--text_count]);
+    }
+    free(texts);
+    texts = NULL;
     return files_remove_folder(folder);
 }
 
@@ -43,6 +51,16 @@ const char *scratch_write(const char *name, const void *data, size_t bytes) {
 char *scratch_read(const char *path, size_t *bytes) {
     char *text = NULL;
     return files_read(path, MOST_BYTES, &text, bytes) == 0 ? text : NULL;
+}
+
+char *scratch_text(const char *path, size_t *bytes) {
+    char *text = scratch_read(path, bytes != NULL ? bytes : &(size_t){0});
+    if (text == NULL) {
+        fprintf(stderr, "there is no %s\n", path);
+        exit(1);
+    }
+    texts = memory_resize(texts, text_count + 1, sizeof *texts);
+    return texts[text_count++] = text;
 }
 
 int scratch_entries(const char *path) {

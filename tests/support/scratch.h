@@ -17,6 +17,9 @@ const char *scratch_write(const char *name, const void *data, size_t bytes);
 /* The whole content, NUL-terminated heap memory; NULL when there is no such file. */
 char *scratch_read(const char *path, size_t *bytes);
 
+/* The same, valid until scratch_end; ends the program when there is no such file. bytes may be NULL. */
+char *scratch_text(const char *path, size_t *bytes);
+
 /* Entries in a folder, without "." and ".."; -1 when there is no such folder. */
 int scratch_entries(const char *path);
 
