@@ -6,7 +6,7 @@
  *   "says"     what it shows, as HTML text without the last full stop, and
  *   "between"  what stands between its items, of runs
  *   "key"      of plots of hc_bench: the number of its cases that is drawn
- * "frame" beside them has the settings that all plots begin with. */
+ * "frame" beside them has the settings that all plots begin with, and "tables" the words and columns of report_tables.c. */
 #pragma once
 
 #include <jansson.h>

@@ -17,7 +17,7 @@
 enum { MOST_INLINE_CSV = 1 << 20, MOST_PICTURE_BYTES = 1 << 28, MOST_COMPLAINT_BYTES = 2000 /* of gnuplot */ };
 
 struct report {
-    const json_t *analysis;
+    const json_t *analysis, *words;
     int64_t refresh;    /* seconds, see report.h */
     const char *folder; /* of the plots */
     FILE *page;
@@ -29,6 +29,10 @@ static const char *embedded(const char *name) {
         text++;
     }
     return text->name ? text->text : "";
+}
+
+json_t *report_words(void) {
+    return json_loads(embedded("plots.json"), 0, NULL);
 }
 
 /* ---- gnuplot */
@@ -165,7 +169,7 @@ static int add_page(const struct report *report, const struct plot *plots, size_
         }
     }
     fputs("</nav>\n", report->page);
-    report_tables(report->analysis, report->page);
+    report_tables(report->analysis, report->words, report->page);
     for (size_t i = 0; result == 0 && i < count; i++) {
         result = plots[i].drawn ? add_plot(report, &plots[i]) : 0;
     }
@@ -175,11 +179,11 @@ static int add_page(const struct report *report, const struct plot *plots, size_
 
 int report_write(const json_t *analysis, const char *folder, int64_t refresh) {
     const struct path pictures = path_of("%s/figures", folder);
-    struct report report = {.analysis = analysis, .refresh = refresh, .folder = pictures.text};
     struct plot plots[PLOT_KINDS];
     char *text = NULL;
     size_t bytes;
-    json_t *words = json_loads(embedded("plots.json"), 0, NULL);
+    json_t *words = report_words();
+    struct report report = {.analysis = analysis, .words = words, .refresh = refresh, .folder = pictures.text};
     json_t *means = run_seed_means(json_object_get(analysis, "runs"));
     report.page = memory_open_stream(&text, &bytes); /* so that there is a whole page or none */
     for (size_t i = 0; i < PLOT_KINDS; i++) {

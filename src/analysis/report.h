@@ -12,5 +12,8 @@
  * what it printed, or what to install. */
 int report_write(const json_t *analysis, const char *folder, int64_t refresh);
 
+/* A new reference to report/plots.json: the words of plots and tables. */
+json_t *report_words(void);
+
 /* Writes the tables as HTML: variants over seeds, runs, perplexities, matrices, as far as the analysis has them. */
-void report_tables(const json_t *analysis, FILE *page);
+void report_tables(const json_t *analysis, const json_t *words, FILE *page);

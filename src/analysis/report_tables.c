@@ -3,18 +3,23 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_EVALUATIONS = 32 };
-
 static const double most_fixed = 1e6; /* above it numbers have an exponent: perplexities of byte models */
 
-/* ---- pieces */
-
-static void begin_table(FILE *page, const char *title, const char *says) {
-    fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>", title, says);
-}
+/* ---- pieces; `words` are a table's in plots.json: "title", "says" and "columns" */
 
 static void add_head(FILE *page, const char *before, const char *head) {
     fprintf(page, "<th><button type=\"button\">%s%s</button></th>", before, head);
+}
+
+/* Up to the heads of the columns, [head, ...] each. */
+static void begin_table(FILE *page, const json_t *words) {
+    const json_t *column;
+    size_t i;
+    fprintf(page, "<h2>%s</h2>\n<p>%s</p>\n<div class=\"table\"><table><thead><tr>",
+            json_string_value(json_object_get(words, "title")), json_string_value(json_object_get(words, "says")));
+    json_array_foreach(json_object_get(words, "columns"), i, column) {
+        add_head(page, "", json_string_value(json_array_get(column, 0)));
+    }
 }
 
 static void begin_rows(FILE *page) {
@@ -25,7 +30,7 @@ static void end_table(FILE *page) {
     fputs("</tbody></table></div>\n", page);
 }
 
-enum { SIGNIFICANT = -1 }; /* instead of a number of decimals: as few digits as tell the value, of learning rates */
+enum { SIGNIFICANT = -1 }; /* instead of a number of decimals: as few digits as a learning rate needs */
 
 /* A cell; empty where there is no number. */
 static void add_number(FILE *page, int decimals, double value) {
@@ -39,120 +44,76 @@ static void add_number(FILE *page, int decimals, double value) {
 
 /* ---- a row for each run */
 
-enum source { OF_RUN, TEXT_OF_RUN, OF_H, OF_DOCUMENT };
-
-/* A column: its head, where its number or text is, how it is printed and scaled. */
-struct column {
-    const char *head; /* NULL: the last column was the one before */
-    const char *path; /* in the source: the run, the h of its last checkpoint, or its evaluation of `document` */
-    int decimals;
-    enum source source;
-    double scale;
-    const char *document;
-};
-
-static const char data_path[] = "record.settings.data_dir";
-
-static const struct column run_columns[] = {
-    {"streams", "config.n_streams", 0, OF_RUN, 1, NULL},
-    {"parameters, millions", "parameters.total", 2, OF_RUN, 1e-6, NULL},
-    {"data", data_path, 0, TEXT_OF_RUN, 1, NULL},
-    {"learning rate", "record.settings.learning_rate", SIGNIFICANT, OF_RUN, 1, NULL},
-    {"iterations", "record.final.iter", 0, OF_RUN, 1, NULL},
-    {"training loss", "record.final.train_loss", 4, OF_RUN, 1, NULL},
-    {"validation loss", "record.final.val_loss", 4, OF_RUN, 1, NULL},
-    {"best", "record.final.best_val_loss", 4, OF_RUN, 1, NULL},
-    {"tokens/s", "record.final.tokens_per_sec", 0, OF_RUN, 1, NULL},
-    {"dtype", "record.settings.dtype", 0, TEXT_OF_RUN, 1, NULL},
-    {"device", "record.device", 0, TEXT_OF_RUN, 1, NULL},
-    {NULL, NULL, 0, OF_RUN, 0, NULL},
-};
-
-static const struct column matrix_columns[] = {
-    {"distance from I", "identity_distance", 4, OF_H, 1, NULL},
-    {"cosine of streams", "stream_cosine", 4, OF_H, 1, NULL},
-    {"largest stream %", "largest_share", 1, OF_H, 100, NULL},
-    {"row max, median", "row_max.median", 4, OF_H, 1, NULL},
-    {"diagonal %", "diagonal_fraction", 2, OF_H, 100, NULL},
-    {"negative %", "negative_fraction", 2, OF_H, 100, NULL},
-    {"smallest entry", "smallest_entry", 4, OF_H, 1, NULL},
-    {"column sum, min", "column_sum.min", 6, OF_H, 1, NULL},
-    {"max", "column_sum.max", 6, OF_H, 1, NULL},
-    {"spectral norm, max", "norm_max", 6, OF_H, 1, NULL},
-    {"product: column sum, min", "product.column_sum.min", 6, OF_H, 1, NULL},
-    {"max", "product.column_sum.max", 6, OF_H, 1, NULL},
-    {"norm, mean", "product.norm.mean", 6, OF_H, 1, NULL},
-    {NULL, NULL, 0, OF_H, 0, NULL},
-};
-
-static double number_of(const json_t *run, const struct column *column) {
-    const json_t *documents = run_member(run, "record.documents");
-    const json_t *object = column->source == OF_H          ? run_h(run)
-                           : column->source == OF_DOCUMENT ? json_object_get(documents, column->document)
-                                                           : run;
-    return column->scale * run_number(object, column->path);
-}
-
-/* A cell with a text of a run; of its data, the folder's own name. */
-static void add_text(FILE *page, const json_t *run, const char *path) {
-    const char *text = run_text(run, path), *slash = path == data_path ? strrchr(text, '/') : NULL;
-    fprintf(page, "<td class=\"text\">%s</td>", slash ? slash + 1 : text);
-}
-
-/* Of all runs; those of matrices of runs that have some. Nothing where there are no columns, or no runs for them. */
-static void add_table(const json_t *analysis, FILE *page, const char *title, const char *says,
-                      const struct column *columns) {
-    const json_t *run;
-    size_t i, shown = 0;
-    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
-        if (columns->source == OF_H && !run_h(run)) {
-            continue;
-        }
-        if (shown++ == 0) {
-            begin_table(page, title, says);
-            add_head(page, "", "run");
-            add_head(page, "", "variant");
-            for (const struct column *column = columns; column->head; column++) {
-                add_head(page, "", column->head);
-            }
-            begin_rows(page);
-        }
-        fprintf(page, "<tr><td>%s</td><td>%s</td>", run_name(run), run_variant(run));
-        for (const struct column *column = columns; column->head; column++) {
-            if (column->source == TEXT_OF_RUN) {
-                add_text(page, run, column->path);
-            } else {
-                add_number(page, column->decimals, number_of(run, column));
-            }
-        }
-        fputs("</tr>\n", page);
+/* Adds the cell of a column [head, path, decimals, scale] of numbers, [head, path] of texts, or [head, path, null] of names without their
+ * folders. */
+static void add_cell(FILE *page, const json_t *object, const json_t *column) {
+    const char *path = json_string_value(json_array_get(column, 1));
+    const json_t *decimals = json_array_get(column, 2), *scale = json_array_get(column, 3);
+    if (json_is_integer(decimals)) {
+        add_number(page, (int)json_integer_value(decimals),
+                   (scale ? json_number_value(scale) : 1.0) * run_number(object, path));
+    } else {
+        const char *text = run_text(object, path), *slash = decimals ? strrchr(text, '/') : NULL;
+        fprintf(page, "<td class=\"text\">%s</td>", slash ? slash + 1 : text);
     }
-    if (shown > 0) {
+}
+
+/* Begins the table with the first row. */
+static void begin_row(FILE *page, const json_t *words, const json_t *run, size_t *rows) {
+    if ((*rows)++ == 0) {
+        begin_table(page, words);
+        begin_rows(page);
+    }
+    fprintf(page, "<tr><td>%s</td><td>%s</td>", run_name(run), run_variant(run));
+}
+
+/* A row for each run, or with `of_h` for the matrices of each that has some. */
+static void add_table(const json_t *analysis, FILE *page, const json_t *words, bool of_h) {
+    const json_t *run, *columns = json_object_get(words, "columns");
+    size_t i, rows = 0;
+    json_array_foreach(json_object_get(analysis, "runs"), i, run) {
+        const json_t *object = of_h ? run_h(run) : run;
+        if (object) {
+            begin_row(page, words, run, &rows);
+            for (size_t column = 2; column < json_array_size(columns); column++) {
+                add_cell(page, object, json_array_get(columns, column));
+            }
+            fputs("</tr>\n", page);
+        }
+    }
+    if (rows > 0) {
         end_table(page);
     }
 }
 
-/* Two columns for each evaluation of documents, in the order that they come. */
-static void add_perplexities(const json_t *analysis, FILE *page) {
-    struct column columns[2 * MOST_EVALUATIONS + 1] = {{.head = NULL}}, *next = columns;
-    json_t *names = json_object(), *value;
-    const json_t *run;
+/* The columns of the words for each evaluation of documents, the first under its name, in the order that they come. */
+static void add_perplexities(const json_t *analysis, FILE *page, const json_t *words) {
+    const json_t *run, *of_document = json_object_get(words, "of_document");
+    json_t *names = json_object(), *all = json_deep_copy(words), *columns = json_object_get(all, "columns"), *value;
     const char *name;
-    size_t i;
+    size_t i, k, rows = 0;
     json_array_foreach(json_object_get(analysis, "runs"), i, run) {
         json_object_update_missing(names, (json_t *)run_member(run, "record.documents"));
     }
     json_object_foreach(names, name, value) {
-        if (next < columns + 2 * MOST_EVALUATIONS) {
-            *next++ = (struct column){name, "word_perplexity", 2, OF_DOCUMENT, 1, name};
-            *next++ = (struct column){"bits/byte", "bits_per_byte", 4, OF_DOCUMENT, 1, name};
-        }
+        json_array_append_new(columns, json_pack("[s]", name));
+        json_array_append(columns, json_array_get(of_document, 1));
     }
-    if (next > columns) {
-        add_table(analysis, page, "Perplexity of documents",
-                  "Per word, as hc_eval and lm-evaluation-harness compute it; beside it bits per byte.", columns);
+    json_array_foreach(json_object_size(names) > 0 ? json_object_get(analysis, "runs") : NULL, i, run) {
+        begin_row(page, all, run, &rows);
+        json_object_foreach(names, name, value) {
+            for (k = 0; k < json_array_size(of_document); k++) {
+                add_cell(page, json_object_get(run_member(run, "record.documents"), name),
+                         json_array_get(of_document, k));
+            }
+        }
+        fputs("</tr>\n", page);
+    }
+    if (rows > 0) {
+        end_table(page);
     }
     json_decref(names);
+    json_decref(all);
 }
 
 /* ---- variants over seeds */
@@ -251,8 +212,7 @@ static json_t *name_baselines(const json_t *variants) {
 }
 
 /* A row for each variant; nothing where there are not two runs to compare. */
-static void add_variants(const json_t *analysis, FILE *page) {
-    static const char *const heads[] = {"variant", "streams", "learning rate", "seeds", "validation loss", "best"};
+static void add_variants(const json_t *analysis, FILE *page, const json_t *words) {
     const json_t *comparison = json_object_get(analysis, "comparison"),
                  *variants = json_object_get(comparison, "variants"), *variant;
     const char *name;
@@ -262,14 +222,7 @@ static void add_variants(const json_t *analysis, FILE *page) {
         runs += json_array_size(json_object_get(variant, "runs"));
     }
     if (runs > 1) {
-        begin_table(
-            page, "Variants",
-            "Means of the last validation losses, and of the lowest ones (best), over runs that differ in the "
-            "seed alone. Differences to other variants are means over pairs of runs of the same seed; &plusmn; are "
-            "95 % intervals by Student's t.");
-        for (i = 0; i < sizeof heads / sizeof *heads; i++) {
-            add_head(page, "", heads[i]);
-        }
+        begin_table(page, words);
         json_object_foreach(baselines, name, unused) {
             add_head(page, "to ", name);
         }
@@ -283,14 +236,9 @@ static void add_variants(const json_t *analysis, FILE *page) {
     json_decref(baselines);
 }
 
-void report_tables(const json_t *analysis, FILE *page) {
-    add_variants(analysis, page);
-    add_table(
-        analysis, page, "Runs",
-        "Training loss is the mean of the last 200 iterations, and tokens/s is their median; losses are in nats a "
-        "token. Click a head to sort.",
-        run_columns);
-    add_perplexities(analysis, page);
-    add_table(analysis, page, "H<sub>res</sub>",
-              "Of each run's last checkpoint, over all tokens of the samples and all sublayers.", matrix_columns);
+void report_tables(const json_t *analysis, const json_t *words, FILE *page) {
+    add_variants(analysis, page, run_member(words, "tables.variants"));
+    add_table(analysis, page, run_member(words, "tables.runs"), false);
+    add_perplexities(analysis, page, run_member(words, "tables.documents"));
+    add_table(analysis, page, run_member(words, "tables.matrices"), true);
 }

@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One or more launches. */
+/* Sums over launches: counts, bytes, FLOPs (padded: with those at the edges of tiles), and seconds by gpu_model_seconds. */
+enum sum { LAUNCHES, WAITS, BYTES, READ, WRITTEN, FLOPS, PADDED_FLOPS, SECONDS, SUMS };
+static const char *const sum_names[SUMS] = {"launches", "waits", "bytes",        "read",
+                                            "written",  "flops", "padded_flops", "seconds"};
+
 struct launch_sum {
-    size_t launches, waits;
-    double read, written, flops, padded_flops; /* bytes and FLOPs */
-    double seconds;                            /* by gpu_model_seconds */
+    double values[SUMS];
 };
 
 /* The launches of a module of the model, or those among them of one kernel with one size. */
@@ -47,25 +49,20 @@ struct roofline {
 /* ---- adding up */
 
 static struct launch_sum sum_of(const struct gpu_model *model, const struct launch_entry *entry) {
-    const double flops = fmax(entry->padded_flops, entry->flops);
+    const double flops = fmax(entry->padded_flops, entry->flops), bytes = entry->read + entry->written;
     const struct gpu_work work = {.groups = (double)entry->groups,
                                   .local = (double)entry->local,
-                                  .bytes = entry->read + entry->written,
+                                  .bytes = bytes,
                                   .padded_flops = flops,
                                   .on_matrix_cores = entry->on_matrix_cores};
-    const double seconds = entry->launches ? gpu_model_seconds(model, &work) : 0.0;
-    return (struct launch_sum){entry->launches, entry->waits, entry->read, entry->written,
-                               entry->flops,    flops,        seconds};
+    return (struct launch_sum){{entry->launches, entry->waits, bytes, entry->read, entry->written, entry->flops,
+                                flops, entry->launches ? gpu_model_seconds(model, &work) : 0.0}};
 }
 
 static void add(struct launch_sum *to, const struct launch_sum *from) {
-    to->launches += from->launches;
-    to->waits += from->waits;
-    to->read += from->read;
-    to->written += from->written;
-    to->flops += from->flops;
-    to->padded_flops += from->padded_flops;
-    to->seconds += from->seconds;
+    for (size_t i = 0; i < SUMS; i++) {
+        to->values[i] += from->values[i];
+    }
 }
 
 /* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others if need be. */
@@ -89,7 +86,8 @@ static void add_to_row(struct launch_table *table, const struct launch_entry *en
 
 static int by_seconds(const void *a, const void *b) {
     const struct launch_row *one = a, *other = b;
-    return (one->sum.seconds < other->sum.seconds) - (one->sum.seconds > other->sum.seconds);
+    return (one->sum.values[SECONDS] < other->sum.values[SECONDS]) -
+           (one->sum.values[SECONDS] > other->sum.values[SECONDS]);
 }
 
 static void estimate_make(struct estimate *estimate, const struct gpu_model *model, const struct launch_log *log) {
@@ -131,7 +129,7 @@ static json_t *make_schedule(const struct roofline *roofline, const struct marks
         double seconds = 0.0;
         for (size_t k = marks->counts[(bucket->of_tokens ? top : bucket->complete_after) + 1];
              k < marks->log->count; k++) {
-            seconds += sum_of(roofline->model, &marks->log->entries[k]).seconds;
+            seconds += sum_of(roofline->model, &marks->log->entries[k]).values[SECONDS];
         }
         bench_schedule_add(schedule, bucket->range.count, seconds, bucket->of_tokens);
     }
@@ -178,9 +176,10 @@ static int log_step(struct roofline *roofline) {
 /* ---- human-readable */
 
 static void print_sum(const struct launch_sum *sum, double whole) {
-    message_print(stdout, " %8zu %5zu %11.1f %11.1f %9.3f %5.1f %%\n", sum->launches, sum->waits,
-                  1e-6 * (sum->read + sum->written), 1e-9 * sum->flops, 1e3 * sum->seconds,
-                  whole > 0.0 ? 100.0 * sum->seconds / whole : 0.0);
+    const double *values = sum->values;
+    message_print(stdout, " %8.0f %5.0f %11.1f %11.1f %9.3f %5.1f %%\n", values[LAUNCHES], values[WAITS],
+                  1e-6 * values[BYTES], 1e-9 * values[FLOPS], 1e3 * values[SECONDS],
+                  whole > 0.0 ? 100.0 * values[SECONDS] / whole : 0.0);
 }
 
 static void print_head(const char *title) {
@@ -191,7 +190,7 @@ static void print_head(const char *title) {
 /* The modules, then the kernels that take most. */
 static void print_estimate(const struct estimate *estimate, const char *title) {
     enum { MOST = 40 };
-    const double whole = estimate->all.seconds;
+    const double whole = estimate->all.values[SECONDS];
     print_head(title);
     for (size_t i = 0; i < estimate->modules.count; i++) {
         message_print(stdout, "  %-54s", estimate->modules.rows[i].entry.module);
@@ -215,7 +214,7 @@ static double frame_bytes(const struct estimate *estimate) {
     double bytes = 0.0;
     for (size_t i = 0; i < estimate->modules.count; i++) {
         const struct launch_row *row = &estimate->modules.rows[i];
-        bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.read + row->sum.written : 0.0;
+        bytes += strcmp(row->entry.module, "hyper-connections") == 0 ? row->sum.values[BYTES] : 0.0;
     }
     return bytes;
 }
@@ -226,7 +225,8 @@ static void print(const struct roofline *roofline) {
     const struct estimate *micro_step = &roofline->micro_step;
     const double steps = (double)bench->micro_steps;
     const double tokens = (double)(bench->train->batch_size * bench->train->model.block_size);
-    const double speed = tokens / (micro_step->all.seconds + roofline->optimiser_step.all.seconds / steps);
+    const double speed =
+        tokens / (micro_step->all.values[SECONDS] + roofline->optimiser_step.all.values[SECONDS] / steps);
     const double peak = model->matrix_core_rate > 0.0 ? model->matrix_core_rate : model->rate;
     message_print(stdout, "roofline of %s, by its data sheet: %s\n", model->title,
                   bench->compute->dry ? "nothing has run" : "run in its shape, not on it");
@@ -250,9 +250,12 @@ static void print(const struct roofline *roofline) {
 /* ---- for programs */
 
 static json_t *sum_json(const struct launch_sum *sum) {
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "launches", (json_int_t)sum->launches, "waits",
-                     (json_int_t)sum->waits, "bytes", sum->read + sum->written, "read", sum->read, "written",
-                     sum->written, "flops", sum->flops, "padded_flops", sum->padded_flops, "seconds", sum->seconds);
+    json_t *json = json_object();
+    for (size_t i = 0; i < SUMS; i++) {
+        json_object_set_new(json, sum_names[i],
+                            i <= WAITS ? json_integer((json_int_t)sum->values[i]) : json_real(sum->values[i]));
+    }
+    return json;
 }
 
 static json_t *totals_json(const struct estimate *estimate) {

@@ -12,6 +12,7 @@ enum { READ_BYTES = 1 << 18, MOST_FILE_BYTES = 1 << 30 };
 
 struct documents {
     const struct documents_settings *settings;
+    enum document_kind kind;
     size_t file;         /* number of the one that is read */
     struct input *input; /* NULL: not opened yet */
     struct json_lines lines;
@@ -40,7 +41,12 @@ static int examine(struct documents *documents) {
 int documents_open(const struct documents_settings *settings, struct documents **opened) {
     *opened = memory_zeroed(1, sizeof **opened);
     (*opened)->settings = settings;
-    return examine(*opened);
+    (*opened)->kind = settings->word == DOCUMENTS_JSONL ? DOCUMENT_JSONL : DOCUMENT_FILES;
+    return (settings->word == DOCUMENTS_BY_NAME &&
+            document_kind_by_names(settings->names, settings->count, DOCUMENT_FILES, &(*opened)->kind)) ||
+                   examine(*opened)
+               ? -1
+               : 0;
 }
 
 void documents_close(struct documents *documents) {
@@ -84,7 +90,7 @@ static const char *text_of(const struct text_buffer *buffer) {
 /* Lets what is read through, or made UTF-8. first_line: the number of its first line, for messages. */
 static int check_text(struct documents *documents, const char **text, size_t *bytes, uint64_t first_line) {
     return text_require_utf8(text, bytes, input_name(file_name(documents)), first_line,
-                             documents->settings->replace_invalid, &documents->text);
+                             documents->settings->invalid == INVALID_REPLACE, &documents->text);
 }
 
 static int read_whole(struct documents *documents) {
@@ -153,13 +159,14 @@ static int next_line(struct documents *documents, struct document *document) {
 
 int documents_next(struct documents *documents, struct document *document) {
     const struct documents_settings *settings = documents->settings;
-    while (documents->file < settings->count && (settings->limit == 0 || documents->given < settings->limit)) {
+    while (documents->file < settings->count &&
+           (settings->limit == 0 || documents->given < (uint64_t)settings->limit)) {
         const bool begun = documents->input != NULL;
         int found = 0;
         if (!begun && open_file(documents)) {
             return -1;
         }
-        if (settings->kind == DOCUMENT_JSONL) {
+        if (documents->kind == DOCUMENT_JSONL) {
             found = next_line(documents, document);
         } else if (!begun) {
             found = next_file(documents, document);
@@ -176,7 +183,7 @@ int documents_next(struct documents *documents, struct document *document) {
 const char *documents_progress(const struct documents *documents, uint64_t *done, uint64_t *total) {
     if (documents->settings->limit > 0) {
         *done = documents->given;
-        *total = documents->settings->limit;
+        *total = (uint64_t)documents->settings->limit;
         return "documents";
     }
     *done = documents->stored + (documents->input ? input_stored_bytes(documents->input) : 0);

@@ -2,16 +2,21 @@
  * compressed, see runtime/files/input.h. */
 #pragma once
 
+#include "src/settings/settings.h"
 #include "src/text/json_lines.h"
+
+/* --documents */
+#define DOCUMENTS_WORDS "auto|files|jsonl"
+enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FILES, DOCUMENTS_JSONL };
 
 struct documents_settings {
     const char *const *names; /* [count] of files; "-" is standard input */
     size_t count;
-    enum document_kind kind; /* DOCUMENT_FILES or DOCUMENT_JSONL */
-    const char *field;       /* of JSON lines: what has the text */
-    const char *count_field; /* and what words and bytes are counted in; NULL: the text */
-    bool replace_invalid;    /* what is not UTF-8 becomes U+FFFD; else it is an error */
-    uint64_t limit;          /* no more documents than these; 0: all */
+    int word;          /* enum documents_word */
+    char *field;       /* of JSON lines: the one that has the text */
+    char *count_field; /* and the one whose words and bytes are counted; NULL: the text */
+    int invalid;       /* enum invalid_word: text that is not UTF-8 is an error, or becomes U+FFFD */
+    int64_t limit;     /* no more documents than these; 0: all */
 };
 
 struct document {
@@ -19,14 +24,13 @@ struct document {
     uint64_t line;      /* of JSON lines, from 1; 0 for a text file */
     const char *text;   /* UTF-8, without a final NUL */
     size_t bytes;
-    const char *counted; /* what words and bytes are counted in */
+    const char *counted; /* whose words and bytes are counted */
     size_t counted_bytes;
 };
 
 struct documents;
 
-/* Examines the files, so that one that is missing is known at once. The settings must stay. Either
- * way the caller closes it. */
+/* Examines the files, so that a missing one is known at once. The settings must stay. Either way the caller closes it. */
 int documents_open(const struct documents_settings *settings, struct documents **opened);
 void documents_close(struct documents *documents);
 

@@ -29,7 +29,6 @@ struct evaluation {
     struct token_file *file;     /* of --data */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
     struct documents *documents;
-    struct documents_settings documents_settings;
     struct compute *compute;
     struct type_choice choice; /* of the type of activations */
     struct gpt gpt;
@@ -55,7 +54,7 @@ static int check_usage(const struct eval_settings *settings) {
     if (!settings->checkpoint) {
         return error_set("--checkpoint is needed; see hc_eval --help");
     }
-    if ((settings->data != NULL) == (settings->file_count > 0)) {
+    if ((settings->data != NULL) == (settings->documents.count > 0)) {
         return error_set("%s: give either --data DIR with token files, or files of documents; see hc_eval --help",
                          settings->data ? "token files and documents at once" : "nothing to score");
     }
@@ -85,19 +84,7 @@ static int open_split(struct evaluation *evaluation) {
 
 static int open_documents(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
-    struct documents_settings *documents = &evaluation->documents_settings;
-    *documents = (struct documents_settings){
-        .names = settings->files,
-        .count = settings->file_count,
-        .field = settings->field,
-        .count_field = settings->count_field,
-        .replace_invalid = settings->invalid == INVALID_REPLACE,
-        .limit = (uint64_t)settings->limit,
-    };
-    documents->kind = settings->documents == DOCUMENTS_JSONL ? DOCUMENT_JSONL : DOCUMENT_FILES;
-    return (settings->documents == DOCUMENTS_BY_NAME &&
-            document_kind_by_names(settings->files, settings->file_count, DOCUMENT_FILES, &documents->kind)) ||
-                   documents_open(documents, &evaluation->documents) ||
+    return documents_open(&settings->documents, &evaluation->documents) ||
                    tokenizer_open_for(&evaluation->config, &settings->tokenizer, &evaluation->tokenizer)
                ? -1
                : 0;
@@ -110,8 +97,8 @@ static int check_place(const struct eval_settings *settings, const char *result)
     if (!result) {
         return 0;
     }
-    for (size_t i = 0; i < settings->file_count; i++) {
-        if (files_refuse_same(result, settings->files[i])) {
+    for (size_t i = 0; i < settings->documents.count; i++) {
+        if (files_refuse_same(result, settings->documents.names[i])) {
             return -1;
         }
     }

@@ -2,29 +2,22 @@
 #pragma once
 
 #include "runtime/ranks/ranks.h"
-#include "src/settings/settings.h"
+#include "src/evaluation/documents.h"
 #include "src/text/tokenizer.h"
 
 /* The words of choices, and what they are called here. */
 #define SPLIT_WORDS "train|val"
 enum split_word { SPLIT_TRAIN, SPLIT_VAL };
-#define DOCUMENTS_WORDS "auto|files|jsonl"
-enum documents_word { DOCUMENTS_BY_NAME, DOCUMENTS_FILES, DOCUMENTS_JSONL };
 
 struct eval_settings {
     char *checkpoint;
-    int64_t batch_size;       /* sequences at a time, on each rank */
-    char *data;               /* a folder of token files */
-    int split;                /* which of them: an enum split_word */
-    int64_t eval_iters;       /* batches of the split; 0: all of it */
-    int64_t seed;             /* of the batches; -1: the batches of runs with any seed */
-    const char *const *files; /* [file_count] of documents */
-    size_t file_count;
-    int documents;             /* what they are: an enum documents_word */
-    char *field, *count_field; /* of JSON lines, as documents_settings has them */
-    int invalid;               /* an enum invalid_word */
+    int64_t batch_size;                  /* sequences at a time, on each rank */
+    char *data;                          /* a folder of token files */
+    int split;                           /* which of them: an enum split_word */
+    int64_t eval_iters;                  /* batches of the split; 0: all of it */
+    int64_t seed;                        /* of the batches; -1: the batches of runs with any seed */
+    struct documents_settings documents; /* names NULL: none */
     struct tokenizer_settings tokenizer;
-    int64_t limit; /* documents; 0: all */
     char *json, *per_document;
     struct device_settings device;
     int dtype; /* an enum element_type, or TYPE_AUTO */

@@ -37,8 +37,8 @@ static struct program program = {
 
 static int run(struct eval_settings *settings) {
     struct ranks *ranks = &program.ranks;
-    settings->files = program.arguments;
-    settings->file_count = program.argument_count;
+    settings->documents.names = program.arguments;
+    settings->documents.count = program.argument_count;
     const enum eval_result result = eval_run(settings, ranks);
     if (result == EVAL_DONE && ranks_agree(ranks, ranks->index == 0 ? files_flush(stdout, "the results") : 0)) {
         return PROGRAM_FAILED;
@@ -68,14 +68,14 @@ int main(int argc, char **argv) {
             "score the batches that a run with this seed and eval_batches = by_seed used; -1: the batches of all "
             "other runs"),
         HEADING("Documents"),
-        CHOICE("documents", &settings.documents, "auto", DOCUMENTS_WORDS,
+        CHOICE("documents", &settings.documents.word, "auto", DOCUMENTS_WORDS,
                "files: each file is a document; jsonl: each line of a file; auto: by the files' names"),
-        TEXT("field", &settings.field, "text", "JSON lines: the field that has the text"),
-        TEXT("count_field", &settings.count_field, NULL,
+        TEXT("field", &settings.documents.field, "text", "JSON lines: the field that has the text"),
+        TEXT("count_field", &settings.documents.count_field, NULL,
              "JSON lines: the field whose words and bytes are counted, if that is not the text that is scored"),
-        CHOICE("invalid", &settings.invalid, "error", INVALID_WORDS,
+        CHOICE("invalid", &settings.documents.invalid, "error", INVALID_WORDS,
                "text that is not UTF-8: an error, or replaced by U+FFFD as in Python"),
-        INT("limit", &settings.limit, "0", 0, 9e15, "score the first N documents only; 0: all"),
+        INT("limit", &settings.documents.limit, "0", 0, 9e15, "score the first N documents only; 0: all"),
         TEXT("per_document", &settings.per_document, NULL, "write a line of JSON for each document to this file"),
         TOKENIZER_OPTIONS(&settings.tokenizer),
         DEVICE_OPTIONS(&settings.device),

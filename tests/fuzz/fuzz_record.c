@@ -34,13 +34,13 @@ static void draw(const json_t *analysis) {
     char *text = NULL;
     size_t bytes;
     FILE *page = open_memstream(&text, &bytes);
-    json_t *words = json_pack("{}"), *means = run_seed_means(json_object_get(analysis, "runs"));
+    json_t *words = report_words(), *means = run_seed_means(json_object_get(analysis, "runs"));
     for (size_t i = 0; i < PLOT_KINDS; i++) {
         struct plot plot;
         plot_make(&plot_kinds[i], words, analysis, means, &plot);
         plot_free(&plot);
     }
-    report_tables(analysis, page);
+    report_tables(analysis, words, page);
     fclose(page);
     free(text);
     json_decref(means);
