@@ -1,4 +1,4 @@
-/* Causal attention on matrix units, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout are those of
+/* Causal attention on matrix cores, after FlashAttention-2 (Dao 2023). What it computes, its names and its dropout are those of
  * attention.cl; qkv, y and their gradients are 16-bit elements, products of them are summed in float, and P and dS are rounded
  * to 16 bits where they are factors. lse and delta are float.
  *
@@ -7,60 +7,43 @@
  *   backward_keys     a group has ROWS keys; over blocks of BLOCK queries:   S^T = K Q^T, dP^T = V dY^T,
  *                                                                            dV += P^T dY, dK += dS^T Q
  *
- * A warp has UNIT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those that pass come
+ * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. The rows that stay are read once; those that pass come
  * in tiles, one ahead. All groups do the same work on every run and nothing is shared among them, so results are the
  * same to the bit.
  *
  * Rows past the end of the sequence read as zeros with lse = delta = 0, hence give nothing to anybody; keys past it are masked
  * because no query comes after them.
  *
- * Constants given at build time, besides those of matrix_unit.cl:
+ * Constants given at build time, besides those of matrix_cores.cl:
  *   HEAD_SIZE  a multiple of 16
  *   WARPS      of a work-group
- *   KEYS       a multiple of UNIT_K
- *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS UNIT_M and 2 KEYS >= WARPS UNIT_M
- *   STRIP      rows of a block whose scores a warp has at a time, a multiple of UNIT_K
+ *   KEYS       a multiple of FRAGMENT_K
+ *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS FRAGMENT_M and 2 KEYS >= WARPS FRAGMENT_M
+ *   STRIP      rows of a block whose scores a warp has at a time, a multiple of FRAGMENT_K
  *   KEEP       1: the rows that stay are kept in registers, 0: in local memory
  *
- * Comes after common.cl (philox), element.cl, matrix_unit.cl, matrix_unit_rows.cl.
+ * Comes after common.cl (philox), element.cl, matrix_cores.cl and the files that it lists, matrix_cores_rows.cl.
  */
-#define ITEMS  (WARPS * UNIT_WARP)
-#define ROWS   (WARPS * UNIT_M)
-#define DEPTH  (HEAD_SIZE / UNIT_K) /* fragments of a row that is multiplied */
-#define ACROSS (HEAD_SIZE / UNIT_N) /* fragments of a row that is added up */
+#define ITEMS  (WARPS * WARP_SIZE)
+#define ROWS   (WARPS * FRAGMENT_M)
+#define DEPTH  (HEAD_SIZE / FRAGMENT_K) /* fragments of a row that is multiplied */
+#define ACROSS (HEAD_SIZE / FRAGMENT_N) /* fragments of a row that is added up */
 
 /* Local memory for what is turned, where that does not happen in registers. (PoCL 6 fails on local arrays that nothing uses.) */
-#if UNIT_TURN_LOCAL
-#define TURN_DECLARE(name) __local ushort name[WARPS * UNIT_TURN_SIZE] __attribute__((aligned(16)))
+#if C_TO_A_LOCAL
+#define TURN_DECLARE(name) __local ushort name[WARPS * C_TO_A_SIZE] __attribute__((aligned(16)))
 #else
 #define TURN_DECLARE(name) __local ushort *const name = 0
 #endif
 #define LOG2E 1.4426950408889634f
 #define LN2   0.6931471805599453f
 
-/* What scores are multiplied with to be powers of two. */
+/* What scores are multiplied with to be exponents of two. */
 #define SCORE_SCALE (LOG2E * rsqrt((float)HEAD_SIZE))
-
-INLINED float power_of_two(float x) {
-#if UNIT == 1
-    float y;
-    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return native_exp2(x);
-#endif
-}
 
 /* ---- tiles: rows of a head. Panels of a power of two of columns, one after the other, are what tile_at can permute. */
 #define PANEL_16 (HEAD_SIZE % 32 ? 16 : 32)
 #define PANEL    (HEAD_SIZE % 64 ? PANEL_16 : 64)
-
-/* Before loops over copies: those that a work-item waits for are better made together, others cost registers. */
-#if UNIT_ASYNC
-#define COPY_UNROLL _Pragma("nounroll")
-#else
-#define COPY_UNROLL UNIT_UNROLL
-#endif
 
 /* Starts to copy the rows first .. first + rows - 1 to a tile; there are `end` of them, the others are zero. */
 INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *from, uint stride, uint first,
@@ -74,20 +57,20 @@ INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *f
         const uint panel = chunk / (rows * PANEL / CHUNK), row = chunk / (PANEL / CHUNK) % rows;
         const uint column = chunk % (PANEL / CHUNK) * CHUNK;
         const bool there = first + row < end;
-        unit_copy(tile + panel * rows * PANEL + tile_at(PANEL, row, column),
-                  from + (there ? first + row : 0) * stride + panel * PANEL + column,
-                  there ? CHUNK * sizeof(ushort) : 0);
+        copy_chunk(tile + panel * rows * PANEL + tile_at(PANEL, row, column),
+                   from + (there ? first + row : 0) * stride + panel * PANEL + column,
+                   there ? CHUNK * sizeof(ushort) : 0);
     }
 }
 
 #define TILE_COLUMN(tile, rows, column) (tile) + (column) / PANEL *(rows) * PANEL, PANEL
 #define IN_PANEL(column)                ((column) % PANEL)
 
-/* ---- the rows that stay: UNIT_M of a warp, as A */
+/* ---- the rows that stay: FRAGMENT_M of a warp, as A */
 #if KEEP
 #define OWN_DECLARE(name, count) __local ushort *const name[count] = {0}
 typedef struct {
-    unit_a fragments[DEPTH];
+    fragment_a fragments[DEPTH];
 } stay_t;
 #else
 #define OWN_DECLARE(name, count) __local ushort name[count][ROWS * HEAD_SIZE] __attribute__((aligned(16)))
@@ -97,18 +80,18 @@ typedef struct {
 #endif
 
 /* Through `passing`, which is free before and after, or into `own`, where they remain. */
-INLINED stay_t stay_load(struct unit unit, __global const ushort *from, uint stride, uint first, uint end,
+INLINED stay_t stay_load(struct work_item me, __global const ushort *from, uint stride, uint first, uint end,
                          __local ushort *passing, __local ushort *own) {
     stay_t stay;
 #if KEEP
     tile_copy(passing, ROWS, from, stride, first, end);
-    unit_copy_commit();
-    UNIT_COPY_WAIT(0);
+    copy_commit();
+    COPY_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint d = 0; d < DEPTH; d++)
-        stay.fragments[d] =
-            unit_load_a(unit, TILE_COLUMN(passing, ROWS, d * UNIT_K), unit.warp * UNIT_M, IN_PANEL(d * UNIT_K));
+        stay.fragments[d] = fragment_load_a(me, TILE_COLUMN(passing, ROWS, d * FRAGMENT_K), me.warp * FRAGMENT_M,
+                                            IN_PANEL(d * FRAGMENT_K));
     barrier(CLK_LOCAL_MEM_FENCE);
 #else
     tile_copy(own, ROWS, from, stride, first, end);
@@ -117,81 +100,74 @@ INLINED stay_t stay_load(struct unit unit, __global const ushort *from, uint str
     return stay;
 }
 
-INLINED unit_a stay_fragment(struct unit unit, const stay_t *stay, uint d) {
+INLINED fragment_a stay_fragment(struct work_item me, const stay_t *stay, uint d) {
 #if KEEP
     return stay->fragments[d];
 #else
-    return unit_load_a(unit, TILE_COLUMN(stay->tile, ROWS, d * UNIT_K), unit.warp * UNIT_M, IN_PANEL(d * UNIT_K));
+    return fragment_load_a(me, TILE_COLUMN(stay->tile, ROWS, d * FRAGMENT_K), me.warp * FRAGMENT_M,
+                           IN_PANEL(d * FRAGMENT_K));
 #endif
 }
 
 /* ---- products */
 
-/* RDNA's compiler would bring all loads forward, and keep the address of every element that a lane ever gathers, until registers
- * run out. Loads may not cross IN_ORDER, and after FORGET it no longer knows which lane this is. */
-#if UNIT == 2 || UNIT == 6
-#define IN_ORDER()   __builtin_amdgcn_sched_barrier(0)
-#define FORGET(unit) __asm__ volatile("" : "+v"((unit).lane))
-#else
-#define IN_ORDER()
-#define FORGET(unit)
-#endif
-
 /* A loop of memset in a function is not unrolled by clang 15, and the fragments stay in memory. */
 #define FRAGMENTS_CLEAR(c, count)                                                                                  \
     do {                                                                                                           \
-        UNIT_UNROLL                                                                                                \
+        FRAGMENT_UNROLL                                                                                            \
         for (uint n = 0; n < (count); n++)                                                                         \
-            unit_clear(&(c)[n]);                                                                                   \
+            FRAGMENT_CLEAR(&(c)[n]);                                                                               \
     } while (0)
 
-/* c [UNIT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
-INLINED void rows_multiply(struct unit unit, const stay_t *stay, __local const ushort *tile, uint rows, uint row,
-                           uint columns, unit_c *c) {
-    FORGET(unit);
-    UNIT_UNROLL
+/* c [FRAGMENT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
+INLINED void rows_multiply(struct work_item me, const stay_t *stay, __local const ushort *tile, uint rows, uint row,
+                           uint columns, fragment_c *c) {
+    FORGET(me);
+    FRAGMENT_UNROLL
     for (uint d = 0; d < DEPTH; d++) {
-        const unit_a a = stay_fragment(unit, stay, d);
+        const fragment_a a = stay_fragment(me, stay, d);
         IN_ORDER();
-        UNIT_UNROLL
-        for (uint n = 0; n < columns / UNIT_N; n++) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < columns / FRAGMENT_N; n++) {
             if (d == 0)
-                unit_clear(&c[n]);
-            unit_multiply(unit, &c[n], a,
-                          unit_load_b_transposed(unit, TILE_COLUMN(tile, rows, d * UNIT_K), row + n * UNIT_N,
-                                                 IN_PANEL(d * UNIT_K)));
+                FRAGMENT_CLEAR(&c[n]);
+            fragment_multiply(me, &c[n], a,
+                              fragment_load_b_transposed(me, TILE_COLUMN(tile, rows, d * FRAGMENT_K),
+                                                         row + n * FRAGMENT_N, IN_PANEL(d * FRAGMENT_K)));
         }
     }
 }
 
-/* sum [UNIT_M, HEAD_SIZE] += factors [UNIT_M, UNIT_K] times UNIT_K rows of a tile */
-INLINED void rows_add(struct unit unit, const unit_c *factors, __local ushort *turn, __local const ushort *tile,
-                      uint rows, uint row, unit_c *sum) {
-    const unit_a a = unit_turn(unit, factors, turn);
-    FORGET(unit);
-    UNIT_UNROLL
+/* sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of a tile */
+INLINED void rows_add(struct work_item me, const fragment_c *factors, __local ushort *turn,
+                      __local const ushort *tile, uint rows, uint row, fragment_c *sum) {
+    const fragment_a a = c_to_a(me, factors, turn);
+    FORGET(me);
+    FRAGMENT_UNROLL
     for (uint j = 0; j < ACROSS; j++) {
-        unit_multiply(unit, &sum[j], a,
-                      unit_load_b(unit, TILE_COLUMN(tile, rows, j * UNIT_N), row, IN_PANEL(j * UNIT_N)));
+        fragment_multiply(me, &sum[j], a,
+                          fragment_load_b(me, TILE_COLUMN(tile, rows, j * FRAGMENT_N), row,
+                                          IN_PANEL(j * FRAGMENT_N)));
         IN_ORDER();
     }
 }
 
 /* The warp's rows of sum, times factor, rounded, to rows of a [.., stride] matrix, of which there are `end`. */
-INLINED void rows_store(struct unit unit, const unit_c *sum, float factor, uint first, uint end,
+INLINED void rows_store(struct work_item me, const fragment_c *sum, float factor, uint first, uint end,
                         __global ushort *to, uint stride) {
-    UNIT_UNROLL
-    for (uint i = 0; i < UNIT_ELEMENTS; i += UNIT_PAIRS + 1) {
-        const uint row = first + unit.warp * UNIT_M + unit_row(unit, i);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < FRAGMENT_ELEMENTS; i += FRAGMENT_PAIRS + 1) {
+        const uint row = first + me.warp * FRAGMENT_M + fragment_row(me, i);
         if (row >= end)
             continue;
-        __global ushort *at = to + row * stride + unit_column(unit, i);
-        UNIT_UNROLL
+        __global ushort *at = to + row * stride + fragment_column(me, i);
+        FRAGMENT_UNROLL
         for (uint j = 0; j < ACROSS; j++) {
-#if UNIT_PAIRS
-            *(__global uint *)(at + j * UNIT_N) = unit_round_pair(factor * sum[j].v[i], factor * sum[j].v[i + 1]);
+#if FRAGMENT_PAIRS
+            *(__global uint *)(at + j * FRAGMENT_N) =
+                operand_round_pair(factor * sum[j].v[i], factor * sum[j].v[i + 1]);
 #else
-            at[j * UNIT_N] = unit_round(factor * sum[j].v[i]);
+            at[j * FRAGMENT_N] = operand_round(factor * sum[j].v[i]);
 #endif
         }
     }
@@ -259,12 +235,12 @@ INLINED struct place place_of(bool queries, uint heads, uint sequence, float rat
 
 /* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is `ahead` of its first
  * query; with `keys_down` rows are keys and columns queries, else the other way round. */
-INLINED void fragment_mask(struct unit unit, bool keys_down, int ahead, unit_c *s) {
-    if (ahead + (int)(keys_down ? UNIT_M : UNIT_N) <= 1)
+INLINED void fragment_mask(struct work_item me, bool keys_down, int ahead, fragment_c *s) {
+    if (ahead + (int)(keys_down ? FRAGMENT_M : FRAGMENT_N) <= 1)
         return;
-    UNIT_UNROLL
-    for (uint i = 0; i < UNIT_ELEMENTS; i++) {
-        const int row = unit_row(unit, i), column = unit_column(unit, i);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < FRAGMENT_ELEMENTS; i++) {
+        const int row = fragment_row(me, i), column = fragment_column(me, i);
         s->v[i] = ahead + (keys_down ? row - column : column - row) > 0 ? -INFINITY : s->v[i];
     }
 }
@@ -273,75 +249,75 @@ INLINED void fragment_mask(struct unit unit, bool keys_down, int ahead, unit_c *
 
 /* What a lane knows of its rows. */
 struct softmax {
-    float highest[UNIT_ROWS];
-    float sum[UNIT_ROWS]; /* of the lane's own elements */
+    float highest[LANE_ROWS];
+    float sum[LANE_ROWS]; /* of the lane's own elements */
 };
 
 /* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
-INLINED void softmax_add(struct unit unit, struct softmax *softmax, unit_c *s, unit_c *y) {
-    float highest[UNIT_ROWS], shrink[UNIT_ROWS];
-    UNIT_UNROLL
-    for (uint r = 0; r < UNIT_ROWS; r++)
+INLINED void softmax_add(struct work_item me, struct softmax *softmax, fragment_c *s, fragment_c *y) {
+    float highest[LANE_ROWS], shrink[LANE_ROWS];
+    FRAGMENT_UNROLL
+    for (uint r = 0; r < LANE_ROWS; r++)
         highest[r] = softmax->highest[r];
-    UNIT_UNROLL
-    for (uint n = 0; n < KEYS / UNIT_N; n++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < KEYS / FRAGMENT_N; n++) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++) {
             s[n].v[i] *= SCORE_SCALE;
-            highest[UNIT_ROW_OF(i)] = fmax(highest[UNIT_ROW_OF(i)], s[n].v[i]);
+            highest[LANE_ROW_OF(i)] = fmax(highest[LANE_ROW_OF(i)], s[n].v[i]);
         }
     }
-    UNIT_UNROLL
-    for (uint r = 0; r < UNIT_ROWS; r++) {
-        highest[r] = unit_row_highest(unit, highest[r]);
+    FRAGMENT_UNROLL
+    for (uint r = 0; r < LANE_ROWS; r++) {
+        highest[r] = fragment_row_max(me, highest[r]);
         shrink[r] = power_of_two(softmax->highest[r] - highest[r]);
         softmax->highest[r] = highest[r];
         softmax->sum[r] *= shrink[r];
     }
-    UNIT_UNROLL
-    for (uint n = 0; n < KEYS / UNIT_N; n++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
-            s[n].v[i] = power_of_two(s[n].v[i] - highest[UNIT_ROW_OF(i)]);
-            softmax->sum[UNIT_ROW_OF(i)] += s[n].v[i];
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < KEYS / FRAGMENT_N; n++) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++) {
+            s[n].v[i] = power_of_two(s[n].v[i] - highest[LANE_ROW_OF(i)]);
+            softmax->sum[LANE_ROW_OF(i)] += s[n].v[i];
         }
     }
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint j = 0; j < ACROSS; j++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++)
-            y[j].v[i] *= shrink[UNIT_ROW_OF(i)];
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++)
+            y[j].v[i] *= shrink[LANE_ROW_OF(i)];
     }
 }
 
-INLINED void softmax_drop(struct unit unit, __local const uchar *kept, struct dropout dropout, uint key,
-                          unit_c *p) {
-    UNIT_UNROLL
-    for (uint n = 0; n < KEYS / UNIT_N; n++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++)
-            p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, unit.warp * UNIT_M + unit_row(unit, i),
-                                     n * UNIT_N + unit_column(unit, i));
+INLINED void softmax_drop(struct work_item me, __local const uchar *kept, struct dropout dropout, uint key,
+                          fragment_c *p) {
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < KEYS / FRAGMENT_N; n++) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++)
+            p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, me.warp * FRAGMENT_M + fragment_row(me, i),
+                                     n * FRAGMENT_N + fragment_column(me, i));
     }
 }
 
 /* sum / its total, and lse, of the warp's rows */
-INLINED void softmax_finish(struct unit unit, struct softmax *softmax, struct place place, uint sequence,
-                            unit_c *sum, __global float *lse) {
-    float factors[UNIT_ROWS];
-    UNIT_UNROLL
-    for (uint r = 0; r < UNIT_ROWS; r++) {
-        const uint query = place.first + unit.warp * UNIT_M + unit_row(unit, UNIT_IN_ROW(r));
-        const float total = unit_row_sum(unit, softmax->sum[r]);
+INLINED void softmax_finish(struct work_item me, struct softmax *softmax, struct place place, uint sequence,
+                            fragment_c *sum, __global float *lse) {
+    float factors[LANE_ROWS];
+    FRAGMENT_UNROLL
+    for (uint r = 0; r < LANE_ROWS; r++) {
+        const uint query = place.first + me.warp * FRAGMENT_M + fragment_row(me, LANE_IN_ROW(r));
+        const float total = fragment_row_sum(me, softmax->sum[r]);
         factors[r] = 1.0f / total;
-        if (query < sequence && unit.lane % UNIT_ROW_LANES == 0)
+        if (query < sequence && me.lane % ROW_LANES == 0)
             lse[place.head * sequence + query] = (softmax->highest[r] + log2(total)) * LN2;
     }
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint j = 0; j < ACROSS; j++) {
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++)
-            sum[j].v[i] *= factors[UNIT_ROW_OF(i)];
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++)
+            sum[j].v[i] *= factors[LANE_ROW_OF(i)];
     }
 }
 
@@ -352,63 +328,65 @@ struct forward_memory {
 };
 
 /* What a group does. `drops` is known to the compiler. */
-INLINED void forward(struct unit unit, bool drops, struct place place, uint sequence, struct forward_memory memory,
-                     __global const ushort *rows, __global ushort *y, __global float *lse) {
+INLINED void forward(struct work_item me, bool drops, struct place place, uint sequence,
+                     struct forward_memory memory, __global const ushort *rows, __global ushort *y,
+                     __global float *lse) {
     const uint stride = 3 * place.width;
     const uint end = min(place.first + ROWS, sequence); /* of the keys */
-    const stay_t query = stay_load(unit, rows, stride, place.first, sequence, memory.keys, memory.own);
-    unit_c sum[ACROSS], p[KEYS / UNIT_N];
+    const stay_t query = stay_load(me, rows, stride, place.first, sequence, memory.keys, memory.own);
+    fragment_c sum[ACROSS], p[KEYS / FRAGMENT_N];
     struct softmax softmax;
-    UNIT_UNROLL
-    for (uint r = 0; r < UNIT_ROWS; r++) {
+    FRAGMENT_UNROLL
+    for (uint r = 0; r < LANE_ROWS; r++) {
         softmax.highest[r] = -INFINITY;
         softmax.sum[r] = 0.0f;
     }
     FRAGMENTS_CLEAR(sum, ACROSS);
     tile_copy(memory.keys, KEYS, rows + place.width, stride, 0, sequence);
-    unit_copy_commit();
+    copy_commit();
     for (uint start = 0; start < end; start += KEYS) {
-        UNIT_COPY_WAIT(0);
+        COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
         tile_copy(memory.values, KEYS, rows + 2 * place.width, stride, start, sequence);
-        unit_copy_commit();
+        copy_commit();
         if (drops)
             kept_fill(memory.kept, place.dropout, ROWS, place.first, KEYS, start);
-        rows_multiply(unit, &query, memory.keys, KEYS, 0, KEYS, p);
-        UNIT_UNROLL
-        for (uint n = 0; n < KEYS / UNIT_N; n++)
-            fragment_mask(unit, false, (int)(start + n * UNIT_N) - (int)(place.first + unit.warp * UNIT_M), &p[n]);
-        softmax_add(unit, &softmax, p, sum);
-        UNIT_COPY_WAIT(0);
+        rows_multiply(me, &query, memory.keys, KEYS, 0, KEYS, p);
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < KEYS / FRAGMENT_N; n++)
+            fragment_mask(me, false, (int)(start + n * FRAGMENT_N) - (int)(place.first + me.warp * FRAGMENT_M),
+                          &p[n]);
+        softmax_add(me, &softmax, p, sum);
+        COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
             tile_copy(memory.keys, KEYS, rows + place.width, stride, start + KEYS, sequence);
-        unit_copy_commit();
+        copy_commit();
         if (drops)
-            softmax_drop(unit, memory.kept, place.dropout, start, p);
-        UNIT_UNROLL
-        for (uint k = 0; k < KEYS; k += UNIT_K)
-            rows_add(unit, p + k / UNIT_N, memory.turn, memory.values, KEYS, k, sum);
+            softmax_drop(me, memory.kept, place.dropout, start, p);
+        FRAGMENT_UNROLL
+        for (uint k = 0; k < KEYS; k += FRAGMENT_K)
+            rows_add(me, p + k / FRAGMENT_N, memory.turn, memory.values, KEYS, k, sum);
     }
-    softmax_finish(unit, &softmax, place, sequence, sum, lse);
-    rows_store(unit, sum, 1.0f, place.first, sequence, y + place.token * place.width + place.column, place.width);
+    softmax_finish(me, &softmax, place, sequence, sum, lse);
+    rows_store(me, sum, 1.0f, place.first, sequence, y + place.token * place.width + place.column, place.width);
 }
 
 /* qkv [B, T, 3, H, D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a kernel of its own, since
  * the registers that dropout takes would cost it a third of its groups. */
-UNIT_KERNEL(WARPS)
+MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_forward(__global const ushort *qkv, uint heads, uint sequence, __global ushort *y,
                                     __global float *lse) {
     __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
-    UNIT_BEGIN(unit, WARPS);
+    MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, heads, sequence, 0.0f, 0, 0);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, 0};
-    forward(unit, false, place, sequence, memory, qkv + place.qkv, y, lse);
+    forward(me, false, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
-UNIT_KERNEL(WARPS)
+MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint heads, uint sequence,
                                             float dropout_rate, ulong dropout_key, ulong first_row,
                                             __global ushort *y, __global float *lse) {
@@ -416,10 +394,10 @@ void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint hea
     OWN_DECLARE(own, 1);
     TURN_DECLARE(turn);
     __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
-    UNIT_BEGIN(unit, WARPS);
+    MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, heads, sequence, dropout_rate, dropout_key, first_row);
     const struct forward_memory memory = {tiles[0], tiles[1], own[0], turn, kept};
-    forward(unit, true, place, sequence, memory, qkv + place.qkv, y, lse);
+    forward(me, true, place, sequence, memory, qkv + place.qkv, y, lse);
 }
 
 /* ---- backward */
@@ -440,7 +418,7 @@ INLINED __local ushort *passing_tile(struct passing passing, uint stage, uint wh
 INLINED void passing_copy(struct passing passing, uint stage, uint row, uint end) {
     tile_copy(passing_tile(passing, stage, 0), BLOCK, passing.first, passing.first_stride, row, end);
     tile_copy(passing_tile(passing, stage, 1), BLOCK, passing.second, passing.second_stride, row, end);
-    unit_copy_commit();
+    copy_commit();
 }
 
 /* lse or delta of rows, times factor, zero past the end. */
@@ -450,7 +428,7 @@ INLINED void values_copy(__local float *to, uint rows, __global const float *fro
         to[row] = first + row < end ? factor * from[first + row] : 0.0f;
 }
 
-/* A warp's scores: UNIT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the other way round. */
+/* A warp's scores: FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the other way round. */
 struct scores {
     bool keys_down;
     uint query, key;                  /* where the group's block begins */
@@ -460,18 +438,20 @@ struct scores {
 };
 
 /* In place: s becomes p with dropout, d_p becomes ds. */
-INLINED void scores_backward(struct unit unit, struct scores at, struct dropout dropout, unit_c *s, unit_c *d_p) {
+INLINED void scores_backward(struct work_item me, struct scores at, struct dropout dropout, fragment_c *s,
+                             fragment_c *d_p) {
     const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? at.row - at.column : at.column - at.row);
     const bool apart =
         !at.keys_down || HEAD_SIZE <= 64; /* wider heads leave the last kernel no register for a branch */
-    UNIT_UNROLL
-    for (uint n = 0; n < STRIP / UNIT_N; n++) {
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < STRIP / FRAGMENT_N; n++) {
         if (apart)
-            fragment_mask(unit, at.keys_down, at.keys_down ? ahead - (int)(n * UNIT_N) : ahead + (int)(n * UNIT_N),
-                          &s[n]);
-        UNIT_UNROLL
-        for (uint i = 0; i < UNIT_ELEMENTS; i++) {
-            const uint row = at.row + unit_row(unit, i), column = at.column + n * UNIT_N + unit_column(unit, i);
+            fragment_mask(me, at.keys_down,
+                          at.keys_down ? ahead - (int)(n * FRAGMENT_N) : ahead + (int)(n * FRAGMENT_N), &s[n]);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENT_ELEMENTS; i++) {
+            const uint row = at.row + fragment_row(me, i),
+                       column = at.column + n * FRAGMENT_N + fragment_column(me, i);
             const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
             const float power = power_of_two(SCORE_SCALE * s[n].v[i] - at.lse[query]);
             const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
@@ -492,10 +472,10 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     float sum = 0.0f;
     for (uint d = get_local_id(0) % DELTA_SHARING * CHUNK; d < HEAD_SIZE && row < end; d += DELTA_SHARING * CHUNK) {
         const ushort8 a = vload8(0, y + row * stride + d), b = vload8(0, d_y + row * stride + d);
-        sum += unit_value(a.s0) * unit_value(b.s0) + unit_value(a.s1) * unit_value(b.s1) +
-               unit_value(a.s2) * unit_value(b.s2) + unit_value(a.s3) * unit_value(b.s3) +
-               unit_value(a.s4) * unit_value(b.s4) + unit_value(a.s5) * unit_value(b.s5) +
-               unit_value(a.s6) * unit_value(b.s6) + unit_value(a.s7) * unit_value(b.s7);
+        sum += operand_value(a.s0) * operand_value(b.s0) + operand_value(a.s1) * operand_value(b.s1) +
+               operand_value(a.s2) * operand_value(b.s2) + operand_value(a.s3) * operand_value(b.s3) +
+               operand_value(a.s4) * operand_value(b.s4) + operand_value(a.s5) * operand_value(b.s5) +
+               operand_value(a.s6) * operand_value(b.s6) + operand_value(a.s7) * operand_value(b.s7);
     }
     parts[get_local_id(0)] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -510,7 +490,7 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
 }
 
 /* dq into d_qkv [B, T, 3, H, D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as forward. */
-UNIT_KERNEL(WARPS)
+MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
                                              __global const ushort *d_y, __global const float *lse_all, uint heads,
                                              uint sequence, float dropout_rate, ulong dropout_key, ulong first_row,
@@ -520,24 +500,24 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     TURN_DECLARE(turn);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
     __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
-    UNIT_BEGIN(unit, WARPS);
+    MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(true, heads, sequence, dropout_rate, dropout_key, first_row);
     const uint stride = 3 * place.width, narrow = place.token * place.width + place.column;
     __global const ushort *rows = qkv + place.qkv;
     const struct passing passing = {rows + place.width, rows + 2 * place.width, stride, stride, tiles};
     const uint first = place.first, end = min(first + ROWS, sequence); /* of the keys */
-    const stay_t query = stay_load(unit, rows, stride, first, sequence, tiles, own[0]);
-    const stay_t d_out = stay_load(unit, d_y + narrow, place.width, first, sequence, tiles, own[1]);
+    const stay_t query = stay_load(me, rows, stride, first, sequence, tiles, own[0]);
+    const stay_t d_out = stay_load(me, d_y + narrow, place.width, first, sequence, tiles, own[1]);
     passing_copy(passing, 0, 0, sequence);
     if (dropout_rate > 0.0f)
         kept_fill(kept[0], place.dropout, ROWS, first, BLOCK, 0);
     values_copy(lse, ROWS, lse_all + place.head * sequence, first, sequence, LOG2E);
     delta_rows(y + narrow, d_y + narrow, place.width, first, sequence, parts, delta,
                delta_all + place.head * sequence);
-    unit_c sum[ACROSS], s[STRIP / UNIT_N], d_p[STRIP / UNIT_N];
+    fragment_c sum[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
     FRAGMENTS_CLEAR(sum, ACROSS);
     for (uint start = 0, stage = 0; start < end; start += BLOCK, stage ^= 1) {
-        UNIT_COPY_WAIT(0);
+        COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
         if (start + BLOCK < end) {
             passing_copy(passing, stage ^ 1, start + BLOCK, sequence);
@@ -545,16 +525,16 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
                 kept_fill(kept[stage ^ 1], place.dropout, ROWS, first, BLOCK, start + BLOCK);
         }
         for (uint strip = 0; strip < BLOCK; strip += STRIP) {
-            const struct scores at = {false, first, start, unit.warp * UNIT_M, strip, lse, delta, kept[stage]};
-            rows_multiply(unit, &query, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
-            rows_multiply(unit, &d_out, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
-            scores_backward(unit, at, place.dropout, s, d_p);
-            UNIT_UNROLL
-            for (uint k = 0; k < STRIP; k += UNIT_K)
-                rows_add(unit, d_p + k / UNIT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + k, sum);
+            const struct scores at = {false, first, start, me.warp * FRAGMENT_M, strip, lse, delta, kept[stage]};
+            rows_multiply(me, &query, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
+            rows_multiply(me, &d_out, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
+            scores_backward(me, at, place.dropout, s, d_p);
+            FRAGMENT_UNROLL
+            for (uint k = 0; k < STRIP; k += FRAGMENT_K)
+                rows_add(me, d_p + k / FRAGMENT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + k, sum);
         }
     }
-    rows_store(unit, sum, rsqrt((float)HEAD_SIZE), first, sequence, d_qkv + place.qkv, stride);
+    rows_store(me, sum, rsqrt((float)HEAD_SIZE), first, sequence, d_qkv + place.qkv, stride);
 }
 
 /* What goes with a block of queries that passes. */
@@ -574,7 +554,7 @@ INLINED void queries_copy(struct passing passing, struct passing_values values, 
 }
 
 /* dk and dv into d_qkv [B, T, 3, H, D]. Groups as forward. */
-UNIT_KERNEL(WARPS)
+MATRIX_KERNEL(WARPS)
 void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
                                           __global const float *lse_all, __global const float *delta_all,
                                           uint heads, uint sequence, float dropout_rate, ulong dropout_key,
@@ -584,7 +564,7 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     TURN_DECLARE(turn);
     __local float lse[2 * BLOCK], delta[2 * BLOCK];
     __local uchar kept[2 * BLOCK * KEPT_QUADS(ROWS)];
-    UNIT_BEGIN(unit, WARPS);
+    MATRIX_BEGIN(me, WARPS);
     const struct place place = place_of(false, heads, sequence, dropout_rate, dropout_key, first_row);
     const uint stride = 3 * place.width;
     __global const ushort *rows = qkv + place.qkv;
@@ -593,14 +573,14 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     const struct passing_values values = {lse_all + place.head * sequence, delta_all + place.head * sequence, lse,
                                           delta, kept};
     const uint first = place.first;
-    const stay_t key = stay_load(unit, rows + place.width, stride, first, sequence, tiles, own[0]);
-    const stay_t value = stay_load(unit, rows + 2 * place.width, stride, first, sequence, tiles, own[1]);
-    unit_c d_key[ACROSS], d_value[ACROSS], s[STRIP / UNIT_N], d_p[STRIP / UNIT_N];
+    const stay_t key = stay_load(me, rows + place.width, stride, first, sequence, tiles, own[0]);
+    const stay_t value = stay_load(me, rows + 2 * place.width, stride, first, sequence, tiles, own[1]);
+    fragment_c d_key[ACROSS], d_value[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
     FRAGMENTS_CLEAR(d_key, ACROSS);
     FRAGMENTS_CLEAR(d_value, ACROSS);
     queries_copy(passing, values, place.dropout, 0, first, first, sequence);
     for (uint start = first, stage = 0; start < sequence; start += BLOCK, stage ^= 1) {
-        UNIT_COPY_WAIT(0);
+        COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
         if (start + BLOCK < sequence)
             queries_copy(passing, values, place.dropout, stage ^ 1, start + BLOCK, first, sequence);
@@ -608,22 +588,22 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
             const struct scores at = {true,
                                       start,
                                       first,
-                                      unit.warp * UNIT_M,
+                                      me.warp * FRAGMENT_M,
                                       strip,
                                       lse + stage * BLOCK,
                                       delta + stage * BLOCK,
                                       kept + stage * BLOCK * KEPT_QUADS(ROWS)};
-            rows_multiply(unit, &key, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
-            rows_multiply(unit, &value, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
-            scores_backward(unit, at, place.dropout, s, d_p);
-            UNIT_UNROLL
-            for (uint q = 0; q < STRIP; q += UNIT_K) {
-                rows_add(unit, s + q / UNIT_N, turn, passing_tile(passing, stage, 1), BLOCK, strip + q, d_value);
-                rows_add(unit, d_p + q / UNIT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + q, d_key);
+            rows_multiply(me, &key, passing_tile(passing, stage, 0), BLOCK, strip, STRIP, s);
+            rows_multiply(me, &value, passing_tile(passing, stage, 1), BLOCK, strip, STRIP, d_p);
+            scores_backward(me, at, place.dropout, s, d_p);
+            FRAGMENT_UNROLL
+            for (uint q = 0; q < STRIP; q += FRAGMENT_K) {
+                rows_add(me, s + q / FRAGMENT_N, turn, passing_tile(passing, stage, 1), BLOCK, strip + q, d_value);
+                rows_add(me, d_p + q / FRAGMENT_N, turn, passing_tile(passing, stage, 0), BLOCK, strip + q, d_key);
             }
         }
     }
     __global ushort *d_rows = d_qkv + place.qkv;
-    rows_store(unit, d_key, rsqrt((float)HEAD_SIZE), first, sequence, d_rows + place.width, stride);
-    rows_store(unit, d_value, 1.0f, first, sequence, d_rows + 2 * place.width, stride);
+    rows_store(me, d_key, rsqrt((float)HEAD_SIZE), first, sequence, d_rows + place.width, stride);
+    rows_store(me, d_value, 1.0f, first, sequence, d_rows + 2 * place.width, stride);
 }

@@ -1,4 +1,4 @@
-/* What becomes of the sums of a product on matrix units, whoever made them (mma_gemm.cl, mma_parts.cl):
+/* What follows the sums of a GEMM on matrix cores, in two kernels (mma_gemm.cl, mma_parts.cl):
  *
  *   y = sum + beta C + bias
  *   C = y,  and with SIDE 1  side = GELU(y), of y before it is rounded;  with SIDE 2 instead  C = y * GELU'(side)
@@ -14,9 +14,9 @@
  *               8 elements and n is one, so that a run is there or is not; else 1
  *   BLOCK_M, _N of the blocks of C that work-groups make
  *
- * Comes after element.cl and matrix_unit.cl, with SIDE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
+ * Comes after element.cl, matrix_cores.cl and the files that it lists, with SIDE after common.cl and elementwise.cl (with VEC 1, for GELU_TANH) too.
  */
-/* C, and what else there is for its elements; without bias or side they are any buffer. */
+/* C, the bias and what lies beside C; without bias or side they are any buffer. */
 struct target {
     __global void *c;
     ulong c_at, c_stride;
@@ -40,23 +40,8 @@ INLINED float half_value(ushort bits, int type) {
     return type == TYPE_BF16 ? as_float((uint)bits << 16) : vload_half(0, (const half *)&bits);
 }
 
-/* Two rounded elements, the first one in the lower half. */
 INLINED uint pair_round(float low, float high, int type) {
-#if UNIT == 1
-    uint pair;
-    if (type == TYPE_BF16)
-        __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    else
-        __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    if (type == TYPE_BF16)
-        return (uint)element_round_bf16(high) << 16 | element_round_bf16(low);
-    ushort bits[2];
-    vstore_half_rte(low, 0, (half *)bits);
-    vstore_half_rte(high, 1, (half *)bits);
-    return (uint)bits[1] << 16 | bits[0];
-#endif
+    return type == TYPE_BF16 ? pair_round_bf16(low, high) : pair_round_fp16(low, high);
 }
 
 INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
@@ -68,11 +53,17 @@ INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
     }
     const uint4 words = *(__global const uint4 *)((__global const ushort *)from + at);
     const uint each[4] = {words.x, words.y, words.z, words.w};
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < 4; i++) {
         x[i * 2] = half_value((ushort)each[i], type);
         x[i * 2 + 1] = half_value((ushort)(each[i] >> 16), type);
     }
+}
+
+INLINED void run_from_local(float *x, __local const float *from) {
+    __local const float4 *quads = (__local const float4 *)from;
+    vstore4(quads[0], 0, x);
+    vstore4(quads[1], 1, x);
 }
 
 INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
@@ -87,6 +78,10 @@ INLINED void run_store(const float *x, __global void *to, ulong at, int type) {
                 pair_round(x[6], x[7], type));
 }
 #else
+INLINED void run_from_local(float *x, __local const float *from) {
+    x[0] = from[0];
+}
+
 INLINED void run_load(float *x, __global const void *from, ulong at, int type) {
     x[0] = element_load(from, at, type);
 }
@@ -112,31 +107,31 @@ INLINED uint2 block_corner(uint block, uint m, uint n) {
 INLINED void run_finish(float *y, struct target target, uint row, uint column) {
     const ulong at = target.c_at + row * target.c_stride + column;
     float other[RUN];
-#if ADDS
-    run_load(other, target.c, at, TYPE_C);
-    UNIT_UNROLL
-    for (uint i = 0; i < RUN; i++)
-        y[i] += target.beta * other[i];
-#endif
-#if BIAS
-    run_load(other, target.bias, target.bias_at + column, TYPE_BIAS);
-    UNIT_UNROLL
-    for (uint i = 0; i < RUN; i++)
-        y[i] += other[i];
-#endif
+    if (ADDS) {
+        run_load(other, target.c, at, TYPE_C);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < RUN; i++)
+            y[i] += target.beta * other[i];
+    }
+    if (BIAS) {
+        run_load(other, target.bias, target.bias_at + column, TYPE_BIAS);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < RUN; i++)
+            y[i] += other[i];
+    }
 #if SIDE
     const ulong beside = target.side_at + row * target.side_stride + column;
-#if SIDE == 1
-    UNIT_UNROLL
-    for (uint i = 0; i < RUN; i++)
-        other[i] = y[i] * gelu_factor(y[i]);
-    run_store(other, target.side, beside, TYPE_SIDE);
-#else
-    run_load(other, target.side, beside, TYPE_SIDE);
-    UNIT_UNROLL
-    for (uint i = 0; i < RUN; i++)
-        y[i] *= gelu_derivative(other[i]);
-#endif
+    if (SIDE == 1) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < RUN; i++)
+            other[i] = y[i] * gelu_factor(y[i]);
+        run_store(other, target.side, beside, TYPE_SIDE);
+    } else {
+        run_load(other, target.side, beside, TYPE_SIDE);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < RUN; i++)
+            y[i] *= gelu_derivative(other[i]);
+    }
 #endif
     run_store(y, target.c, at, TYPE_C);
 }

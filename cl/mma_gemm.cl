@@ -1,10 +1,10 @@
-/* Matrix products on matrix units: sums op(A) op(B), which mma_finish.cl makes C of. op(A) is [m, k], op(B) [k, n], C [m, n]; A and
- * B are in the 16-bit type of the unit, sums are in float.
+/* GEMM on matrix cores: sums op(A) op(B), of which mma_finish.cl makes C. op(A) is [m, k], op(B) [k, n], C [m, n]; A and
+ * B are in the 16-bit type of the me, sums are in float.
  *
  * A work-group makes a block of C, BLOCK_M x BLOCK_N, in steps of BLOCK_K along k: tiles of A and B go into local memory, each
  * warp multiplies WARP_M x WARP_N of them. There are STAGES tiles of each: with two, the next tile waits in registers while
  * the present one is multiplied; from three on it is on its way by asynchronous copies, STAGES - 1 steps ahead. At the end the sums
- * pass through the same local memory, so that each work-item gets neighbours of a row, whatever the unit's fragments are like.
+ * pass through the same local memory, so that each work-item gets neighbours of a row, however the cores' fragments lie.
  *
  * Blocks from number `whole` on are made by `parts` groups each, which take `depth` of k each (a multiple of BLOCK_K); what they
  * make are blocks in `partial`, [blocks - whole, parts, BLOCK_M, BLOCK_N], and mma_parts.cl adds those.
@@ -14,31 +14,26 @@
  *   LOAD        0: elements one by one, for rows that do not start at 16 bytes; 1: chunks of 8, elements only at the
  *               matrices' edges; 2: chunks, and there are no edges: m, n and k are multiples of the blocks'
  *   PARTS       whether there are blocks that several groups make
- *   TURNS       whether tiles whose rows lie across k are turned on their way into local memory, for units that can read fragments
- *               fast along k only; there are two stages then
+ *   TRANSPOSED_LOAD  whether tiles whose rows lie across k are transposed on their way into local memory, for matrix cores that read
+ *               fragments fast along k only; there are two stages then
+ *   BEHIND      STAGES - 2
  *
  * Comes after mma_finish.cl and what that comes after.
  */
 #define WARPS_ACROSS (BLOCK_N / WARP_N)
 #define WARPS        (BLOCK_M / WARP_M * WARPS_ACROSS)
-#define ITEMS        (WARPS * UNIT_WARP)
-#define DOWN         (WARP_M / UNIT_M) /* fragments of a warp */
-#define ACROSS       (WARP_N / UNIT_N)
+#define ITEMS        (WARPS * WARP_SIZE)
+#define DOWN         (WARP_M / FRAGMENT_M) /* fragments of a warp */
+#define ACROSS       (WARP_N / FRAGMENT_N)
 
-#define TURN_A (TURNS && TRANSPOSE_A)
-#define TURN_B (TURNS && !TRANSPOSE_B)
+#define TRANSPOSE_TILE_A (TRANSPOSED_LOAD && TRANSPOSE_A)
+#define TRANSPOSE_TILE_B (TRANSPOSED_LOAD && !TRANSPOSE_B)
 
-/* Tiles as the operands lie in memory, so that loading never turns anything, unless they are turned. */
-#if TRANSPOSE_A && !TURNS
-#define A_WIDTH BLOCK_M
-#else
-#define A_WIDTH BLOCK_K
-#endif
-#if TRANSPOSE_B || TURNS
-#define B_WIDTH BLOCK_K
-#else
-#define B_WIDTH BLOCK_N
-#endif
+/* Tiles lie as the operands in memory, unless they are transposed as they are loaded. */
+#define A_ALONG  (!TRANSPOSE_A || TRANSPOSED_LOAD) /* rows of tiles run along k */
+#define B_ALONG  (TRANSPOSE_B || TRANSPOSED_LOAD)
+#define A_WIDTH  (A_ALONG ? BLOCK_K : BLOCK_M)
+#define B_WIDTH  (B_ALONG ? BLOCK_K : BLOCK_N)
 #define A_SIZE   (BLOCK_M * BLOCK_K)
 #define B_SIZE   (BLOCK_N * BLOCK_K)
 #define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
@@ -53,11 +48,9 @@ struct source {
 
 /* How many of 8 elements of a row from `column` on there are. */
 INLINED uint chunk_extent(struct source source, uint row, uint column) {
-#if LOAD == 2
-    return CHUNK;
-#else
+    if (LOAD == 2)
+        return CHUNK;
     return row < source.rows && column < source.columns ? min(source.columns - column, (uint)CHUNK) : 0;
-#endif
 }
 
 /* 8 elements of a row, zeros beyond the edge. */
@@ -67,7 +60,7 @@ INLINED uint4 chunk_fetch(struct source source, uint row, uint column) {
     if (LOAD > 0 && extent == CHUNK)
         return *(__global const uint4 *)from;
     uint words[CHUNK / 2];
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < CHUNK / 2; i++) {
         const uint low = i * 2 < extent ? from[i * 2] : 0, high = i * 2 + 1 < extent ? from[i * 2 + 1] : 0;
         words[i] = high << 16 | low;
@@ -77,42 +70,42 @@ INLINED uint4 chunk_fetch(struct source source, uint row, uint column) {
 
 /* Starts the copy of a work-item's chunks of a tile. */
 INLINED void tile_stream(__local ushort *tile, struct source source, uint width, uint chunks) {
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS, row = chunk / (width / CHUNK);
         const uint column = chunk % (width / CHUNK) * CHUNK;
         __local ushort *to = tile + tile_at(width, row, column);
-#if LOAD == 0
-        *(__local uint4 *)to = chunk_fetch(source, row, column);
-#else
-        const uint extent = chunk_extent(source, row, column);
-        /* nothing is read where there is nothing, but the address has to be one */
-        const uint at = extent ? row * source.stride + column : 0;
-        unit_copy(to, source.elements + at, extent * sizeof(ushort));
-#endif
+        if (LOAD == 0) {
+            *(__local uint4 *)to = chunk_fetch(source, row, column);
+        } else {
+            const uint extent = chunk_extent(source, row, column);
+            /* nothing is read where there is nothing, but the address has to be one */
+            const uint at = extent ? row * source.stride + column : 0;
+            copy_chunk(to, source.elements + at, extent * sizeof(ushort));
+        }
     }
 }
 
-/* The same in two steps: into registers, and from there into the tile. Of one that is turned a work-item has chunks from two rows
+/* The same in two steps: into registers, and from there into the tile. Of a tile that is transposed a work-item has chunks from two rows
  * below each other where it has an even number, which are neighbours then; work-items that are neighbours have the next rows, so
  * that they write to different banks. */
 #define TOGETHER(chunks) ((chunks) % 2 == 0 ? 2 : 1)
 
-INLINED uint2 turned_place(uint i, uint chunks) {
+INLINED uint2 transposed_place(uint i, uint chunks) {
     const uint rows = BLOCK_K / TOGETHER(chunks), place = get_local_id(0) + i * ITEMS;
     return (uint2)(place % rows * TOGETHER(chunks), place / rows * CHUNK);
 }
 
-INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks, bool turn) {
-    if (turn) {
-        UNIT_UNROLL
+INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint chunks, bool transpose) {
+    if (transpose) {
+        FRAGMENT_UNROLL
         for (uint i = 0; i < chunks; i++) {
-            const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
+            const uint2 place = transposed_place(i / TOGETHER(chunks), chunks);
             registers[i] = chunk_fetch(source, place.x + i % TOGETHER(chunks), place.y);
         }
         return;
     }
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
         registers[i] = chunk_fetch(source, chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK);
@@ -124,11 +117,11 @@ INLINED ushort chunk_element(uint4 chunk, uint i) {
     return (ushort)(words[i / 2] >> i % 2 * 16);
 }
 
-INLINED void tile_put_turned(__local ushort *tile, const uint4 *registers, uint chunks) {
-    UNIT_UNROLL
+INLINED void tile_put_transposed(__local ushort *tile, const uint4 *registers, uint chunks) {
+    FRAGMENT_UNROLL
     for (uint i = 0; i < chunks; i += TOGETHER(chunks)) {
-        const uint2 place = turned_place(i / TOGETHER(chunks), chunks);
-        UNIT_UNROLL
+        const uint2 place = transposed_place(i / TOGETHER(chunks), chunks);
+        FRAGMENT_UNROLL
         for (uint e = 0; e < CHUNK; e++) {
             __local ushort *to = tile + tile_at(BLOCK_K, place.y + e, place.x);
             const ushort first = chunk_element(registers[i], e);
@@ -140,12 +133,12 @@ INLINED void tile_put_turned(__local ushort *tile, const uint4 *registers, uint 
     }
 }
 
-INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool turn) {
-    if (turn) {
-        tile_put_turned(tile, registers, chunks);
+INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool transpose) {
+    if (transpose) {
+        tile_put_transposed(tile, registers, chunks);
         return;
     }
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < chunks; i++) {
         const uint chunk = get_local_id(0) + i * ITEMS;
         *(__local uint4 *)(tile + tile_at(width, chunk / (width / CHUNK), chunk % (width / CHUNK) * CHUNK)) =
@@ -164,41 +157,35 @@ INLINED void source_advance(struct source *source, bool below) {
     }
 }
 
-INLINED unit_a fragment_a(struct unit unit, __local const ushort *tile, uint row, uint k) {
-#if TRANSPOSE_A && !TURNS
-    return unit_load_a_transposed(unit, tile, A_WIDTH, k, row);
-#else
-    return unit_load_a(unit, tile, A_WIDTH, row, k);
-#endif
+INLINED fragment_a tile_fragment_a(struct work_item me, __local const ushort *tile, uint row, uint k) {
+    return A_ALONG ? fragment_load_a(me, tile, A_WIDTH, row, k)
+                   : fragment_load_a_transposed(me, tile, A_WIDTH, k, row);
 }
 
-INLINED unit_b fragment_b(struct unit unit, __local const ushort *tile, uint k, uint column) {
-#if TRANSPOSE_B || TURNS
-    return unit_load_b_transposed(unit, tile, B_WIDTH, column, k);
-#else
-    return unit_load_b(unit, tile, B_WIDTH, k, column);
-#endif
+INLINED fragment_b tile_fragment_b(struct work_item me, __local const ushort *tile, uint k, uint column) {
+    return B_ALONG ? fragment_load_b_transposed(me, tile, B_WIDTH, column, k)
+                   : fragment_load_b(me, tile, B_WIDTH, k, column);
 }
 
 /* sum += the warp's part of the product of two tiles */
-INLINED void tiles_multiply(struct unit unit, __local const ushort *tile_a, __local const ushort *tile_b,
-                            unit_c sum[DOWN][ACROSS]) {
-    const uint row = unit.warp / WARPS_ACROSS * WARP_M, column = unit.warp % WARPS_ACROSS * WARP_N;
-    UNIT_UNROLL
-    for (uint k = 0; k < BLOCK_K; k += UNIT_K) {
-        unit_a a[DOWN];
-        unit_b b[ACROSS];
-        UNIT_UNROLL
+INLINED void tiles_multiply(struct work_item me, __local const ushort *tile_a, __local const ushort *tile_b,
+                            fragment_c sum[DOWN][ACROSS]) {
+    const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
+    FRAGMENT_UNROLL
+    for (uint k = 0; k < BLOCK_K; k += FRAGMENT_K) {
+        fragment_a a[DOWN];
+        fragment_b b[ACROSS];
+        FRAGMENT_UNROLL
         for (uint i = 0; i < DOWN; i++)
-            a[i] = fragment_a(unit, tile_a, row + i * UNIT_M, k);
-        UNIT_UNROLL
+            a[i] = tile_fragment_a(me, tile_a, row + i * FRAGMENT_M, k);
+        FRAGMENT_UNROLL
         for (uint j = 0; j < ACROSS; j++)
-            b[j] = fragment_b(unit, tile_b, k, column + j * UNIT_N);
-        UNIT_UNROLL
+            b[j] = tile_fragment_b(me, tile_b, k, column + j * FRAGMENT_N);
+        FRAGMENT_UNROLL
         for (uint i = 0; i < DOWN; i++) {
-            UNIT_UNROLL
+            FRAGMENT_UNROLL
             for (uint j = 0; j < ACROSS; j++)
-                unit_multiply(unit, &sum[i][j], a[i], b[j]);
+                fragment_multiply(me, &sum[i][j], a[i], b[j]);
         }
     }
 }
@@ -214,17 +201,6 @@ INLINED void sources_advance(struct sources *sources) {
 }
 
 #if STAGES > 2
-#if TURNS
-#error "tiles that are turned pass through registers: STAGES is 2"
-#endif
-#if STAGES == 3
-#define BEHIND 1
-#elif STAGES == 4
-#define BEHIND 2
-#else
-#error "STAGES is 2, 3 or 4"
-#endif
-
 INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE], uint stage,
                           struct sources *sources) {
     tile_stream(tiles_a[stage], sources->a, A_WIDTH, A_CHUNKS);
@@ -233,21 +209,22 @@ INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*ti
 }
 
 /* sum += the warp's part of the group's block */
-INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
-                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
+INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZE],
+                            __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
+                            fragment_c sum[DOWN][ACROSS]) {
     for (uint stage = 0; stage < STAGES - 1; stage++) {
         if (stage < steps)
             stage_stream(tiles_a, tiles_b, stage, &sources);
-        unit_copy_commit(); /* an empty group, too: they are counted */
+        copy_commit(); /* an empty group, too: they are counted */
     }
     uint present = 0, next = STAGES - 1;
     for (uint step = 0; step < steps; step++) {
-        UNIT_COPY_WAIT(BEHIND);
+        COPY_WAIT(BEHIND);            /* BEHIND is STAGES - 2 */
         barrier(CLK_LOCAL_MEM_FENCE); /* all of the present tile is there, and nobody reads the one before */
         if (step + STAGES - 1 < steps)
             stage_stream(tiles_a, tiles_b, next, &sources);
-        unit_copy_commit();
-        tiles_multiply(unit, tiles_a[present], tiles_b[present], sum);
+        copy_commit();
+        tiles_multiply(me, tiles_a[present], tiles_b[present], sum);
         present = present + 1 < STAGES ? present + 1 : 0;
         next = next + 1 < STAGES ? next + 1 : 0;
     }
@@ -255,25 +232,26 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 
 #else
 
-INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE],
-                            struct sources sources, uint steps, unit_c sum[DOWN][ACROSS]) {
+INLINED void block_multiply(struct work_item me, __local ushort (*tiles_a)[A_SIZE],
+                            __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
+                            fragment_c sum[DOWN][ACROSS]) {
     uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
-    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
-    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
-    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
-    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
+    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
+    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
     for (uint step = 0; step < steps; step++) {
         const uint present = step & 1, next = present ^ 1;
         barrier(CLK_LOCAL_MEM_FENCE); /* the present tile is there, and nobody reads the one before */
         sources_advance(&sources);
         if (step + 1 < steps) {
-            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TURN_A);
-            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TURN_B);
+            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
         }
-        tiles_multiply(unit, tiles_a[present], tiles_b[present], sum);
+        tiles_multiply(me, tiles_a[present], tiles_b[present], sum);
         if (step + 1 < steps) {
-            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TURN_A);
-            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TURN_B);
+            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
         }
     }
 }
@@ -283,16 +261,11 @@ INLINED void block_multiply(struct unit unit, __local ushort (*tiles_a)[A_SIZE],
 /* ---- sums to C: as many rows of the warp's part at a time as there is local memory for all warps, as floats. Fours of them are
  * permuted within each row, so that rows below each other lie in different banks, in twos, so that a run stays whole. */
 #define TILES_BYTES        (STAGES * (A_SIZE + B_SIZE) * 2)
-#define STRIPS_BYTES(down) (WARPS * UNIT_M * (down) * WARP_N * 4)
-#if DOWN % 4 == 0 && STRIPS_BYTES(4) <= TILES_BYTES
-#define STRIP_DOWN 4 /* fragments */
-#elif DOWN % 2 == 0 && STRIPS_BYTES(2) <= TILES_BYTES
-#define STRIP_DOWN 2
-#else
-#define STRIP_DOWN 1
-#endif
-#define STRIP_SIZE   (STRIP_DOWN * UNIT_M * WARP_N) /* floats */
-#define MEMORY_BYTES (STRIPS_BYTES(STRIP_DOWN) > TILES_BYTES ? STRIPS_BYTES(STRIP_DOWN) : TILES_BYTES)
+#define STRIPS_BYTES(down) (WARPS * FRAGMENT_M * (down) * WARP_N * 4)
+#define STRIP_FITS(down)   (DOWN % (down) == 0 && STRIPS_BYTES(down) <= TILES_BYTES)
+#define STRIP_DOWN         (STRIP_FITS(4) ? 4 : STRIP_FITS(2) ? 2 : 1) /* fragments */
+#define STRIP_SIZE         (STRIP_DOWN * FRAGMENT_M * WARP_N)          /* floats */
+#define MEMORY_BYTES       (STRIPS_BYTES(STRIP_DOWN) > TILES_BYTES ? STRIPS_BYTES(STRIP_DOWN) : TILES_BYTES)
 
 INLINED uint strip_at(uint row, uint column) {
     const uint quads = WARP_N / 4, together = quads < 8 ? 8 / quads : 1;
@@ -300,17 +273,17 @@ INLINED uint strip_at(uint row, uint column) {
     return row * WARP_N + ((column / 4 ^ turn) * 4 | column % 4);
 }
 
-INLINED void strip_put(struct unit unit, __local float *strip, uint row, const unit_c *sum) {
-    UNIT_UNROLL
+INLINED void strip_put(struct work_item me, __local float *strip, uint row, const fragment_c *sum) {
+    FRAGMENT_UNROLL
     for (uint j = 0; j < ACROSS; j++) {
-        UNIT_UNROLL
-        for (uint e = 0; e < UNIT_ELEMENTS; e += UNIT_PAIRS + 1) {
-            __local float *to = strip + strip_at(row + unit_row(unit, e), j * UNIT_N + unit_column(unit, e));
-#if UNIT_PAIRS
-            *(__local float2 *)to = (float2)(sum[j].v[e], sum[j].v[e + 1]);
-#else
-            *to = sum[j].v[e];
-#endif
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < FRAGMENT_ELEMENTS; e += FRAGMENT_PAIRS + 1) {
+            __local float *to =
+                strip + strip_at(row + fragment_row(me, e), j * FRAGMENT_N + fragment_column(me, e));
+            if (FRAGMENT_PAIRS)
+                *(__local float2 *)to = (float2)(sum[j].v[e], sum[j].v[e + FRAGMENT_PAIRS]);
+            else
+                *to = sum[j].v[e];
         }
     }
 }
@@ -324,40 +297,30 @@ struct task {
 
 INLINED struct task task_of(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial) {
     const uint group = get_group_id(0);
-#if PARTS
-    if (group >= whole) {
+    if (PARTS && group >= whole) {
         const uint divided = group - whole, part = divided % parts;
         const uint2 corner = block_corner(whole + divided / parts, m, n);
         const uint first = part * depth;
         return (struct task){corner.x, corner.y, first, min(k - first, depth),
                              partial + (ulong)divided * (BLOCK_M * BLOCK_N)};
     }
-#endif
     const uint2 corner = block_corner(group, m, n);
     return (struct task){corner.x, corner.y, 0, k, 0};
 }
 
 /* Rows of the block from (row, column) on. */
-INLINED void strip_finish(struct unit unit, __local const float *strip, struct target target, struct task task,
+INLINED void strip_finish(struct work_item me, __local const float *strip, struct target target, struct task task,
                           uint row, uint column) {
     const uint across = WARP_N / RUN;
-    UNIT_ROLLED
-    for (uint run = unit.lane; run < STRIP_SIZE / RUN; run += UNIT_WARP) {
+    NOT_UNROLLED
+    for (uint run = me.lane; run < STRIP_SIZE / RUN; run += WARP_SIZE) {
         const uint below = run / across, beside = run % across * RUN;
         float y[RUN];
-#if RUN == 8
-        __local const float4 *quads = (__local const float4 *)(strip + strip_at(below, beside));
-        vstore4(quads[0], 0, y);
-        vstore4(quads[1], 1, y);
-#else
-        y[0] = strip[strip_at(below, beside)];
-#endif
-#if PARTS
-        if (task.partial) {
+        run_from_local(y, strip + strip_at(below, beside));
+        if (PARTS && task.partial) {
             run_store(y, task.partial, (row + below) * BLOCK_N + column + beside, TYPE_FP32);
             continue;
         }
-#endif
         const uint at_row = task.row + row + below, at_column = task.column + column + beside;
         if (LOAD == 2 || (at_row < target.rows && at_column < target.columns))
             run_finish(y, target, at_row, at_column);
@@ -365,25 +328,25 @@ INLINED void strip_finish(struct unit unit, __local const float *strip, struct t
 }
 
 /* `memory` may still be read as tiles. */
-INLINED void block_finish(struct unit unit, __local uint4 *memory, unit_c sum[DOWN][ACROSS], struct target target,
-                          struct task task) {
-    __local float *strip = (__local float *)memory + unit.warp * STRIP_SIZE;
-    const uint row = unit.warp / WARPS_ACROSS * WARP_M, column = unit.warp % WARPS_ACROSS * WARP_N;
+INLINED void block_finish(struct work_item me, __local uint4 *memory, fragment_c sum[DOWN][ACROSS],
+                          struct target target, struct task task) {
+    __local float *strip = (__local float *)memory + me.warp * STRIP_SIZE;
+    const uint row = me.warp / WARPS_ACROSS * WARP_M, column = me.warp % WARPS_ACROSS * WARP_N;
     barrier(CLK_LOCAL_MEM_FENCE);
-    UNIT_UNROLL
+    FRAGMENT_UNROLL
     for (uint i = 0; i < DOWN; i += STRIP_DOWN) {
         if (i > 0)
-            UNIT_WARP_FENCE();
-        UNIT_UNROLL
+            WARP_FENCE();
+        FRAGMENT_UNROLL
         for (uint down = 0; down < STRIP_DOWN; down++)
-            strip_put(unit, strip, down * UNIT_M, sum[i + down]);
-        UNIT_WARP_FENCE();
-        strip_finish(unit, strip, target, task, row + i * UNIT_M, column);
+            strip_put(me, strip, down * FRAGMENT_M, sum[i + down]);
+        WARP_FENCE();
+        strip_finish(me, strip, target, task, row + i * FRAGMENT_M, column);
     }
 }
 
 /* Groups: the blocks of C, as many for each as have a part of it. */
-UNIT_KERNEL(WARPS)
+MATRIX_KERNEL(WARPS)
 void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial,
               __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at,
               uint b_stride, TARGET_PARAMETERS) {
@@ -391,28 +354,25 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
     __local ushort *tiles = (__local ushort *)memory;
     __local ushort(*tiles_a)[A_SIZE] = (__local ushort(*)[A_SIZE])tiles;
     __local ushort(*tiles_b)[B_SIZE] = (__local ushort(*)[B_SIZE])(tiles + STAGES * A_SIZE);
-    UNIT_BEGIN(unit, WARPS);
+    MATRIX_BEGIN(me, WARPS);
     const struct target target = TARGET(m, n);
     const struct task task = task_of(m, n, k, whole, parts, depth, partial);
     const struct sources sources = {
-#if TRANSPOSE_A
-        {a + a_at + (ulong)task.first * a_stride + task.row, a_stride, task.terms, m - task.row},
-#else
-        {a + a_at + (ulong)task.row * a_stride + task.first, a_stride, m - task.row, task.terms},
-#endif
-#if TRANSPOSE_B
-        {b + b_at + (ulong)task.column * b_stride + task.first, b_stride, n - task.column, task.terms},
-#else
-        {b + b_at + (ulong)task.first * b_stride + task.column, b_stride, task.terms, n - task.column},
-#endif
+        {a + a_at +
+             (TRANSPOSE_A ? (ulong)task.first * a_stride + task.row : (ulong)task.row * a_stride + task.first),
+         a_stride, TRANSPOSE_A ? task.terms : m - task.row, TRANSPOSE_A ? m - task.row : task.terms},
+        {b + b_at +
+             (TRANSPOSE_B ? (ulong)task.column * b_stride + task.first
+                          : (ulong)task.first * b_stride + task.column),
+         b_stride, TRANSPOSE_B ? n - task.column : task.terms, TRANSPOSE_B ? task.terms : n - task.column},
     };
-    unit_c sum[DOWN][ACROSS];
-    UNIT_UNROLL
+    fragment_c sum[DOWN][ACROSS];
+    FRAGMENT_UNROLL
     for (uint i = 0; i < DOWN; i++) {
-        UNIT_UNROLL
+        FRAGMENT_UNROLL
         for (uint j = 0; j < ACROSS; j++)
-            unit_clear(&sum[i][j]);
+            FRAGMENT_CLEAR(&sum[i][j]);
     }
-    block_multiply(unit, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
-    block_finish(unit, memory, sum, target, task);
+    block_multiply(me, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
+    block_finish(me, memory, sum, target, task);
 }

@@ -1,4 +1,4 @@
-/* Blocks of C of a product on matrix units that several work-groups each have made parts of: these, [blocks - whole, parts,
+/* Blocks of C of a product on matrix cores that several work-groups each have made parts of: these, [blocks - whole, parts,
  * BLOCK_M, BLOCK_N] in fp32, are added in their order, and mma_finish.cl does the rest. A work-item has a run of a row.
  *
  * Comes after mma_finish.cl and what that comes after. */
@@ -21,7 +21,7 @@ __kernel void mma_parts(uint m, uint n, uint whole, uint parts, ulong runs, __gl
     run_load(y, partial, first, TYPE_FP32);
     for (uint part = 1; part < parts; part++) {
         run_load(other, partial, first + part * BLOCK_SIZE, TYPE_FP32);
-        UNIT_UNROLL
+        FRAGMENT_UNROLL
         for (uint i = 0; i < RUN; i++)
             y[i] += other[i];
     }

@@ -38,17 +38,69 @@ static const struct mma_tiles intel_16[] = {{128, 128, 32, 32, 32, 2},
 #define EMULATED {32, 32, 16, 32, 16, 2}
 static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULATED, EMULATED};
 
+#define AMD_FILES   "matrix_cores_amd.cl", "matrix_cores_plain.cl"
+#define INTEL_FILES "matrix_cores_intel.cl", "matrix_cores_plain.cl"
+
 static const struct matrix_cores all[] = {
-    {MATRIX_CORES_NVIDIA, "mma.sync", nvidia, 32, 16, 16, 16, .limits_registers = true},
-    {MATRIX_CORES_AMD_WMMA, "WMMA", wmma, 32, 16, 16, 16, .wide_fragments = true, .transposed_load = true},
+    {MATRIX_CORES_NVIDIA,
+     "mma.sync",
+     {"matrix_cores_nvidia.cl", "matrix_cores_ptx.cl"},
+     nvidia,
+     32,
+     16,
+     16,
+     16,
+     .limits_registers = true},
+    {MATRIX_CORES_AMD_WMMA,
+     "WMMA",
+     {"matrix_cores_amd_wmma.cl", AMD_FILES},
+     wmma,
+     32,
+     16,
+     16,
+     16,
+     .wide_fragments = true,
+     .transposed_load = true},
     /* the same instruction in name only: a lane has half of an operand */
-    {MATRIX_CORES_AMD_WMMA_GFX12, "WMMA", wmma, 32, 16, 16, 16, .transposed_load = true},
-    {MATRIX_CORES_AMD_MFMA, "MFMA", mfma, 64, 16, 16, 16, .transposed_load = true},
+    {MATRIX_CORES_AMD_WMMA_GFX12,
+     "WMMA",
+     {"matrix_cores_amd_wmma_gfx12.cl", AMD_FILES},
+     wmma,
+     32,
+     16,
+     16,
+     16,
+     .transposed_load = true},
+    {MATRIX_CORES_AMD_MFMA,
+     "MFMA",
+     {"matrix_cores_amd_mfma.cl", AMD_FILES},
+     mfma,
+     64,
+     16,
+     16,
+     16,
+     .transposed_load = true},
     /* bf16 in steps of 8 along k, two of which make one of ours */
-    {MATRIX_CORES_AMD_MFMA_GFX908, "MFMA", mfma, 64, 16, 16, 16, .transposed_load = true},
-    {MATRIX_CORES_INTEL, "XMX", intel_8, 8, 8, 8, 16, .transposed_load = true},
-    {MATRIX_CORES_INTEL, "XMX", intel_16, 16, 8, 16, 16, .transposed_load = true},
-    {MATRIX_CORES_EMULATED, "an emulation for tests", emulated, 32, 16, 16, 16, .scratch_bytes = 1024},
+    {MATRIX_CORES_AMD_MFMA_GFX908,
+     "MFMA",
+     {"matrix_cores_amd_mfma_gfx908.cl", AMD_FILES},
+     mfma,
+     64,
+     16,
+     16,
+     16,
+     .transposed_load = true},
+    {MATRIX_CORES_INTEL, "XMX", {INTEL_FILES}, intel_8, 8, 8, 8, 16, .transposed_load = true},
+    {MATRIX_CORES_INTEL, "XMX", {INTEL_FILES}, intel_16, 16, 8, 16, 16, .transposed_load = true},
+    {MATRIX_CORES_EMULATED,
+     "an emulation for tests",
+     {"matrix_cores_emulated.cl", "matrix_cores_plain.cl", "matrix_cores_ptx.cl"},
+     emulated,
+     32,
+     16,
+     16,
+     16,
+     .scratch_bytes = 1024},
 };
 #define COUNT (sizeof all / sizeof *all)
 
@@ -63,6 +115,14 @@ static struct matrix_cores take(enum matrix_cores_kind kind, unsigned warp) {
         i++;
     }
     return all[i];
+}
+
+size_t matrix_cores_add_files(const struct matrix_cores *cores, const char **files, size_t count) {
+    files[count++] = "matrix_cores.cl";
+    for (size_t i = 0; cores->files[i]; i++) {
+        files[count++] = cores->files[i];
+    }
+    return count;
 }
 
 /* ---- what a device has */

@@ -79,17 +79,20 @@ static int check_fits(const struct attention_matrix_cores *cores) {
 /* ---- opening */
 
 static int build(struct attention_matrix_cores *cores) {
-    static const char *const files[] = {
-        "common.cl", "element.cl", "matrix_unit.cl", "matrix_unit_rows.cl", "attention_matrix_cores.cl", NULL};
+    const char *files[12] = {"common.cl", "element.cl"};
+    size_t count = matrix_cores_add_files(&cores->unit, files, 2);
+    files[count++] = "matrix_cores_rows.cl";
+    files[count++] = "attention_matrix_cores.cl";
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),
-             "%s -DVEC=1 -DUNIT=%d -DUNIT_WARP=%u -DUNIT_FP16=%d -DUNIT_TURN_LOCAL=%d -DHEAD_SIZE=%" PRId64
+             "%s -DVEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEAD_SIZE=%" PRId64
              " -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
-             (int)cores->unit.kind, cores->unit.warp, cores->shape.type == ELEMENT_FP16, cores->unit.wide_fragments,
-             cores->shape.head_size, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             cores->unit.warp, cores->shape.type == ELEMENT_FP16,
+             cores->unit.wide_fragments || cores->unit.transposed_load, cores->shape.head_size, WARPS,
+             cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&cores->compute->device, REGISTERS_MANY));
     const struct {
         const char *name;

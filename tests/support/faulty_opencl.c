@@ -73,7 +73,7 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
     NEXT(clGetDeviceInfo);
     static const char architecture[] = "gfx1100";
     const cl_device_type type = CL_DEVICE_TYPE_GPU;
-    const cl_ulong local = 12 << 10; /* for small tiles: an emulation is slow */
+    const cl_ulong local = 48 << 10; /* as NVIDIA says, for the table of tiles */
     const cl_uint capability[2] = {8, 0}, address[4] = {0, 0x41, 0, 0};
     const int units = strcmp(gpu(), "units") == 0;
     const char *name = getenv("HC_NAME"), *driver = getenv("HC_DRIVER");
@@ -105,20 +105,45 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info what, size_t room, void *
     }
 }
 
-/* As the emulation where NVIDIA's unit is asked for: UNIT of cl/matrix_unit.cl. */
+/* Adds a file of cl/ to a text. */
+static void add_file(FILE *text, const char *name) {
+    FILE *file = fopen(name, "r");
+    for (int c; file && (c = fgetc(file)) != EOF;) {
+        fputc(c, text);
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
+/* With the emulation in place of NVIDIA's matrix cores. */
+cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const char **strings, const size_t *lengths,
+                                     cl_int *code) {
+    NEXT(clCreateProgramWithSource);
+    static const char nvidia[] = "#line 1 \"matrix_cores_nvidia.cl\"";
+    const char *found = count == 1 && strcmp(gpu(), "units") == 0 ? strstr(strings[0], nvidia) : NULL;
+    const char *rest = found ? strstr(found + sizeof nvidia, "#line 1 ") : NULL;
+    char *changed = NULL;
+    size_t bytes;
+    if (!rest) {
+        return next(context, count, strings, lengths, code);
+    }
+    FILE *text = open_memstream(&changed, &bytes);
+    fprintf(text, "%.*s", (int)(found - strings[0]), strings[0]);
+    add_file(text, HC_KERNELS "/matrix_cores_emulated.cl");
+    add_file(text, HC_KERNELS "/matrix_cores_plain.cl");
+    fprintf(text, "%s", rest);
+    fclose(text);
+    cl_program program = next(context, 1, (const char **)&changed, NULL, code);
+    free(changed);
+    return program;
+}
+
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices, const char *options,
                       void (*notify)(cl_program, void *), void *context) {
     NEXT(clBuildProgram);
-    static const char unit[] = "-DUNIT=1 ";
-    char changed[4096];
     if (getenv("HC_LOG")) {
         return CL_BUILD_PROGRAM_FAILURE;
-    }
-    snprintf(changed, sizeof changed, "%s", options ? options : "");
-    char *found = strstr(changed, unit);
-    if (found && strcmp(gpu(), "units") == 0) {
-        found[sizeof unit - 3] = '5';
-        options = changed;
     }
     return next(program, count, devices, options, notify, context);
 }

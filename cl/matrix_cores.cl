@@ -1,0 +1,88 @@
+/* Matrix cores: D = A B + C on small matrices that the lanes of a warp (wave, sub-group) hold together as fragments; A and B have 16 bits,
+ * C and D are float. GEMM and attention use the same functions on all devices; a file for each kind of matrix cores defines them. This
+ * file comes first, after element.cl; the host adds the others (matrix_cores_files of runtime/gemm/matrix_cores.c):
+ *
+ *   NVIDIA sm_80 and later   matrix_cores_nvidia.cl (PTX), matrix_cores_ptx.cl
+ *   AMD                      matrix_cores_amd_wmma.cl (gfx11), _wmma_gfx12.cl, _mfma.cl (gfx90a, gfx94x, gfx950) or _mfma_gfx908.cl, then
+ *                            matrix_cores_amd.cl, matrix_cores_plain.cl
+ *   Intel                    matrix_cores_intel.cl (cl_intel_subgroup_matrix_multiply_accumulate), matrix_cores_plain.cl
+ *   any device, for tests    matrix_cores_emulated.cl (NVIDIA's instructions in OpenCL C), matrix_cores_plain.cl, matrix_cores_ptx.cl
+ *
+ * Constants given at build time:
+ *   WARP_SIZE  lanes that work together
+ *   FP16       elements of A and B are 0: bf16, 1: fp16; either way kernels see bits in a ushort
+ *
+ * What the files define for kernels, whose work-groups are one-dimensional and consist of whole warps:
+ *   FRAGMENT_M, _N, _K           A [FRAGMENT_M, FRAGMENT_K], B [FRAGMENT_K, FRAGMENT_N], C [FRAGMENT_M, FRAGMENT_N]
+ *   MATRIX_KERNEL(warps)         goes before `void`: a kernel with work-groups of so many warps
+ *   MATRIX_BEGIN(me, warps)      at the start of such a kernel: declares `me`, who a work-item is
+ *   fragment_a, _b, _c           a lane's share; that of C are the floats c.v[0 .. FRAGMENT_ELEMENTS - 1],
+ *   fragment_row, _column        which lie there in C; with FRAGMENT_PAIRS 2 i and 2 i + 1 side by side in a row
+ *   fragment_load_a, _b          from a tile in local memory (below), either as it lies or transposed
+ *   fragment_multiply            C += A B
+ *   copy_chunk                   copies 16 bytes from global to local memory, on NVIDIA while the kernel computes; copy_commit closes a
+ *                                group of copies, COPY_WAIT(n) waits until at most n groups are under way (then a barrier, for those
+ *                                of other work-items)
+ *   WARP_FENCE()                 what lanes of a warp wrote to local memory before it the others read after it. May be a barrier.
+ *   pair_round_bf16, _fp16       two rounded elements, the first one in the lower half
+ * and for attention:
+ *   LANE_ROWS                    rows of C that a lane has elements of; element i lies in number LANE_ROW_OF(i) of them, and
+ *                                LANE_IN_ROW(r) is an element of number r
+ *   ROW_LANES                    neighbouring lanes that hold a row of C
+ *   EXCHANGE(me, x, bit)         x of the lane whose number differs in this bit
+ *   power_of_two, IN_ORDER, FORGET, COPY_UNROLL   see attention_matrix_cores.cl
+ *
+ * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since it exchanges through
+ * barriers.
+ *
+ * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, a power of two from 16 up. Its
+ * chunks of 8 elements (16 bytes) are permuted within each row, so that 8 lanes that read one chunk each from 8 rows below
+ * each other hit all banks; tile_at says where an element is, and a chunk stays whole. Tiles are aligned to 16 bytes.
+ */
+#define CHUNK 8 /* elements of 16 bits that are copied at once */
+
+INLINED uint tile_at(uint width, uint row, uint column) {
+    const uint chunks = width / CHUNK, together = chunks < 8 ? 8 / chunks : 1;
+    const uint turn = row / together & (min(chunks, 8u) - 1);
+    return row * width + ((column / CHUNK ^ turn) * CHUNK | column % CHUNK);
+}
+
+struct work_item {
+    uint lane;             /* in the warp */
+    uint warp;             /* in the work-group */
+    __local uint *scratch; /* of the emulation, the warp's own */
+};
+
+/* For kernels that make operands themselves. */
+INLINED ushort operand_round(float x) {
+#if FP16
+    ushort bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return bits;
+#else
+    return element_round_bf16(x);
+#endif
+}
+
+INLINED float operand_value(ushort bits) {
+#if FP16
+    return vload_half(0, (const half *)&bits);
+#else
+    return as_float((uint)bits << 16);
+#endif
+}
+
+#if FP16
+#define operand_round_pair pair_round_fp16
+#else
+#define operand_round_pair pair_round_bf16
+#endif
+
+#define FRAGMENT_CLEAR(c)                                                                                          \
+    do {                                                                                                           \
+        FRAGMENT_UNROLL                                                                                            \
+        for (uint element = 0; element < FRAGMENT_ELEMENTS; element++)                                             \
+            (c)->v[element] = 0.0f;                                                                                \
+    } while (0)
+
+#define NOT_UNROLLED _Pragma("unroll 1") /* before loops that would make code too long */

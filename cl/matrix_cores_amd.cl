@@ -1,0 +1,92 @@
+/* Fragments of AMD's matrix cores. Lane l holds OPERAND_SHARE neighbours along k of row l % 16 of A and of column l % 16 of B. Which
+ * ones does not matter as long as it is the same for both, since the sum over k has no order. Comes after one of
+ * matrix_cores_amd_*.cl. */
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define FRAGMENT_UNROLL _Pragma("unroll") /* before loops over fragments, which must live in registers */
+#define COPY_UNROLL     FRAGMENT_UNROLL
+#define FRAGMENT_M      16
+#define FRAGMENT_N      16
+#define FRAGMENT_K      16
+#define FRAGMENT_PAIRS  0
+
+#define LANE_ROWS      FRAGMENT_ELEMENTS
+#define LANE_ROW_OF(i) (i)
+#define LANE_IN_ROW(r) (r)
+#define ROW_LANES      FRAGMENT_N
+/* ds_swizzle, bit mask mode: all five bits of the lane's number are kept and then these ones flipped */
+#define EXCHANGE(me, x, bit) as_float(__builtin_amdgcn_ds_swizzle(as_int(x), 0x1f | (bit) << 10))
+
+/* A wave's accesses to local memory happen in order; the compiler has to know. */
+#define WARP_FENCE()                                                                                               \
+    do {                                                                                                           \
+        __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");                                                     \
+        __builtin_amdgcn_wave_barrier();                                                                           \
+    } while (0)
+
+typedef operand_bits_t fragment_a;
+typedef operand_bits_t fragment_b;
+typedef struct {
+    floats_t v;
+} fragment_c;
+
+#define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
+#define MATRIX_BEGIN(me, warps)                                                                                    \
+    const struct work_item me = {get_local_id(0) % WARP_SIZE, get_local_id(0) / WARP_SIZE, 0}
+
+INLINED uint fragment_row(struct work_item me, uint i) {
+    return LANE_ROW(me.lane, i);
+}
+
+INLINED uint fragment_column(struct work_item me, uint i) {
+    return me.lane % 16;
+}
+
+/* OPERAND_SHARE neighbours of one row of the tile. */
+INLINED operand_bits_t load_along(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                  uint column) {
+#if OPERAND_SHARE > CHUNK
+    const ushort8 low = *(__local const ushort8 *)(tile + tile_at(width, row, column));
+    const ushort8 high = *(__local const ushort8 *)(tile + tile_at(width, row, column + CHUNK));
+    return (ushort16)(low, high);
+#else
+    return *(__local const operand_bits_t *)(tile + tile_at(width, row, column + LANE_FIRST(me.lane)));
+#endif
+}
+
+/* OPERAND_SHARE elements of one column of the tile. */
+INLINED operand_bits_t load_down(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                 uint column) {
+    operand_bits_t bits;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < OPERAND_SHARE; i++)
+        bits[i] = tile[tile_at(width, row + LANE_FIRST(me.lane) + i, column)];
+    return bits;
+}
+
+INLINED fragment_a fragment_load_a(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                   uint column) {
+    return load_along(me, tile, width, row + me.lane % 16, column);
+}
+
+INLINED fragment_a fragment_load_a_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                              uint column) {
+    return load_down(me, tile, width, row, column + me.lane % 16);
+}
+
+INLINED fragment_b fragment_load_b(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                   uint column) {
+    return fragment_load_a_transposed(me, tile, width, row, column);
+}
+
+INLINED fragment_b fragment_load_b_transposed(struct work_item me, __local const ushort *tile, uint width, uint row,
+                                              uint column) {
+    return fragment_load_a(me, tile, width, row, column);
+}
+
+INLINED void fragment_multiply(struct work_item me, fragment_c *c, fragment_a a, fragment_b b) {
+#if FP16
+    c->v = MULTIPLY_FP16(OPERAND_FP16(a), OPERAND_FP16(b), c->v);
+#else
+    c->v = MULTIPLY_BF16(OPERAND_BF16(a), OPERAND_BF16(b), c->v);
+#endif
+}
