@@ -16,6 +16,7 @@
 #include "src/checkpoint/weights.h"
 #include "tests/support/child.h"
 #include "tests/support/reference_residual.h"
+#include "tests/support/runs.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
@@ -40,33 +41,23 @@ static void assert_error(int status, const char *text) {
 
 /* ---- checkpoints of random numbers */
 
-static float *random_values(const struct parameter *parameter) {
-    float *values = malloc(parameter->elements * sizeof *values);
-    random_normal(random_key(3, parameter->name), 0, parameter->elements, 0.1, 0.3, values);
-    return values;
+static int random_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
+    const struct parameters *parameters = context;
+    random_normal(random_key(3, parameters->table[tensor].name), first, count, 0.1, 0.3, values);
+    return 0;
 }
 
 static void write_checkpoint(const char *name, const struct model_config *config) {
     struct parameters parameters;
-    struct safetensors_writer *writer;
-    char file[96];
     require(parameters_create(config, &parameters));
     struct tensor_info *infos = calloc(parameters.count, sizeof *infos);
     for (size_t i = 0; i < parameters.count; i++) {
-        struct parameter *parameter = &parameters.table[i];
-        infos[i] = (struct tensor_info){.name = parameter->name, .rank = parameter->rank};
-        memcpy(infos[i].shape, parameter->shape, sizeof parameter->shape);
+        infos[i] = weights_tensor(&parameters.table[i], false);
     }
     require(files_make_folder(scratch_path(name)));
     require(config_file_write(scratch_path(name), config));
-    snprintf(file, sizeof file, "%s/model.safetensors", name);
-    require(safetensors_create(scratch_path(file), infos, parameters.count, &writer));
-    for (size_t i = 0; i < parameters.count; i++) {
-        float *values = random_values(&parameters.table[i]);
-        require(safetensors_append(writer, values, parameters.table[i].elements * sizeof *values));
-        free(values);
-    }
-    require(safetensors_finish(writer));
+    require(safetensors_write(scratch_path(run_path(name, "model.safetensors")), infos, parameters.count,
+                              random_piece, &parameters));
     free(infos);
     parameters_release(&parameters);
 }
@@ -87,8 +78,7 @@ static int export_to(const char *checkpoint, const char *out, enum export_format
 
 /* ---- what comes back */
 
-/* Every parameter in the folder against the numbers of write_checkpoint, biases that the checkpoint had not against
- * zero. */
+/* Compares every parameter in the folder with the numbers of write_checkpoint; biases that the checkpoint lacked are 0. */
 static void assert_weights(const char *folder, const struct model_config *config, bool had_bias) {
     struct parameters parameters;
     struct weights *weights;
@@ -97,9 +87,10 @@ static void assert_weights(const char *folder, const struct model_config *config
     for (size_t i = 0; i < parameters.count; i++) {
         const struct parameter *parameter = &parameters.table[i];
         const bool bias = strstr(parameter->name, ".bias") != NULL;
-        float *expected = random_values(parameter), *found = malloc(parameter->elements * sizeof *found);
-        if (bias && !had_bias) {
-            memset(expected, 0, parameter->elements * sizeof *expected);
+        float *expected = calloc(parameter->elements, sizeof *expected);
+        float *found = malloc(parameter->elements * sizeof *found);
+        if (!bias || had_bias) {
+            random_piece(&parameters, i, 0, parameter->elements, expected);
         }
         const uint64_t half = parameter->elements / 2; /* in two pieces */
         require(weights_read(weights, parameter, false, 0, half, found));
@@ -155,17 +146,6 @@ static void linear_layers_are_transposed_for_hugging_face(void **state) {
     safetensors_close(theirs);
 }
 
-static void assert_same_bytes(const char *first, const char *second) {
-    size_t bytes, others;
-    char *a = scratch_read(scratch_path(first), &bytes), *b = scratch_read(scratch_path(second), &others);
-    assert_non_null(a);
-    assert_non_null(b);
-    assert_int_equal(bytes, others);
-    assert_memory_equal(a, b, bytes);
-    free(a);
-    free(b);
-}
-
 static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **state) {
     (void)state;
     const struct residual_variant *variant;
@@ -174,7 +154,7 @@ static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **stat
         struct model_config back;
         write_checkpoint("variant", &config);
         require(export_to("variant", "torch", EXPORT_TORCH, 0));
-        assert_same_bytes("variant/model.safetensors", "torch/model.safetensors");
+        assert_same_file("variant/model.safetensors", "torch/model.safetensors");
         require(config_file_read(scratch_path("torch"), &back));
         assert_true(back.residual == config.residual && back.n_streams == config.n_streams);
         assert_int_equal(back.hugging_face_rows, 0);
@@ -186,8 +166,7 @@ static void torch_folders_have_the_checkpoints_tensors_and_a_program(void **stat
 static int64_t rows_of(const char *folder) {
     struct model_config config;
     require(config_file_read(scratch_path(folder), &config));
-    assert_weights(folder, &config,
-                   true); /* the first rows of random numbers are the same for any number of them */
+    assert_weights(folder, &config, true); /* the first rows do not depend on the number of rows */
     return config.vocab_size;
 }
 
@@ -369,7 +348,9 @@ static void truncated_and_absent_weights_are_named(void **state) {
     require(files_remove_folder(scratch_path("changed")));
 }
 
-#define SIZES "\"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"n_positions\": 8, \"vocab_size\": 33"
+#define GPT2(layers, heads, more)                                                                                  \
+    "{\"model_type\": \"gpt2\", \"n_layer\": " #layers ", \"n_head\": " #heads                                     \
+    ", \"n_embd\": 16, \"n_positions\": 8, \"vocab_size\": 33" more "}"
 
 static void configs_that_cannot_be_computed_are_refused(void **state) {
     (void)state;
@@ -377,22 +358,16 @@ static void configs_that_cannot_be_computed_are_refused(void **state) {
         {"{\"model_type\": \"llama\"}", "model_type is 'llama': of Hugging Face's models only 'gpt2'"},
         {"{\"model_type\": 2}", "model_type is 'no text'"},
         {"{\"model_type\": \"gpt2\"}", "'n_layer' is missing"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": \"relu\"}",
-         "'activation_function' is 'relu'"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": null}", "'activation_function' is "},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": 65}", "'n_inner' is not 4 n_embd"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"scale_attn_weights\": false}",
-         "'scale_attn_weights' is not true"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"scale_attn_by_inverse_layer_idx\": true}",
+        {GPT2(2, 2, ", \"activation_function\": \"relu\""), "'activation_function' is 'relu'"},
+        {GPT2(2, 2, ", \"activation_function\": null"), "'activation_function' is "},
+        {GPT2(2, 2, ", \"n_inner\": 65"), "'n_inner' is not 4 n_embd"},
+        {GPT2(2, 2, ", \"scale_attn_weights\": false"), "'scale_attn_weights' is not true"},
+        {GPT2(2, 2, ", \"scale_attn_by_inverse_layer_idx\": true"),
          "'scale_attn_by_inverse_layer_idx' is not false"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"layer_norm_epsilon\": 1e-6}", "'layer_norm_epsilon' is not"},
-        {"{\"model_type\": \"gpt2\", " SIZES ", \"resid_pdrop\": 1.5}", "dropout = 1.5 is out of range"},
-        {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, \"n_embd\": 16, \"n_positions\": 8, "
-         "\"vocab_size\": 33}",
-         "n_embd = 16 is not divisible"},
-        {"{\"model_type\": \"gpt2\", \"n_layer\": -2, \"n_head\": 2, \"n_embd\": 16, \"n_positions\": 8, "
-         "\"vocab_size\": 33}",
-         "n_layer = -2 is out of range"},
+        {GPT2(2, 2, ", \"layer_norm_epsilon\": 1e-6"), "'layer_norm_epsilon' is not"},
+        {GPT2(2, 2, ", \"resid_pdrop\": 1.5"), "dropout = 1.5 is out of range"},
+        {GPT2(2, 3, ""), "n_embd = 16 is not divisible"},
+        {GPT2(-2, 2, ""), "n_layer = -2 is out of range"},
     };
     require(files_make_folder(scratch_path("config")));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -405,7 +380,7 @@ static void configs_that_cannot_be_computed_are_refused(void **state) {
 
 static void what_configs_leave_out_is_gpt2s(void **state) {
     (void)state;
-    static const char minimal[] = "{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": null}";
+    static const char minimal[] = GPT2(2, 2, ", \"n_inner\": null");
     static const char tokens[] = "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, "
                                  "\"n_positions\": 8, \"vocab_size\": 50257, \"eos_token_id\": 50256, "
                                  "\"n_inner\": 32, \"activation_function\": \"gelu\"}";
@@ -463,7 +438,7 @@ static void exports_that_fail_leave_nothing_behind(void **state) {
     assert_error(export_to("shc", "failed/x", EXPORT_TORCH, 0), "model.safetensors: File too large");
     scratch_limit_file_size(UINT64_MAX);
     assert_int_equal(scratch_entries(scratch_path("failed")), 1);
-    assert_same_bytes("failed/x/model.safetensors", "kept-torch/model.safetensors");
+    assert_same_file("failed/x/model.safetensors", "kept-torch/model.safetensors");
 }
 
 static void broken_checkpoints_are_named(void **state) {
@@ -483,27 +458,19 @@ static void broken_checkpoints_are_named(void **state) {
 
 /* ---- programs */
 
-static void assert_says(int status, int expected, const char *text) {
-    if (status != expected || !strstr(child_message(), text)) {
-        fail_msg("exit status %d (expected %d), '%s' expected in: %s", status, expected, text, child_message());
-    }
-}
-
 static void export_program_says_what_is_wrong(void **state) {
     (void)state;
     const struct model_config streams = small_model_config("shc", 3);
     write_checkpoint("shc", &streams);
-    assert_says(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
-    assert_says(CHILD_RUN(export_program, "--format", "onnx"), 2, "--format");
-    assert_says(CHILD_RUN(export_program, "--checkpoint", scratch_path("shc"), "--out", scratch_path("no")), 1,
-                "residual = shc, which Hugging Face's GPT-2 cannot compute");
-    assert_says(CHILD_RUN_WRITING(scratch_path("said"), export_program, "--checkpoint", scratch_path("shc"),
-                                  "--out", scratch_path("shc-torch"), "--format", "torch"),
-                0, "");
-    size_t bytes;
-    char *said = scratch_read(scratch_path("said"), &bytes);
-    assert_non_null(strstr(said, "shc-torch: shc with 2 layers, "));
-    free(said);
+    assert_failed(CHILD_RUN(export_program), 2, "--checkpoint and --out are both needed");
+    assert_failed(CHILD_RUN(export_program, "--format", "onnx"), 2, "--format");
+    assert_failed(CHILD_RUN(export_program, "--checkpoint", scratch_path("shc"), "--out", scratch_path("no")), 1,
+                  "residual = shc, which Hugging Face's GPT-2 cannot compute");
+    assert_done(CHILD_RUN_WRITING(scratch_path("printed"), export_program, "--checkpoint", scratch_path("shc"),
+                                  "--out", scratch_path("shc-torch"), "--format", "torch"));
+    char *printed = scratch_read(scratch_path("printed"), &(size_t){0});
+    assert_non_null(strstr(printed, "shc-torch: shc with 2 layers, "));
+    free(printed);
 }
 
 static void write_batch(void) {
@@ -517,9 +484,8 @@ static void write_batch(void) {
 }
 
 static void probe(const char *checkpoint, const char *out) {
-    assert_says(CHILD_RUN(probe_program, "--checkpoint", scratch_path(checkpoint), "--batch", scratch_path("batch"),
-                          "--out", scratch_path(out), "--logits", "--no-grad", "--device", "pocl"),
-                0, "");
+    assert_done(CHILD_RUN(probe_program, "--checkpoint", scratch_path(checkpoint), "--batch", scratch_path("batch"),
+                          "--out", scratch_path(out), "--logits", "--no-grad", "--device", "pocl"));
 }
 
 /* The same numbers through the same kernels. */
@@ -532,7 +498,7 @@ static void imported_models_compute_the_same_bits(void **state) {
     write_batch();
     probe("plain", "probe-ours");
     probe("hf", "probe-theirs");
-    assert_same_bytes("probe-ours", "probe-theirs");
+    assert_same_file("probe-ours", "probe-theirs");
 }
 
 /* Data of 40 tokens for a model of 33. */
@@ -560,16 +526,15 @@ static void training_goes_on_from_hugging_faces_folder(void **state) {
     write_checkpoint("plain", &config);
     require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
     write_data();
-    assert_says(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
-    assert_says(TRAIN_FROM_HF("--vocab-size", "32"), 1, "another vocab_size");
-    assert_says(TRAIN_FROM_HF("--residual", "shc"), 1, "another residual");
+    assert_failed(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
+    assert_failed(TRAIN_FROM_HF("--vocab-size", "32"), 1, "another vocab_size");
+    assert_failed(TRAIN_FROM_HF("--residual", "shc"), 1, "another residual");
     assert_false(files_exist(scratch_path("tuned/ckpt-1")));
-    assert_says(TRAIN_FROM_HF("--vocab-size", "48"), 0, "");
+    assert_done(TRAIN_FROM_HF("--vocab-size", "48"));
     require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));
     assert_true(tuned.vocab_size == 48 && tuned.hugging_face_rows == 0 && residual_is_plain(tuned.residual));
-    assert_says(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
-                          "2", "--device", "pocl"),
-                0, "");
+    assert_done(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
+                          "2", "--device", "pocl"));
     assert_true(files_exist(scratch_path("tuned/ckpt-2")));
 }
 

@@ -1,4 +1,4 @@
-/* hc_prepare, run as a program: token files, meta.json, and what is left behind when it fails. */
+/* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -9,67 +9,28 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/files.h"
+#include "tests/support/child.h"
 #include "tests/support/scratch.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ARGUMENTS = 16, MOST_MESSAGE = 4000 };
+static const char program[] = HC_PROGRAMS "/hc_prepare";
 
-static char message[MOST_MESSAGE]; /* stderr of the last run */
-
-/* Starts hc_prepare with stdin from this descriptor; stdout and stderr go to files. */
-static pid_t start(int input, uint64_t limit, const char *const *arguments) {
-    char *all[MOST_ARGUMENTS] = {(char[]){"hc_prepare"}};
-    for (int i = 0; arguments[i] != NULL; i++) {
-        all[i + 1] = (char *)(uintptr_t)arguments[i];
-    }
-    const char *errors = scratch_path("stderr"), *output = scratch_path("stdout");
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const int error_file = open(errors, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-        dup2(input, STDIN_FILENO);
-        dup2(open(output, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
-        dup2(error_file, STDERR_FILENO);
-        if (limit != UINT64_MAX) {
-            scratch_limit_file_size(limit);
-        }
-        signal(SIGXFSZ, SIG_DFL);
-        signal(SIGINT, SIG_DFL);
-        execv(HC_PROGRAMS "/hc_prepare", all);
-        _exit(99);
-    }
-    return child;
-}
-
-static int finish(pid_t child) {
-    int status = 0;
-    size_t bytes;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    char *text = scratch_read(scratch_path("stderr"), &bytes);
-    snprintf(message, sizeof message, "%s", text != NULL ? text : "");
-    free(text);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-#define RUN(...) finish(start(STDIN_FILENO, UINT64_MAX, (const char *const[]){__VA_ARGS__, NULL}))
+#define RUN(...) CHILD_RUN_WRITING(scratch_path("stdout"), program, __VA_ARGS__)
+#define START(descriptor, ...)                                                                                     \
+    child_start_with(&(struct child_setup){.input = descriptor}, (const char *const[]){program, __VA_ARGS__, NULL})
 
 static void assert_message(const char *expected) {
-    if (strstr(message, expected) == NULL) {
-        fail_msg("'%s' is not in '%s'", expected, message);
+    if (strstr(child_message(), expected) == NULL) {
+        fail_msg("'%s' is not in '%s'", expected, child_message());
     }
 }
 
@@ -85,14 +46,22 @@ static char *make_text(size_t bytes, unsigned salt) {
     return text;
 }
 
-/* The tokens of a file, which must be there, as a text. */
-static char *read_tokens(const char *path, size_t *count) {
-    size_t bytes;
-    char *data = scratch_read(path, &bytes);
-    *count = 0;
+/* A file of such lines. */
+static const char *write_text(const char *name, size_t bytes, unsigned salt) {
+    char *text = make_text(bytes, salt);
+    const char *path = scratch_write(name, text, strlen(text));
+    free(text);
+    return path;
+}
+
+/* The tokens of <folder>/<name>.bin, which must be there, as a text. */
+static char *read_tokens(const char *folder, const char *name, size_t *count) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s.bin", folder, name);
+    char *data = scratch_read(scratch_path(path), count);
     assert_non_null(data);
-    assert_int_equal(bytes % 2, 0);
-    *count = bytes / 2;
+    assert_int_equal(*count % 2, 0);
+    *count /= 2;
     for (size_t i = 0; i < *count; i++) {
         assert_int_equal(data[2 * i + 1], 0);
         data[i] = data[2 * i];
@@ -101,21 +70,22 @@ static char *read_tokens(const char *path, size_t *count) {
     return data;
 }
 
+static void assert_tokens(const char *folder, const char *name, const char *expected) {
+    size_t count;
+    char *text = read_tokens(folder, name, &count);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
 static json_t *read_meta(const char *folder) {
-    char path[700];
+    char path[64];
     snprintf(path, sizeof path, "%s/meta.json", folder);
-    json_t *meta = json_load_file(path, 0, NULL);
+    json_t *meta = json_load_file(scratch_path(path), 0, NULL);
     assert_non_null(meta);
     return meta;
 }
 
-static int64_t meta_integer(const json_t *meta, const char *key) {
-    const json_t *value = json_object_get(meta, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
-static double meta_real(const json_t *meta, const char *key) {
+static double number_of(const json_t *meta, const char *key) {
     const json_t *value = json_object_get(meta, key);
     assert_true(json_is_number(value));
     return json_number_value(value);
@@ -150,42 +120,40 @@ static double entropy_of(const char *text, size_t count) {
 }
 
 static void check_split(size_t bytes, double fraction, double tolerance) {
-    char out[600], source[600], fraction_text[32];
+    char digest[CHECKSUM_SIZE], fraction_text[32];
     char *text = make_text(bytes, 1);
     const size_t length = strlen(text);
-    snprintf(out, sizeof out, "%s", scratch_path("split/out"));
-    snprintf(source, sizeof source, "%s", scratch_write("source.txt", text, length));
+    const char *source = scratch_write("source.txt", text, length);
     snprintf(fraction_text, sizeof fraction_text, "%g", fraction);
-    assert_int_equal(RUN("--out", out, "--val-fraction", fraction_text, source), 0);
-    assert_string_equal(message, "");
+    assert_int_equal(RUN("--out", scratch_path("split/out"), "--val-fraction", fraction_text, source), 0);
+    assert_string_equal(child_message(), "");
     size_t train_count, val_count;
-    char *train = read_tokens(scratch_path("split/out/train.bin"), &train_count);
-    char *val = read_tokens(scratch_path("split/out/val.bin"), &val_count);
+    char *train = read_tokens("split/out", "train", &train_count),
+         *val = read_tokens("split/out", "val", &val_count);
     assert_int_equal(train_count + val_count, length);
-    assert_true(fabs((double)val_count / (double)length - fraction) < tolerance);
+    assert_float_equal((double)val_count / (double)length, fraction, tolerance);
     assert_split_of(text, train, val);
 
-    json_t *meta = read_meta(out);
-    char digest[CHECKSUM_SIZE];
+    json_t *meta = read_meta("split/out");
     assert_int_equal(checksum_memory(text, length, digest), 0);
-    assert_int_equal(meta_integer(meta, "vocab_size"), 256);
+    assert_int_equal(number_of(meta, "vocab_size"), 256);
     assert_string_equal(json_string_value(json_object_get(meta, "tokenizer")), "byte");
-    assert_int_equal(meta_integer(meta, "train_tokens"), train_count);
-    assert_int_equal(meta_integer(meta, "val_tokens"), val_count);
-    assert_true(fabs(meta_real(meta, "held_out_fraction") - (double)val_count / (double)length) < 1e-9);
-    assert_true(fabs(meta_real(meta, "unigram_entropy") - entropy_of(train, train_count)) < 1e-8);
+    assert_int_equal(number_of(meta, "train_tokens"), train_count);
+    assert_int_equal(number_of(meta, "val_tokens"), val_count);
+    assert_float_equal(number_of(meta, "held_out_fraction"), (double)val_count / (double)length, 1e-9);
+    assert_float_equal(number_of(meta, "unigram_entropy"), entropy_of(train, train_count), 1e-8);
     const json_t *first = json_array_get(json_object_get(meta, "sources"), 0);
     assert_string_equal(json_string_value(json_object_get(first, "path")), source);
-    assert_int_equal(meta_integer(first, "bytes"), length);
+    assert_int_equal(number_of(first, "bytes"), length);
     assert_string_equal(json_string_value(json_object_get(first, "sha256")), digest);
     json_decref(meta);
-    assert_int_equal(scratch_entries(out), 3);
+    assert_int_equal(scratch_entries(scratch_path("split/out")), 3);
     free(train);
     free(val);
     free(text);
 }
 
-/* Up to the length of a paragraph, and for large ones where whole chunks are held out, up to one of these. */
+/* Up to the length of a paragraph, and for large texts, where whole chunks are held out, up to one chunk. */
 static void test_split(void **state) {
     (void)state;
     check_split(5000000, 0.5, 65536 / 5e6);
@@ -196,114 +164,83 @@ static void test_split(void **state) {
     check_split(200000, 0.01, 1e-3);
 }
 
-/* The share that is held out does not depend on where the seed lets it begin, nor on how the text lies in files; and what is
- * printed is what came out. */
-static void test_share(void **state) {
+/* The share that is held out depends neither on the seed, nor on how the text is divided into files, and is printed. The
+ * same seed gives the same bytes, another one others. */
+static void test_share_and_seed(void **state) {
     (void)state;
-    char out[600], first[600], second[600], wanted[80];
+    char wanted[80], digests[9][CHECKSUM_SIZE];
     char *text = make_text(300000, 7);
-    const size_t length = strlen(text);
-    snprintf(first, sizeof first, "%s", scratch_write("first.txt", text, 100000));
-    snprintf(second, sizeof second, "%s", scratch_write("second.txt", text + 100000, length - 100000));
-    snprintf(out, sizeof out, "%s", scratch_path("share"));
-    static const char *const seeds[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
-    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
-        assert_int_equal(RUN("--out", out, "--seed", seeds[i], first, second), 0);
-        json_t *meta = read_meta(out);
-        assert_float_equal(meta_real(meta, "held_out_fraction"), 0.1, 0.001);
-        snprintf(wanted, sizeof wanted, "%" PRId64 " held out (%.3g %% of all; asked for: 10 %%)",
-                 meta_integer(meta, "val_tokens"), 100 * meta_real(meta, "held_out_fraction"));
+    scratch_write("first.txt", text, 100000);
+    scratch_write("second.txt", text + 100000, strlen(text) - 100000);
+    free(text);
+    static const char *const seeds[] = {"1", "2", "3", "4", "5", "6", "7", "8", "1"};
+    for (size_t i = 0; i < 9; i++) {
+        assert_int_equal(RUN("--out", scratch_path("share"), "--seed", seeds[i], scratch_path("first.txt"),
+                             scratch_path("second.txt")),
+                         0);
+        assert_int_equal(checksum_file(scratch_path("share/val.bin"), digests[i]), 0);
+        json_t *meta = read_meta("share");
+        assert_float_equal(number_of(meta, "held_out_fraction"), 0.1, 0.001);
+        snprintf(wanted, sizeof wanted, "%.0f held out (%.3g %% of all; asked for: 10 %%)",
+                 number_of(meta, "val_tokens"), 100 * number_of(meta, "held_out_fraction"));
         char *printed = scratch_read(scratch_path("stdout"), &(size_t){0});
-        if (!printed || !strstr(printed, wanted) ||
-            !strstr(printed, "the loss of a model that knows only how often")) {
-            fail_msg("no '%s' in '%s'", wanted, printed ? printed : "");
+        if (!strstr(printed, wanted) || !strstr(printed, "the loss of a model that knows only how often")) {
+            fail_msg("no '%s' in '%s'", wanted, printed);
         }
         free(printed);
         json_decref(meta);
     }
-    free(text);
+    assert_string_equal(digests[0], digests[8]);
+    assert_string_not_equal(digests[0], digests[1]);
 }
 
-/* A compressed source holds more text than bytes, so the whole is not divided by its stored bytes. */
+/* A compressed source holds more text than bytes, so its stored bytes are not the size of the text. */
 static void test_share_of_compressed_text(void **state) {
     (void)state;
-    char out[600], first[600], command[1400];
-    char *text = make_text(600000, 7);
-    snprintf(first, sizeof first, "%s", scratch_write("plain.txt", text, 100000));
-    scratch_write("packed.txt", text + 100000, strlen(text) - 100000);
-    snprintf(command, sizeof command, "gzip -f '%s'", scratch_path("packed.txt"));
+    char command[700];
+    write_text("plain.txt", 100000, 7);
+    snprintf(command, sizeof command, "gzip -f '%s'", write_text("packed.txt", 500000, 8));
     assert_int_equal(system(command), 0);
-    snprintf(out, sizeof out, "%s", scratch_path("mixed"));
-    assert_int_equal(RUN("--out", out, first, scratch_path("packed.txt.gz")), 0);
-    json_t *meta = read_meta(out);
-    assert_true(meta_real(meta, "held_out_fraction") > 0.06 && meta_real(meta, "held_out_fraction") < 0.14);
+    assert_int_equal(RUN("--out", scratch_path("mixed"), scratch_path("plain.txt"), scratch_path("packed.txt.gz")),
+                     0);
+    json_t *meta = read_meta("mixed");
+    assert_float_equal(number_of(meta, "held_out_fraction"), 0.1, 0.04);
     json_decref(meta);
-    free(text);
-}
-
-static void test_seed_and_repeat(void **state) {
-    (void)state;
-    char source[600], digests[3][CHECKSUM_SIZE];
-    char *text = make_text(400000, 2);
-    snprintf(source, sizeof source, "%s", scratch_write("seeded.txt", text, strlen(text)));
-    free(text);
-    static const char *const seeds[] = {"1", "1", "2"};
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(RUN("--out", scratch_path("seeded"), "--seed", seeds[i], source), 0);
-        assert_int_equal(checksum_file(scratch_path("seeded/val.bin"), digests[i]), 0);
-    }
-    assert_string_equal(digests[0], digests[1]);
-    assert_string_not_equal(digests[0], digests[2]);
 }
 
 static void test_several_sources_and_stdin(void **state) {
     (void)state;
-    char first[600];
-    snprintf(first, sizeof first, "%s", scratch_write("first.txt", "one\ntwo\n", 8));
+    scratch_write("first.txt", "one\ntwo\n", 8);
     const int input = open(scratch_write("input.txt", "three\nfour\n", 11), O_RDONLY);
-    assert_true(input >= 0);
-    assert_int_equal(finish(start(input, UINT64_MAX,
-                                  (const char *const[]){"--val-fraction=0", "--out", scratch_path("several"), first,
-                                                        "-", NULL})),
+    assert_int_equal(child_finish(START(input, "--val-fraction=0", "--out", scratch_path("several"),
+                                        scratch_path("first.txt"), "-")),
                      0);
     close(input);
-    size_t count;
-    char *train = read_tokens(scratch_path("several/train.bin"), &count);
-    assert_string_equal(train, "one\ntwo\nthree\nfour\n");
-    free(train);
+    assert_tokens("several", "train", "one\ntwo\nthree\nfour\n");
     assert_false(files_exist(scratch_path("several/val.bin")));
-    json_t *meta = read_meta(scratch_path("several"));
+    json_t *meta = read_meta("several");
     assert_int_equal(json_array_size(json_object_get(meta, "sources")), 2);
     json_decref(meta);
 }
 
 static void test_val_file(void **state) {
     (void)state;
-    char train_file[600], val_file[600], empty[600], out[600];
-    snprintf(train_file, sizeof train_file, "%s", scratch_write("head.txt", "one\ntwo\n", 8));
-    snprintf(val_file, sizeof val_file, "%s", scratch_write("tail.txt", "three\nfour\n", 11));
-    snprintf(empty, sizeof empty, "%s", scratch_write("empty.txt", "", 0));
-    snprintf(out, sizeof out, "%s", scratch_path("val-file"));
-    assert_int_equal(RUN("--out", out, train_file, "--val", empty), 1);
+    const char *head = scratch_write("head.txt", "one\ntwo\n", 8);
+    const char *tail = scratch_write("tail.txt", "three\nfour\n", 11), *empty = scratch_write("empty.txt", "", 0);
+    const char *out = scratch_path("val-file");
+    assert_int_equal(RUN("--out", out, head, "--val", empty), 1);
     assert_message("the file to hold out has no text");
-    assert_int_equal(RUN("--out", out, empty, "--val", val_file), 1);
+    assert_int_equal(RUN("--out", out, empty, "--val", tail), 1);
     assert_message("the files to train on have no text");
-    assert_int_equal(RUN("--out", out, train_file, "--val", train_file, "--order", val_file, "--documents",
-                         "files"),
-                     2);
+    assert_int_equal(RUN("--out", out, head, "--val", head, "--order", tail, "--documents", "files"), 2);
     assert_message("--order and --val both say what is held out");
     assert_false(files_exist(out));
-    assert_int_equal(RUN("--out", out, train_file, "--val", val_file), 0);
-    size_t count;
-    char *train = read_tokens(scratch_path("val-file/train.bin"), &count);
-    char *val = read_tokens(scratch_path("val-file/val.bin"), &count);
-    assert_string_equal(train, "one\ntwo\n");
-    assert_string_equal(val, "three\nfour\n");
-    free(train);
-    free(val);
-    json_t *meta = read_meta(out);
-    assert_int_equal(meta_integer(meta, "val_tokens"), 11);
-    assert_string_equal(json_string_value(json_object_get(meta, "val_source")), val_file);
+    assert_int_equal(RUN("--out", out, head, "--val", tail), 0);
+    assert_tokens("val-file", "train", "one\ntwo\n");
+    assert_tokens("val-file", "val", "three\nfour\n");
+    json_t *meta = read_meta("val-file");
+    assert_int_equal(number_of(meta, "val_tokens"), 11);
+    assert_string_equal(json_string_value(json_object_get(meta, "val_source")), tail);
     json_decref(meta);
 }
 
@@ -311,25 +248,18 @@ static void test_pipe(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    const pid_t child =
-        start(ends[0], UINT64_MAX, (const char *const[]){"--out", scratch_path("piped"), "-", NULL});
+    const pid_t child = START(ends[0], "--out", scratch_path("piped"), "-");
     close(ends[0]);
     char *text = make_text(200000, 3);
-    size_t size = strlen(text), written = 0;
-    while (written < size) {
-        const ssize_t put = write(ends[1], text + written, size - written);
-        assert_true(put > 0);
-        written += (size_t)put;
-    }
+    const size_t size = strlen(text);
+    assert_int_equal(files_write_all(ends[1], text, size), 0);
     close(ends[1]);
-    assert_int_equal(finish(child), 0);
+    assert_int_equal(child_finish(child), 0);
     size_t train_count, val_count;
-    char *train = read_tokens(scratch_path("piped/train.bin"), &train_count);
-    char *val = read_tokens(scratch_path("piped/val.bin"), &val_count);
+    free(read_tokens("piped", "train", &train_count));
+    free(read_tokens("piped", "val", &val_count));
     assert_int_equal(train_count + val_count, size);
     assert_true(val_count > size / 25);
-    free(train);
-    free(val);
     free(text);
 }
 
@@ -340,59 +270,47 @@ static void test_all_bytes_without_lines(void **state) {
     for (size_t i = 0; i < COUNT; i++) {
         bytes[i] = (char)(i * 7 % 256 == '\n' ? 0 : i * 7);
     }
-    char source[600];
-    snprintf(source, sizeof source, "%s", scratch_write("bytes", bytes, COUNT));
-    assert_int_equal(RUN("--out", scratch_path("bytes-out"), source), 0);
-    json_t *meta = read_meta(scratch_path("bytes-out"));
-    assert_int_equal(meta_integer(meta, "train_tokens") + meta_integer(meta, "val_tokens"), COUNT);
-    assert_true(meta_integer(meta, "val_tokens") > 0);
+    assert_int_equal(RUN("--out", scratch_path("bytes-out"), scratch_write("bytes", bytes, COUNT)), 0);
+    json_t *meta = read_meta("bytes-out");
+    assert_int_equal(number_of(meta, "train_tokens") + number_of(meta, "val_tokens"), COUNT);
+    assert_true(number_of(meta, "val_tokens") > 0);
     json_decref(meta);
 }
 
-static void test_usage(void **state) {
+static void test_what_is_refused(void **state) {
     (void)state;
+    const char *good = scratch_write("good.txt", "a\nb\n", 4), *empty = scratch_write("empty.txt", "", 0);
+    const char *out = scratch_path("wrong");
+    const struct {
+        int status;
+        const char *message, *arguments[6];
+    } cases[] = {
+        {2, "--out is missing", {"x.txt"}},
+        {2, "no input files", {"--out", out}},
+        {2, "--val-fraction: 0.9 is out of range 0 .. 0.5", {"--out", out, "--val-fraction", "0.9", "x"}},
+        {1, "missing.txt: No such file", {"--out", out, good, scratch_path("missing.txt")}},
+        {1, "it is empty", {"--out", out, empty}},
+        {1, "it is a folder", {"--out", out, scratch_path(".")}},
+        {1, "once only", {"--out", out, "-", "-"}},
+        {1, "too few to hold out 1 %", {"--out", out, "--val-fraction", "0.01", good}},
+        {1, "good.txt: File exists", {"--out", good, good}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *given = cases[i].arguments;
+        assert_int_equal(RUN(given[0], given[1], given[2], given[3], given[4]), cases[i].status);
+        assert_message(cases[i].message);
+        assert_false(files_exist(out));
+    }
     assert_int_equal(RUN("--help"), 0);
     assert_int_equal(RUN("--version"), 0);
-    assert_int_equal(RUN("x.txt"), 2);
-    assert_message("--out is missing");
-    assert_int_equal(RUN("--out", scratch_path("usage")), 2);
-    assert_message("no input files");
-    assert_int_equal(RUN("--out", scratch_path("usage"), "--val-fraction", "0.9", "x"), 2);
-    assert_message("--val-fraction: 0.9 is out of range 0 .. 0.5");
-    assert_false(files_exist(scratch_path("usage")));
-}
-
-static void test_wrong_inputs(void **state) {
-    (void)state;
-    char good[600], empty[600], out[600];
-    snprintf(good, sizeof good, "%s", scratch_write("good.txt", "a\nb\n", 4));
-    snprintf(empty, sizeof empty, "%s", scratch_write("empty.txt", "", 0));
-    snprintf(out, sizeof out, "%s", scratch_path("wrong"));
-    assert_int_equal(RUN("--out", out, good, scratch_path("missing.txt")), 1);
-    assert_message("missing.txt: No such file");
-    assert_int_equal(RUN("--out", out, empty), 1);
-    assert_message("it is empty");
-    assert_int_equal(RUN("--out", out, scratch_path(".")), 1);
-    assert_message("it is a folder");
-    assert_int_equal(RUN("--out", out, "-", "-"), 1);
-    assert_message("once only");
-    assert_int_equal(RUN("--out", out, "--val-fraction", "0.01", good), 1);
-    assert_message("too few to hold out 1 %");
-    assert_int_equal(RUN("--out", good, good), 1);
-    assert_message("good.txt: File exists");
-    assert_false(files_exist(out));
 }
 
 static void test_disk_full(void **state) {
     (void)state;
-    char out[600], small[600], large[600];
-    char *text = make_text(3000000, 4);
-    snprintf(large, sizeof large, "%s", scratch_write("large.txt", text, strlen(text)));
-    snprintf(small, sizeof small, "%s", scratch_write("small.txt", text, 5000));
-    free(text);
-    snprintf(out, sizeof out, "%s", scratch_path("full"));
-    const char *const arguments[] = {"--out", out, large, NULL};
-    assert_int_equal(finish(start(STDIN_FILENO, 1000000, arguments)), 1);
+    const char *large = write_text("large.txt", 3000000, 4), *small = write_text("small.txt", 5000, 4);
+    const char *out = scratch_path("full");
+    const char *const arguments[] = {program, "--out", out, large, NULL};
+    assert_int_equal(child_finish(child_start(1000000, arguments)), 1);
     assert_message("full/.hc_prepare/train.bin: File too large");
     assert_false(files_exist(out));
 
@@ -401,7 +319,7 @@ static void test_disk_full(void **state) {
     assert_int_equal(RUN("--out", out, small), 0);
     assert_int_equal(checksum_file(scratch_path("full/train.bin"), before), 0);
     scratch_write("full/notes.txt", "mine", 4);
-    assert_int_equal(finish(start(STDIN_FILENO, 1000000, arguments)), 1);
+    assert_int_equal(child_finish(child_start(1000000, arguments)), 1);
     assert_int_equal(checksum_file(scratch_path("full/train.bin"), after), 0);
     assert_string_equal(before, after);
     assert_int_equal(scratch_entries(out), 4);
@@ -413,44 +331,37 @@ static void test_disk_full(void **state) {
     assert_int_equal(scratch_entries(out), 3);
 }
 
-static void wait_for(const char *path) {
-    for (int i = 0; i < 1000 && !files_exist(path); i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    assert_true(files_exist(path));
-}
-
 static void test_interrupt(void **state) {
     (void)state;
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const char *out = scratch_path("interrupted");
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         int ends[2];
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-        const pid_t child =
-            start(ends[0], UINT64_MAX, (const char *const[]){"--out", scratch_path("interrupted"), "-", NULL});
+        const pid_t child = START(ends[0], "--out", out, "-");
         close(ends[0]);
         assert_int_equal(write(ends[1], "some text\n", 10), 10);
-        wait_for(scratch_path("interrupted"));
+        for (int waited = 0; waited < 1000 && !files_exist(out); waited++) {
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        }
         assert_int_equal(kill(child, signals[i]), 0);
-        assert_int_equal(finish(child), 130);
+        assert_int_equal(child_finish(child), 130);
         assert_message("interrupted, nothing written");
         close(ends[1]);
-        assert_false(files_exist(scratch_path("interrupted")));
+        assert_false(files_exist(out));
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),
-        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_and_seed),
         cmocka_unit_test(test_share_of_compressed_text),
-        cmocka_unit_test(test_seed_and_repeat),
         cmocka_unit_test(test_several_sources_and_stdin),
         cmocka_unit_test(test_val_file),
         cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_all_bytes_without_lines),
-        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_wrong_inputs),
+        cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_interrupt),
     };

@@ -14,6 +14,7 @@ pid_t child_start_writing(const char *output, uint64_t file_bytes, const char *c
 
 /* How a child is started that differs in more; what is 0 or NULL is as child_start has it. */
 struct child_setup {
+    int input;                      /* the descriptor that stdin comes from; 0: /dev/null */
     const char *output;             /* the file that stdout goes to */
     const char *errors;             /* the file that stderr goes to; child_message then has nothing */
     int errors_to;                  /* or the descriptor, one of a pipe */

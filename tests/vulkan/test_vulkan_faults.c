@@ -44,9 +44,10 @@ static const char small[] = "device = vulkan\n"
 
 /* Its exit status, or minus the signal that ended it; SIGKILL is for one that hangs. What is changed in its environment
  * ends with NULL. */
-#define RUN_IN(program, run, file_bytes, changed, ...)                                                             \
-    child_finish_within(child_start_with(&(struct child_setup){scratch_path("said"), NULL, 0, changed,             \
-                                                               file_bytes},                                        \
+#define RUN_IN(program, run, bytes, changed, ...)                                                                  \
+    child_finish_within(child_start_with(&(struct child_setup){.output = scratch_path("said"),                     \
+                                                               .environment = (changed),                           \
+                                                               .file_bytes = (bytes)},                             \
                                          RUN_ARGUMENTS(program, run, ##__VA_ARGS__)),                              \
                         PATIENCE_SECONDS)
 #define TRAIN(run, changed, ...) RUN_IN(train_program, run, 0, changed, ##__VA_ARGS__)
